@@ -1,0 +1,40 @@
+# Everything runs in .venv, made with plain venv and pip. Needs Python 3.11 or newer, git and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo test lint bench models clean
+
+install: $(STAMP)
+
+# Ready when the environment matches pyproject.toml and constraints.txt; then nothing is done again.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qnnmem needs Python 3.11 or newer; try make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "Compiling the planner's inner loops, once"
+	$(BIN)/python -m qnnmem.plan.warm
+	@touch $(STAMP)
+
+demo: install
+	@$(BIN)/python tools/demo.py
+
+test: install models
+	$(BIN)/python -m pytest
+
+# Real models, by package name and version; what cannot be had is said and its tests are skipped.
+models: install
+	@$(BIN)/python tools/models.py --tests
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,123 @@
+"""Memory on QNN: does a model fit, where does every byte go, what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qnnmem.errors import (
+        CannotTell,
+        FreeDimensions,
+        LoadError,
+        OutputError,
+        QnnMemError,
+        UsageError,
+    )
+    from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
+    from qnnmem.load import load
+    from qnnmem.plan import (
+        Buffer,
+        Infeasible,
+        Io,
+        MemoryPlan,
+        PlacedBuffer,
+        Plan,
+        Pool,
+        PoolOptions,
+        Problem,
+        TcmVerdict,
+        judge_tcm,
+        plan,
+        verify,
+    )
+    from qnnmem.provenance import Origin, Sourced
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Buffer",
+    "CannotTell",
+    "DType",
+    "Effect",
+    "FixedBuffer",
+    "FreeDimensions",
+    "Infeasible",
+    "Io",
+    "LoadError",
+    "MemoryPlan",
+    "Model",
+    "Op",
+    "Origin",
+    "OutputError",
+    "PlacedBuffer",
+    "Plan",
+    "Pool",
+    "PoolOptions",
+    "Problem",
+    "QnnMemError",
+    "Sourced",
+    "Span",
+    "TcmVerdict",
+    "Tensor",
+    "UsageError",
+    "judge_tcm",
+    "load",
+    "plan",
+    "verify",
+]
+
+# Imported when first used, so that the command line starts at once. `load` and `plan` are folders
+# that can be called.
+_HOMES = {
+    "qnnmem.errors": (
+        "CannotTell",
+        "FreeDimensions",
+        "LoadError",
+        "OutputError",
+        "QnnMemError",
+        "UsageError",
+    ),
+    "qnnmem.ir": (
+        "DType",
+        "Effect",
+        "FixedBuffer",
+        "Model",
+        "Op",
+        "Span",
+        "Tensor",
+    ),
+    "qnnmem.load": ("load",),
+    "qnnmem.plan": (
+        "Buffer",
+        "Infeasible",
+        "Io",
+        "MemoryPlan",
+        "PlacedBuffer",
+        "Plan",
+        "Pool",
+        "PoolOptions",
+        "Problem",
+        "TcmVerdict",
+        "judge_tcm",
+        "plan",
+        "verify",
+    ),
+    "qnnmem.provenance": (
+        "Origin",
+        "Sourced",
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            module = import_module(home)
+            return module if home == f"{__name__}.{name}" else getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,5 @@
+"""`python -m qnnmem`."""
+
+from qnnmem.cli import main
+
+main()

@@ -1,0 +1,47 @@
+"""Bytes, steps, alignment and how sizes are written."""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from qnnmem.errors import UsageError
+
+Bytes = NewType("Bytes", int)
+Offset = NewType("Offset", int)
+Step = NewType("Step", int)
+Align = NewType("Align", int)
+
+# Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
+MAX_BYTES = Bytes(1 << 60)
+
+_SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = re.compile(r"\s*([0-9]{1,19})\s*(?:([KMG])(?:i?B)?|B|bytes)?\s*", re.IGNORECASE | re.ASCII)
+
+
+def round_up(value: int, align: int) -> int:
+    """Smallest multiple of `align` that is not below `value`."""
+    return -(-value // align) * align
+
+
+def parse_size(text: str) -> Bytes:
+    """Bytes meant by `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"'{text}' is not a size; write it like 2035712, 256K or 2MiB")
+    size = int(match[1]) * _SCALE[(match[2] or "").upper()]
+    if size > MAX_BYTES:
+        raise UsageError(f"'{text}' is larger than {MAX_BYTES:,} bytes, the largest size handled")
+    return Bytes(size)
+
+
+def format_size(size: int) -> str:
+    """A size for people, e.g. `512.00 KiB`; below 1 KiB plain bytes."""
+    if abs(size) < 1 << 10:
+        return f"{size} B"
+    unit, scale = next(
+        (unit, scale)
+        for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+        if abs(size) >= scale
+    )
+    return f"{size / scale:,.2f} {unit}"
