@@ -1,0 +1,152 @@
+"""When each tensor of a model must be in memory, and which tensors share bytes.
+
+A tensor lives from its producer to its last consumer, both inclusive, so the inputs and outputs of
+one op never share bytes unless an option allows it. Step -1 is the moment before the first op, when
+the application writes the inputs; step len(ops) is the moment after the last, when it reads the
+outputs. Spans are half-open: a tensor written at step 2 and last read at step 5 lives [2, 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from qnnmem.ir.model import Effect, Model, Op
+from qnnmem.ir.span import Span
+from qnnmem.ir.tensor import Tensor
+from qnnmem.units import Bytes, Step
+
+
+class Role(Enum):
+    """Why a tensor is in memory."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    TEMPORARY = "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """One stretch of memory: a tensor and all its views."""
+
+    name: str  # the tensor that is written first
+    aliases: tuple[str, ...]  # other names of the same bytes
+    roles: frozenset[Role]
+    size: Bytes
+    live: Span
+
+
+def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
+    """Bytes of a tensor when floating-point elements are stored in `bits` bits."""
+    return tensor.nbytes if bits is None or not tensor.dtype.is_float else tensor.nbytes_at(bits)
+
+
+def lifetimes(
+    model: Model, *, bits: int | None = None, inplace: bool = False
+) -> tuple[Lifetime, ...]:
+    """Lifetimes of everything but constants and state, in order of birth.
+
+    With `inplace` an element-wise op may write over an input that dies there.
+    """
+    groups = _Groups(model, bits)
+    for step, op in enumerate(model.ops):
+        if op.effect is Effect.VIEW and op.inputs and op.outputs:
+            groups.join(op.inputs[0], op.outputs[0])
+        elif inplace and op.effect is Effect.ELEMENTWISE and op.outputs:
+            groups.overwrite(op, step)
+    return groups.lifetimes()
+
+
+def first_uses(model: Model) -> dict[str, int]:
+    """The step at which each planned tensor is written; -1 for inputs."""
+    born = dict.fromkeys(model.inputs, -1)
+    for step, op in enumerate(model.ops):
+        for name in op.outputs:
+            born.setdefault(name, step)
+    return born
+
+
+def last_uses(model: Model, born: dict[str, int]) -> dict[str, int]:
+    """The last step at which each planned tensor is read or written."""
+    last = dict(born)
+    for step, op in enumerate(model.ops):
+        for name in (*op.inputs, *op.outputs):
+            if name in last:
+                last[name] = step
+    for name in model.outputs:
+        if name in last:
+            last[name] = len(model.ops)
+    return last
+
+
+class _Groups:
+    """Union-find over tensors that share bytes."""
+
+    def __init__(self, model: Model, bits: int | None) -> None:
+        fixed = {*model.constants, *model.states}
+        self.model = model
+        self.born = {k: v for k, v in first_uses(model).items() if k not in fixed}
+        self.last = last_uses(model, self.born)
+        self.own = {name: stored_bytes(model.tensors[name], bits) for name in self.born}
+        self.size = dict(self.own)  # of the whole group, kept at its root
+        self.root = {name: name for name in self.born}
+
+    def find(self, name: str) -> str:
+        while self.root[name] != name:
+            self.root[name] = self.root[self.root[name]]
+            name = self.root[name]
+        return name
+
+    def join(self, source: str, view: str) -> None:
+        # A view of a constant or of state would make those writable: it stays a copy.
+        if source in self.root and view in self.root:
+            a, b = self.find(source), self.find(view)
+            if a != b:
+                self.root[b] = a
+                self.last[a] = max(self.last[a], self.last[b])
+                self.size[a] = max(self.size[a], self.size[b])
+
+    def overwrite(self, op: Op, step: int) -> None:
+        if op.outputs[0] not in self.root:  # writes state
+            return
+        output = self.find(op.outputs[0])
+        for name in op.inputs:
+            if name not in self.root:
+                continue
+            group = self.find(name)
+            dies = self.last[group] == step and self.born[group] >= 0
+            # The operand itself, not only its group: a view may show a part of it.
+            sizes = {self.own[name], self.size[group], self.size[output]}
+            if dies and group != output and len(sizes) == 1:
+                self.join(group, output)
+                return
+
+    def lifetimes(self) -> tuple[Lifetime, ...]:
+        members: dict[str, list[str]] = {}
+        for name in self.born:
+            members.setdefault(self.find(name), []).append(name)
+        inputs, outputs = set(self.model.inputs), set(self.model.outputs)
+
+        def role(name: str) -> Role:
+            if name in inputs:
+                return Role.INPUT
+            return Role.OUTPUT if name in outputs else Role.TEMPORARY
+
+        return tuple(
+            Lifetime(
+                root,
+                tuple(name for name in names if name != root),
+                frozenset(map(role, names)),
+                self.size[root],
+                Span(Step(self.born[root]), Step(self.last[root] + 1)),
+            )
+            for root, names in members.items()
+        )
+
+
+def reordered(model: Model, order: Sequence[int]) -> Model:
+    """The model with its ops in another order; the caller vouches for the dependencies."""
+    from dataclasses import replace
+
+    return replace(model, ops=tuple(model.ops[i] for i in order))

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qnnmem.ir import DType, Effect, Lifetime, Model, Op, Role, Tensor, lifetimes
+
+VIEW, ELEMENTWISE = Effect.VIEW, Effect.ELEMENTWISE
+
+
+def op(inputs: str, outputs: str, effect: Effect = Effect.COMPUTE) -> Op:
+    """Make an op named after its outputs; names are separated by blanks."""
+    return Op(outputs, "any", tuple(inputs.split()), tuple(outputs.split()), effect)
+
+
+def model(
+    ops: Sequence[Op],
+    inputs: str = "x",
+    outputs: str = "y",
+    *,
+    constants: str = "",
+    states: str = "",
+    sizes: dict[str, int] | None = None,
+    dtype: DType = DType.UINT8,
+) -> Model:
+    """Make a model of 10-element tensors unless `sizes` says otherwise."""
+    names = {name for o in ops for name in (*o.inputs, *o.outputs)}
+    names |= {*inputs.split(), *outputs.split(), *constants.split(), *states.split()}
+    return Model(
+        "m",
+        "onnx",
+        {name: Tensor(name, dtype, ((sizes or {}).get(name, 10),)) for name in names},
+        tuple(ops),
+        tuple(inputs.split()),
+        tuple(outputs.split()),
+        tuple(constants.split()),
+        tuple(states.split()),
+    )
+
+
+def table(lives: Sequence[Lifetime]) -> dict[str, tuple[int, int]]:
+    """Map the name of each lifetime to its span."""
+    return {life.name: (life.live.lower, life.live.upper) for life in lives}
+
+
+def groups(lives: Sequence[Lifetime]) -> dict[str, set[str]]:
+    """Map the name of each lifetime that has other names to them."""
+    return {life.name: set(life.aliases) for life in lives if life.aliases}
+
+
+def test_a_tensor_lives_from_producer_to_last_consumer_inclusive() -> None:
+    """Written at step 0 and last read at step 2 means the half-open span [0, 3)."""
+    m = model([op("x", "a"), op("a", "b"), op("a b", "c"), op("c", "y")])
+    assert table(lifetimes(m))["a"] == (0, 3)
+
+
+def test_inputs_and_outputs_of_one_op_are_alive_together() -> None:
+    """An op's operand and its result overlap, even when the operand dies there."""
+    x, a, y = lifetimes(model([op("x", "a"), op("a", "y")]))
+    assert x.live.overlaps(a.live)
+    assert a.live.overlaps(y.live)
+    assert not x.live.overlaps(y.live)
+
+
+def test_inputs_live_from_before_the_first_op() -> None:
+    """The application writes inputs at step -1."""
+    assert table(lifetimes(model([op("x", "a"), op("a", "y")])))["x"] == (-1, 1)
+
+
+def test_an_input_nobody_reads_is_still_written() -> None:
+    """An unused input lives at step -1 only."""
+    assert table(lifetimes(model([op("x", "y")], inputs="x unused")))["unused"] == (-1, 0)
+
+
+def test_outputs_live_until_the_application_read_them() -> None:
+    """An output made early lives one step past the last op, half-open."""
+    m = model([op("x", "y"), op("x", "a"), op("a", "b")])
+    assert table(lifetimes(m))["y"] == (0, 4)
+
+
+def test_a_result_nobody_reads_lives_for_its_own_step() -> None:
+    """A dead result needs memory while its op writes it."""
+    assert table(lifetimes(model([op("x", "y dead"), op("y", "z")])))["dead"] == (0, 1)
+
+
+def test_an_input_that_is_an_output_lives_all_along() -> None:
+    """A tensor handed straight through lives from -1 to the end."""
+    m = model([op("x", "y")], outputs="x y")
+    (x,) = (life for life in lifetimes(m) if life.name == "x")
+    assert (x.live.lower, x.live.upper) == (-1, 2)
+
+
+def test_a_model_without_ops_keeps_inputs_until_they_are_read() -> None:
+    """With no ops at all an input that is also the output lives at steps -1 and 0."""
+    assert table(lifetimes(model([], outputs="x"))) == {"x": (-1, 1)}
+
+
+def test_constants_and_state_have_no_lifetime() -> None:
+    """Weights belong to the binary and state to the persistent pool."""
+    m = model([op("x w s", "y"), op("y", "s")], constants="w", states="s")
+    assert set(table(lifetimes(m))) == {"x", "y"}
+
+
+def test_a_view_shares_the_bytes_of_its_source() -> None:
+    """A view has no lifetime of its own; its source lives as long as the view is read."""
+    m = model([op("x", "a"), op("a", "v", VIEW), op("x", "b"), op("v b", "y")])
+    lives = lifetimes(m)
+    assert groups(lives) == {"a": {"v"}}
+    assert table(lives)["a"] == (0, 4)
+
+
+def test_a_view_of_a_view_shares_too() -> None:
+    """Chains of views and several views of one tensor all share its bytes."""
+    m = model(
+        [op("x", "a"), op("a", "v", VIEW), op("v", "w", VIEW), op("a", "u", VIEW), op("w u", "y")]
+    )
+    assert groups(lifetimes(m)) == {"a": {"v", "w", "u"}}
+
+
+def test_a_view_of_an_input_as_output_lives_all_along() -> None:
+    """An output that is a view of an input keeps the input's bytes to the end, in both roles."""
+    (life,) = lifetimes(model([op("x", "y", VIEW)]))
+    assert (life.live.lower, life.live.upper) == (-1, 2)
+    assert life.roles == {Role.INPUT, Role.OUTPUT}
+
+
+@pytest.mark.parametrize("kind", ["constants", "states"])
+def test_a_view_of_a_constant_or_state_is_a_copy(kind: str) -> None:
+    """Bytes outside scratch are never handed out under another name."""
+    m = (
+        model([op("k", "v", VIEW), op("v x", "y")], constants="k")
+        if kind == "constants"
+        else model([op("k", "v", VIEW), op("v x", "y")], states="k")
+    )
+    lives = lifetimes(m)
+    assert not groups(lives)
+    assert table(lives)["v"] == (0, 2)
+
+
+def test_a_group_is_as_large_as_its_largest_member() -> None:
+    """A view may be smaller than its source, which still needs all its bytes."""
+    m = model([op("x", "a"), op("a", "v", VIEW), op("v", "y")], sizes={"a": 100, "v": 30})
+    assert {life.name: life.size for life in lifetimes(m)}["a"] == 100
+
+
+def test_roles_say_why_a_tensor_is_there() -> None:
+    """Inputs, outputs and temporaries are told apart."""
+    lives = lifetimes(model([op("x", "a"), op("a", "y")]))
+    assert {life.name: life.roles for life in lives} == {
+        "x": {Role.INPUT},
+        "a": {Role.TEMPORARY},
+        "y": {Role.OUTPUT},
+    }
+
+
+def test_lifetimes_come_in_order_of_birth() -> None:
+    """Inputs first, then results step by step."""
+    m = model([op("x", "a"), op("a", "b"), op("b", "y")], inputs="x z")
+    assert [life.name for life in lifetimes(m)] == ["x", "z", "a", "b", "y"]
+
+
+def test_nothing_is_written_in_place_unless_asked() -> None:
+    """Element-wise ops keep operand and result apart by default."""
+    m = model([op("x", "a"), op("a", "b", ELEMENTWISE), op("b", "y")])
+    assert not groups(lifetimes(m))
+
+
+def test_an_elementwise_op_overwrites_a_dying_temporary() -> None:
+    """With in-place writing the result takes the bytes of the operand that dies."""
+    m = model([op("x", "a"), op("a", "b", ELEMENTWISE), op("b", "y")])
+    lives = lifetimes(m, inplace=True)
+    assert groups(lives) == {"a": {"b"}}
+    assert table(lives)["a"] == (0, 3)
+
+
+def test_an_output_may_be_written_over_a_dying_temporary() -> None:
+    """The bytes then live to the end, as the output must."""
+    lives = lifetimes(model([op("x", "a"), op("a", "y", ELEMENTWISE)]), inplace=True)
+    assert groups(lives) == {"a": {"y"}}
+    assert table(lives)["a"] == (0, 3)
+
+
+def test_in_place_chains_go_on() -> None:
+    """A result written in place may be overwritten in its turn."""
+    m = model([op("x", "a"), *(op(p, q, ELEMENTWISE) for p, q in ("ab", "bc", "cy"))])
+    assert groups(lifetimes(m, inplace=True)) == {"a": {"b", "c", "y"}}
+
+
+@pytest.mark.parametrize(
+    ("ops", "outputs", "sizes"),
+    [
+        ([op("x", "a"), op("a", "b", ELEMENTWISE), op("a b", "y")], "y", {}),  # read later
+        ([op("x", "a"), op("a", "b", ELEMENTWISE), op("b", "y")], "a y", {}),  # an output
+        ([op("x", "a"), op("a", "b", ELEMENTWISE), op("b", "y")], "y", {"a": 4}),  # other size
+        ([op("x", "b", ELEMENTWISE), op("b", "y")], "y", {}),  # a graph input
+        ([op("x", "a"), op("a", "b"), op("b", "y")], "y", {}),  # not element-wise
+        (
+            [op("x", "a"), op("a", "v", VIEW), op("a", "b", ELEMENTWISE), op("v b", "y")],
+            "y",
+            {},
+        ),  # a view is read later
+        (
+            [op("x", "v", VIEW), op("v", "b", ELEMENTWISE), op("b", "y")],
+            "y",
+            {},
+        ),  # a view of a graph input
+    ],
+)
+def test_only_a_dying_temporary_of_the_same_size_is_overwritten(
+    ops: list[Op], outputs: str, sizes: dict[str, int]
+) -> None:
+    """What is still needed, is the application's or has another size stays untouched."""
+    lives = lifetimes(model(ops, outputs=outputs, sizes=sizes), inplace=True)
+    holders = [{life.name, *life.aliases} for life in lives]
+    assert not any("b" in names and names & {"a", "x"} for names in holders)
+
+
+def test_the_second_operand_may_be_the_one_overwritten() -> None:
+    """If the first operand is still needed, another that dies serves as well."""
+    m = model([op("x", "a"), op("x", "c"), op("a c", "b", ELEMENTWISE), op("a b", "y")])
+    assert groups(lifetimes(m, inplace=True)) == {"c": {"b"}}
+
+
+def test_state_written_by_an_elementwise_op_is_left_alone() -> None:
+    """In-place writing does not concern results that are not planned in scratch."""
+    m = model([op("x", "y"), op("y", "s", ELEMENTWISE)], states="s")
+    assert set(table(lifetimes(m, inplace=True))) == {"x", "y"}
+
+
+def test_a_part_of_a_tensor_is_not_overwritten_by_a_whole_one() -> None:
+    """A small view stretched to the size of its source would be destroyed while it is read."""
+    m = model(
+        [op("x", "a"), op("a", "v", VIEW), op("v", "b", ELEMENTWISE), op("b", "y")],
+        sizes={"a": 100, "v": 10, "b": 100},
+    )
+    assert groups(lifetimes(m, inplace=True)) == {"a": {"v"}}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits", "size"),
+    [
+        (DType.FLOAT32, None, 40),
+        (DType.FLOAT32, 8, 10),
+        (DType.FLOAT16, 8, 10),
+        (DType.FLOAT32, 16, 20),
+        (DType.INT32, 8, 40),
+        (DType.BOOL, 16, 10),
+        (DType.INT4, 8, 5),
+    ],
+)
+def test_another_width_applies_to_floats_only(dtype: DType, bits: int | None, size: int) -> None:
+    """Integers, booleans and packed types keep the width they have in the model."""
+    lives = lifetimes(model([op("x", "y")], dtype=dtype), bits=bits)
+    assert {life.size for life in lives} == {size}
+
+
+def random_model(seed: int) -> Model:
+    """Up to ten ops with random operands, effects and outputs."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    known, ops = ["x", "z"], []
+    for k in range(rng.randint(1, 10)):
+        reads = rng.sample(known, min(len(known), rng.randint(1, 3)))
+        ops.append(op(" ".join(reads), f"t{k}", rng.choice(list(Effect))))
+        known.append(f"t{k}")
+    outputs = " ".join(rng.sample(known, rng.randint(1, min(3, len(known)))))
+    return model(ops, "x z", outputs, sizes={f"t{k}": rng.choice((10, 20)) for k in range(10)})
+
+
+def overwritten(m: Model, lives: Sequence[Lifetime]) -> list[str]:
+    """Run the model on names of values in shared bytes; list every read of a value that is gone."""
+    holder = {name: life.name for life in lives for name in (life.name, *life.aliases)}
+    value = {name: name for name in m.tensors}  # which computed value a name stands for
+    held = {holder[name]: name for name in m.inputs}
+    wrong = []
+    for o in m.ops:
+        wrong += [name for name in o.inputs if held[holder[name]] != value[name]]
+        if o.effect is VIEW:
+            value[o.outputs[0]] = value[o.inputs[0]]
+        held[holder[o.outputs[0]]] = value[o.outputs[0]]
+    return wrong + [name for name in m.outputs if held[holder[name]] != value[name]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**9), st.booleans())
+def test_sharing_never_loses_a_value(seed: int, inplace: bool) -> None:
+    """Run over shared bytes, every op and the application still read what was written for them."""
+    m = random_model(seed)
+    assert overwritten(m, lifetimes(m, inplace=inplace)) == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**9), st.booleans())
+def test_every_tensor_is_in_exactly_one_lifetime(seed: int, inplace: bool) -> None:
+    """No tensor is forgotten or held twice, and each is alive wherever it is used."""
+    m = random_model(seed)
+    lives = lifetimes(m, inplace=inplace)
+    names = [name for life in lives for name in (life.name, *life.aliases)]
+    assert sorted(names) == sorted({*m.inputs, *(o.outputs[0] for o in m.ops)})
+    for life in lives:
+        for step, o in enumerate(m.ops):
+            if {life.name, *life.aliases} & {*o.inputs, *o.outputs}:
+                assert life.live.covers(step)
