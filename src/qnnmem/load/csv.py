@@ -1,0 +1,223 @@
+"""Buffer lists as CSV, in minimalloc's format: `id,lower,upper,size[,alignment][,offset]`.
+
+The format has no quoting. Columns are parsed whole, not field by field: lists of a hundred
+thousand buffers are common.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import repeat
+from operator import lt
+from pathlib import Path
+from typing import cast
+
+from qnnmem.errors import LoadError, OutputError
+from qnnmem.ir import FixedBuffer, Model, Span
+from qnnmem.load.source import quote, read_bytes
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
+
+_MAX_FILE = 1 << 28
+_MAX_ROWS = 5_000_000
+_LIMIT = 1 << 60
+_MAX_DIGITS = 20
+
+# Other writers' names for the same columns; `end` is the last step, not one past it.
+_NAMES = {
+    "id": "id",
+    "buffer": "id",
+    "buffer_id": "id",
+    "lower": "lower",
+    "begin": "lower",
+    "start": "lower",
+    "upper": "upper",
+    "end": "end",
+    "size": "size",
+    "alignment": "alignment",
+    "offset": "offset",
+    "hint": "hint",
+    "gaps": "gaps",
+}
+_EXPECTED = "id,lower,upper,size[,alignment][,offset]"
+
+
+def read(path: Path) -> Model:
+    """Read the buffers of a CSV file."""
+    header, _, body = _text(path).partition("\n")
+    columns = _header(path, header)
+    rows = body.count("\n") + 1
+    if rows > _MAX_ROWS:
+        raise LoadError(path, f"{rows:,} rows are more than the {_MAX_ROWS:,} handled")
+    fields = _fields(path, body, columns)
+    if any(map(str.strip, fields.get("gaps", ()))):
+        raise LoadError(path, "has buffers with gaps in their lifetime, which are not supported")
+    notes = ("the hint column is ignored",) if "hint" in columns else ()
+    with _collector_paused():
+        buffers = _buffers(path, fields)
+    return Model(name=path.stem, format="csv", buffers=buffers, notes=notes)
+
+
+def write(buffers: Iterable[FixedBuffer]) -> str:
+    """Give the buffers as CSV, with alignment and offset columns only if some buffer has them."""
+    rows = tuple(buffers)
+    placed = sum(row.offset is not None for row in rows)
+    if placed not in (0, len(rows)):
+        raise OutputError(
+            f"{placed} of {len(rows)} buffers have an offset; a CSV needs all or none"
+        )
+    aligned = any(row.align != 1 for row in rows)
+    header = "id,lower,upper,size" + ",alignment" * aligned + ",offset" * bool(placed)
+    lines = (_line(row, aligned, bool(placed)) for row in rows)
+    return "\n".join((header, *lines, ""))
+
+
+def is_header(line: str) -> bool:
+    """Whether a first line names the columns of a buffer list."""
+    names = {_NAMES.get(name.strip().lower()) for name in line.split(",")}
+    return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    # Half a million new values without a cycle among them: looking for cycles costs a third of
+    # the time to read them.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _line(row: FixedBuffer, aligned: bool, placed: bool) -> str:
+    if not _is_plain(row.name):
+        raise OutputError(
+            f"buffer {quote(row.name)} cannot be written as CSV: the format has no quoting, so a"
+            " name must not be empty or hold commas, quotes or line breaks"
+        )
+    line = f"{row.name},{row.live.lower},{row.live.upper},{row.size}"
+    return line + f",{row.align}" * aligned + f",{row.offset}" * placed
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and not any(mark in name for mark in ',"\n\r')
+
+
+def _text(path: Path) -> str:
+    """Read the file as lines that end in a bare newline, without blank lines at the end."""
+    try:
+        text = read_bytes(path, _MAX_FILE).decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise LoadError(path, f"is not text in UTF-8 (byte {exc.start:,})") from exc
+    text = text.replace("\r\n", "\n").rstrip("\n")
+    if not text:
+        raise LoadError(path, f"is blank; expected a header line like {_EXPECTED}")
+    for mark in '"\r':
+        if mark in text:
+            number = text.count("\n", 0, text.index(mark)) + 1
+            raise LoadError(path, f"line {number} holds {mark!r}; the format has no quoting")
+    return text
+
+
+def _header(path: Path, line: str) -> list[str]:
+    if line.count(",") >= len(_NAMES):
+        raise LoadError(path, f"line 1 names too many columns; expected {_EXPECTED}")
+    given = [name.strip().lower() for name in line.split(",")]
+    columns = [_NAMES.get(name, "") for name in given]
+    if "" in columns:
+        unknown = quote(given[columns.index("")])
+        raise LoadError(path, f"line 1 names an unknown column {unknown}; expected {_EXPECTED}")
+    if len(set(columns)) < len(columns) or {"upper", "end"} <= set(columns):
+        raise LoadError(path, f"line 1 names a column twice; expected {_EXPECTED}")
+    if not is_header(line):
+        raise LoadError(path, f"line 1 lacks a column; expected {_EXPECTED}")
+    return columns
+
+
+def _fields(path: Path, body: str, columns: list[str]) -> dict[str, list[str]]:
+    """Split the rows into the text of each column."""
+    if not body:
+        return {column: [] for column in columns}
+    commas = len(columns) - 1
+    for number, found in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
+        if found != commas:
+            have = f"{found + 1} fields, the header {len(columns)}"
+            raise LoadError(path, f"line {number} has {have}")
+    flat = body.replace("\n", ",").split(",")
+    return {column: flat[place :: len(columns)] for place, column in enumerate(columns)}
+
+
+def _buffers(path: Path, fields: dict[str, list[str]]) -> tuple[FixedBuffer, ...]:
+    _check_names(path, fields["id"])
+    sizes = _integers(path, "size", fields["size"], least=0)
+    if sum(sizes) > MAX_BYTES:
+        raise LoadError(path, f"its sizes add up to more than {MAX_BYTES:,} bytes")
+    aligns: Iterable[int] = repeat(1)
+    if "alignment" in fields:
+        aligns = _integers(path, "alignment", fields["alignment"], least=1)
+    offsets: Iterable[int | None] = repeat(None)
+    if "offset" in fields:
+        offsets = _integers(path, "offset", fields["offset"], least=0)
+    return tuple(
+        map(
+            FixedBuffer,
+            fields["id"],
+            cast(list[Bytes], sizes),
+            _spans(path, fields),
+            cast(Iterable[Align], aligns),
+            cast(Iterable[Offset | None], offsets),
+        )
+    )
+
+
+def _spans(path: Path, fields: dict[str, list[str]]) -> Iterator[Span]:
+    lower = _integers(path, "lower", fields["lower"])
+    if "end" in fields:
+        upper = [last + 1 for last in _integers(path, "end", fields["end"])]
+    else:
+        upper = _integers(path, "upper", fields["upper"])
+    if not all(map(lt, lower, upper)):
+        number = next(
+            n for n, pair in enumerate(zip(lower, upper, strict=True), 2) if not lt(*pair)
+        )
+        raise LoadError(path, f"line {number} has a lifetime that ends before it begins")
+    return map(Span, cast(list[Step], lower), cast(list[Step], upper))
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if len(set(names)) == len(names) and all(names):
+        return
+    seen: set[str] = set()
+    for number, name in enumerate(names, 2):
+        if name in seen:
+            raise LoadError(path, f"line {number} repeats the id {quote(name)}")
+        if not name:
+            raise LoadError(path, f"line {number} has no id")
+        seen.add(name)
+
+
+def _integers(path: Path, column: str, texts: list[str], least: int = 1 - _LIMIT) -> list[int]:
+    """Parse the numbers of a column, each within `least` and 2^60."""
+    joined = "".join(texts)
+    if joined.isascii() and joined.isdigit():  # otherwise int() accepts odd spellings
+        try:
+            values = list(map(int, texts))
+        except ValueError:  # an empty field, or more digits than Python converts
+            values = []
+        if values and least <= min(values) and max(values) < _LIMIT:
+            return values
+    return [_integer(path, column, number, text, least) for number, text in enumerate(texts, 2)]
+
+
+def _integer(path: Path, column: str, number: int, text: str, least: int) -> int:
+    plain = text.strip()
+    digits = plain.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise LoadError(path, f"line {number} has no plain integer as {column}: {quote(text)}")
+    value = int(plain)
+    if not least <= value < _LIMIT:
+        raise LoadError(path, f"line {number} has {column} {value}, outside what is possible")
+    return value
