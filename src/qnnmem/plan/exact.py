@@ -1,0 +1,234 @@
+"""Whether buffers fit a capacity: set aside what always fits, then search for the rest.
+
+eliminate: buffers that fit whatever the others do are set aside and placed last
+core:      what remains; if it is large, first only what lives where memory is nearly full
+search:    exact, restarted with growing limits over several orders (plan/compiled_search.py)
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from qnnmem.plan.effort import Effort
+from qnnmem.plan.greedy import Offsets, highest_load, orders
+from qnnmem.plan.instance import Instance
+
+if TYPE_CHECKING:
+    from qnnmem.plan.compiled_place import Ints
+
+# Above this many buffers one dive of the search costs seconds.
+LARGE_CORE = 4000
+# A slice of search is short enough to look at the clock in between.
+LONGEST_SLICE = 100_000_000
+SHORTEST_DIVE = 250_000
+# What preparing a restart costs for each buffer, in the same units as the search itself.
+RESTART_WORK = 500
+MEMO_SLOTS = 1 << 20
+# Conflicts count less with each restart, or the first ones would steer all later searches.
+FORGET = 0.5
+
+
+class Answer(Enum):
+    """What is known about a capacity."""
+
+    FITS = "fits"
+    NO = "no"  # proven
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """An instance as numpy arrays for the compiled loops."""
+
+    lo: Ints
+    hi: Ints
+    size: Ints
+    align: Ints
+    first: Ints  # first buffer born in section s or later
+
+    @staticmethod
+    def of(instance: Instance) -> Arrays:
+        """Arrays of an instance."""
+        import numpy as np
+
+        lo = np.array(instance.lo, np.int64)
+        return Arrays(
+            lo,
+            np.array(instance.hi, np.int64),
+            np.array(instance.size, np.int64),
+            np.array(instance.align, np.int64),
+            np.searchsorted(lo, np.arange(instance.sections + 1)),
+        )
+
+
+def place_compiled(
+    instance: Instance, arrays: Arrays, order: list[int], best_fit: bool, around: Offsets | None
+) -> tuple[Offsets, int]:
+    """Greedy offsets around those already given, and the work it took."""
+    import numpy as np
+
+    from qnnmem.plan.compiled_place import place
+
+    offsets = np.full(len(instance), -1, np.int64) if around is None else np.array(around, np.int64)
+    a = arrays
+    work = place(np.array(order, np.int64), a.lo, a.hi, a.size, a.align, a.first, offsets, best_fit)
+    return offsets.tolist(), work
+
+
+def fit(
+    instance: Instance, capacity: int, effort: Effort, seed: int = 0
+) -> tuple[Answer, Offsets | None]:
+    """Offsets that end below `capacity` bytes, or whether there are none."""
+    import numpy as np
+
+    from qnnmem.plan.compiled_place import eliminate
+
+    limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
+    if min(limit, default=0) < 0:
+        return Answer.NO, None
+    a = Arrays.of(instance)
+    aside = eliminate(a.lo, a.hi, a.size, a.align, np.array(limit, np.int64), instance.sections)
+    kept = sorted(set(range(len(instance))) - set(aside.tolist()))
+    offsets = [-1] * len(instance)
+    if kept:
+        core = instance.subset(kept)
+        solve = _search if len(core) <= LARGE_CORE else _grow_core
+        answer, found = solve(core, capacity, effort, seed)
+        if found is None:
+            return answer, None
+        for i, offset in zip(core.source, found, strict=True):
+            offsets[i] = offset
+    offsets, work = place_compiled(instance, a, aside[::-1].tolist(), False, offsets)
+    effort.spend(work)
+    return Answer.FITS, offsets
+
+
+def dive_work(core: Instance) -> int:
+    """Work of going once from the root of the search to a full plan, somewhat overestimated."""
+    width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
+    return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
+
+
+def _search(
+    core: Instance, capacity: int, effort: Effort, seed: int
+) -> tuple[Answer, Offsets | None]:
+    """Exact search, restarted until it answers or the effort is spent."""
+    import numpy as np
+
+    from qnnmem.plan.compiled_search import CUT, SOLVED, search
+
+    a = Arrays.of(core)
+    limit = np.array([core.highest_offset(i, capacity) for i in range(len(core))], np.int64)
+    kinds: dict[tuple[int, ...], int] = {}
+    twin = np.array(
+        [
+            kinds.setdefault(key, len(kinds))
+            for key in zip(core.lo, core.hi, core.size, core.align, limit.tolist(), strict=True)
+        ],
+        np.int64,
+    )
+    weight, memo = np.ones(core.sections), np.zeros((MEMO_SLOTS, 2), np.int64)
+    dive = dive_work(core)
+    for length, rank, taste, lean in _restarts(core, seed):
+        allowed = min(2 * dive * length, max(2 * dive, LONGEST_SLICE), effort.left)
+        effort.spend(RESTART_WORK * len(core))
+        status, offsets, work = search(
+            a.lo,
+            a.hi,
+            a.size,
+            a.align,
+            limit,
+            core.sections,
+            np.array(rank, np.int64),
+            twin,
+            weight,
+            memo,
+            allowed,
+            taste,
+            lean,
+        )
+        effort.spend(work)
+        weight = 1.0 + (weight - 1.0) * FORGET
+        if status != CUT:
+            return (Answer.FITS, offsets.tolist()) if status == SOLVED else (Answer.NO, None)
+        if effort.over:
+            break
+    return Answer.UNKNOWN, None
+
+
+def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, list[int], int, int]]:
+    """(length, rank of each buffer, where to branch, lean) without end.
+
+    A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
+    Luby's sequence, keep it complete. After the plain orders come disturbed ones.
+    """
+    from qnnmem.plan.compiled_pits import FEW, LOW, TIGHT
+
+    shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
+    by_size, by_load, _, _, by_area, by_width = orders(core)
+    turn = 0
+    for noise in itertools.chain((0.0,), itertools.cycle((0.1, 0.3, 0.1, 1.0))):
+        for taste in (FEW, TIGHT, LOW):
+            for order in (by_width, by_size, by_load, by_area):
+                places = [
+                    (k + shuffle.random() * noise * len(core), i) for k, i in enumerate(order)
+                ]
+                rank = [0] * len(core)
+                for k, (_, i) in enumerate(sorted(places)):
+                    rank[i] = k
+                turn += 1
+                # Leaning on walls helps most problems and misleads some.
+                lean = 0 if turn % 5 in (0, 3) else len(core) // 2
+                yield _luby(turn), rank, taste, lean
+
+
+def _luby(turn: int) -> int:
+    """1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 …, counted from 1."""
+    size = turn.bit_length()
+    if turn == (1 << size) - 1:
+        return 1 << (size - 1)
+    return _luby(turn - (1 << (size - 1)) + 1)
+
+
+def _grow_core(
+    core: Instance, capacity: int, effort: Effort, seed: int
+) -> tuple[Answer, Offsets | None]:
+    """Search where memory is nearly full, place the rest greedily, take in what does not fit."""
+    full = highest_load(core)
+    hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
+    a, ready = Arrays.of(core), list(orders(core))
+    for _ in range(6):
+        inner = core.subset(sorted(hot))
+        answer, found = _search(inner, capacity, effort, seed)
+        if found is None or effort.over:
+            return (answer if found is None else Answer.UNKNOWN), None
+        around = [-1] * len(core)
+        for i, offset in zip(inner.source, found, strict=True):
+            around[i] = offset
+        fewest: list[int] | None = None
+        for order in ready[:4]:
+            offsets, work = place_compiled(core, a, order, False, around)
+            effort.spend(work)
+            high = [i for i, o in enumerate(offsets) if core.end_bytes(i, o) > capacity]
+            if not high:
+                return Answer.FITS, offsets
+            if fewest is None or len(high) < len(fewest):
+                fewest = high
+        hot |= _with_company(core, fewest or [])
+    return Answer.UNKNOWN, None
+
+
+def _with_company(core: Instance, chosen: list[int]) -> set[int]:
+    """The chosen buffers and all that is alive in the fullest section of each."""
+    fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}
+    alive = {
+        i
+        for i in range(len(core))
+        if any(core.lo[i] <= section < core.hi[i] for section in fullest)
+    }
+    return alive | set(chosen)

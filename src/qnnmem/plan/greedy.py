@@ -1,0 +1,111 @@
+"""Greedy placement in several orders; pure Python, for the few thousand buffers of a real model.
+
+for each order, for first fit and best fit:
+    for each buffer in that order:
+        look at the gaps between the placed buffers that share a section with it
+        take the lowest gap (first fit) or the tightest one (best fit) that holds it
+then again with the buffers that ended too high moved forward
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from qnnmem.plan.instance import Instance
+
+Offsets = list[int]
+Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in units
+
+
+def orders(instance: Instance) -> Iterator[list[int]]:
+    """Orders in which to place buffers, most promising first.
+
+    Built from size, width (sections covered), area and the highest load the buffer lives under;
+    ties fall back to the canonical order of the instance.
+    """
+    size = instance.size
+    width = [hi - lo for lo, hi in zip(instance.lo, instance.hi, strict=True)]
+    area = [s * w for s, w in zip(size, width, strict=True)]
+    load = highest_load(instance)
+    keys: tuple[Callable[[int], tuple[int, ...]], ...] = (
+        lambda i: (-size[i],),
+        lambda i: (-load[i], -size[i]),
+        lambda i: (-size[i], -width[i]),
+        lambda i: (-load[i], -width[i], -area[i]),
+        lambda i: (-area[i],),
+        lambda i: (-width[i], -size[i]),
+    )
+    for key in keys:
+        yield sorted(range(len(instance)), key=key)
+
+
+def highest_load(instance: Instance) -> list[int]:
+    """For each buffer the largest load among its sections, in O(n log n)."""
+    table = [instance.load]  # table[k][s] = highest load in sections s .. s + 2**k - 1
+    while 2 ** len(table) <= instance.sections:
+        last, half = table[-1], 2 ** (len(table) - 1)
+        table.append([max(last[s], last[s + half]) for s in range(len(last) - half)])
+    result = []
+    for lo, hi in zip(instance.lo, instance.hi, strict=True):
+        level = (hi - lo).bit_length() - 1
+        result.append(max(table[level][lo], table[level][hi - 2**level]))
+    return result
+
+
+def neighbours(instance: Instance) -> list[list[int]]:
+    """For each buffer the buffers that share a section with it."""
+    lo, hi, n = instance.lo, instance.hi, len(instance)
+    found: list[list[int]] = [[] for _ in range(n)]
+    for i in range(n):
+        for j in range(i + 1, n):
+            if lo[j] >= hi[i]:
+                break
+            found[i].append(j)
+            found[j].append(i)
+    return found
+
+
+def place(instance: Instance, near: list[list[int]], order: list[int], best_fit: bool) -> Offsets:
+    """Offsets in units after placing every buffer in the given order."""
+    size, align = instance.size, instance.align
+    offsets = [-1] * len(instance)
+    for i in order:
+        taken = sorted((offsets[j], offsets[j] + size[j]) for j in near[i] if offsets[j] >= 0)
+        top, chosen, tightest = 0, -1, -1
+        for start, end in taken:
+            if start > top:
+                offset = -(-top // align[i]) * align[i]
+                gap = start - top
+                if start - offset >= size[i] and (chosen < 0 or gap < tightest):
+                    chosen, tightest = offset, gap
+                    if not best_fit:
+                        break
+            if end > top:
+                top = end
+        offsets[i] = chosen if chosen >= 0 else -(-top // align[i]) * align[i]
+    return offsets
+
+
+def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
+    """One set of offsets after another: all orders, then the best of them improved.
+
+    The improvement is squeaky-wheel: whoever ended above `target` bytes moves half way to the
+    front, and everything is placed again. It mends what a fixed order gets wrong on real models.
+    """
+    ready = list(orders(instance))
+    for order in ready:
+        for best_fit in (False, True):
+            yield placer(order, best_fit)
+    for order in (ready[1], ready[0], ready[3]):
+        for _ in range(12):
+            offsets = placer(order, False)
+            yield offsets
+            order = _squeak(instance, order, offsets, target)
+
+
+def _squeak(instance: Instance, order: list[int], offsets: Offsets, target: int) -> list[int]:
+    keys = [
+        (2 * k, 0) if instance.end_bytes(i, offsets[i]) <= target else (k, -1)
+        for k, i in enumerate(order)
+    ]
+    return [order[k] for k in sorted(range(len(order)), key=keys.__getitem__)]

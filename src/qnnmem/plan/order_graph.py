@@ -1,0 +1,93 @@
+"""What ordering the ops of a model has to know: who waits for whom and which bytes each op touches.
+
+A group is a tensor with all its views. It is alive from the first to the last node that touches
+it, so the set of nodes that have run fixes the live bytes, whatever their order. Two nodes stand
+for no op: the source touches all inputs and comes first, the sink touches all outputs and comes
+last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from qnnmem.ir.lifetime import lifetimes
+from qnnmem.ir.model import Effect, Model, Op
+from qnnmem.units import round_up
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in a valid order with the source first and the sink last."""
+
+    ops: tuple[tuple[int, ...], ...]  # positions in model.ops that a node stands for, in order
+    before: tuple[frozenset[int], ...]  # nodes that must come earlier
+    groups: tuple[frozenset[int], ...]  # groups that a node touches
+    overwrites: tuple[tuple[int, ...], ...]  # groups on which a node may put its result if they end
+    size: tuple[int, ...]  # of each group, in multiples of the alignment
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) -> Graph:
+    """Make the graph of a model, one node for each op."""
+    shared = lifetimes(model, bits=bits)
+    group = {name: i for i, life in enumerate(shared) for name in (life.name, *life.aliases)}
+    touches = [
+        model.inputs,
+        *((*op.inputs, *op.outputs) for op in model.ops),
+        model.outputs,
+    ]
+    inputs = {group[name] for name in model.inputs if name in group}
+
+    def overwrites(op: Op) -> tuple[int, ...]:
+        result = group.get(op.outputs[0]) if op.outputs else None
+        if not inplace or op.effect is not Effect.ELEMENTWISE or result is None:
+            return ()
+        read = dict.fromkeys(group[name] for name in op.inputs if name in group)
+        size = shared[result].size
+        return tuple(g for g in read if g != result and g not in inputs and shared[g].size == size)
+
+    return Graph(
+        ops=((), *((i,) for i in range(len(model.ops))), ()),
+        before=_before(model),
+        groups=tuple(frozenset(group[n] for n in names if n in group) for names in touches),
+        overwrites=((), *map(overwrites, model.ops), ()),
+        size=tuple(round_up(life.size, align) // align for life in shared),
+    )
+
+
+def _before(model: Model) -> tuple[frozenset[int], ...]:
+    """Find the nodes each node waits for.
+
+    Those that wait for no other wait for the source; the sink waits for those nobody waits for.
+    """
+    sink = len(model.ops) + 1
+    waits: list[set[int]] = [set() for _ in range(sink + 1)]
+    given, states = set(model.inputs), set(model.states)
+    for name, uses in _uses(model).items():
+        writers = {node for node, writes in uses if writes}
+        if name in states or name in given or len(writers) > 1 or uses[0][0] < min(writers):
+            # Several writes, or reads before the write: only the given order has a known meaning.
+            edges = [(earlier, later) for (earlier, _), (later, _) in pairwise(uses)]
+        else:
+            edges = [(min(writers), node) for node, _ in uses]
+        for earlier, later in edges:
+            if earlier != later:
+                waits[later].add(earlier)
+    waits[sink] = set(range(sink)).difference(*waits[1:sink])
+    return (frozenset(), *(frozenset(found or {0}) for found in waits[1:]))
+
+
+def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
+    """Nodes that touch each name that is written somewhere or is state, and whether they write."""
+    written = dict.fromkeys((*model.states, *(name for op in model.ops for name in op.outputs)))
+    uses: dict[str, list[tuple[int, bool]]] = {name: [] for name in written}
+    for node, op in enumerate(model.ops, start=1):
+        for name in op.inputs:
+            if name in written:
+                uses[name].append((node, False))
+        for name in op.outputs:
+            uses[name].append((node, True))
+    return {name: found for name, found in uses.items() if found}

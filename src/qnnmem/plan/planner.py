@@ -1,0 +1,191 @@
+"""From a problem to a verified plan or to the buffers that stand in the way."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from qnnmem.plan import greedy
+from qnnmem.plan.bounds import load_bound, next_peak
+from qnnmem.plan.effort import Effort
+from qnnmem.plan.instance import Instance, arrange
+from qnnmem.plan.problem import Infeasible, Plan, Problem
+from qnnmem.plan.verify import verify
+from qnnmem.units import Bytes, Offset
+
+# Pure Python places this many overlapping pairs faster than the compiled code can be imported.
+SMALL_PAIRS = 20_000
+DEFAULT_TIME_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a planner knows at some moment."""
+
+    doing: str
+    peak: Bytes
+    lower_bound: Bytes
+
+
+Watcher = Callable[[Progress], None]
+
+
+def plan_problem(
+    problem: Problem,
+    time_limit: float = DEFAULT_TIME_LIMIT_S,
+    *,
+    seed: int = 0,
+    watch: Watcher | None = None,
+) -> Plan | Infeasible:
+    """The lowest plan found in `time_limit` seconds, verified, with a proven lower bound.
+
+    With a capacity it stops at the first plan that fits and returns `Infeasible` when none does.
+    """
+    search = _Search(problem, Effort.of_seconds(time_limit), seed, watch)
+    search.run()
+    return search.answer()
+
+
+class _Search:
+    """The state of one planning run: the best plan, the proven bound, the effort left."""
+
+    def __init__(self, problem: Problem, effort: Effort, seed: int, watch: Watcher | None) -> None:
+        self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
+        self.instance: Instance = arrange(problem)
+        self.bound = load_bound(self.instance)
+        self.target = self.bound if problem.capacity is None else problem.capacity
+        # Everything side by side: never returned, only a start that every real plan beats.
+        self.best = [0] * len(self.instance)
+        self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more can be learned: the target is met or proven out of reach."""
+        return self.peak <= max(self.target, self.bound)
+
+    def run(self) -> None:
+        self._place_greedily()
+        if self.done or self.effort.over:
+            return
+        if self.problem.capacity is None:
+            self._load_compiled()
+            self._minimise()
+        elif self.bound <= self.problem.capacity:
+            self._load_compiled()
+            self._try(self.problem.capacity, 1.0)
+
+    def _keep(self, offsets: list[int]) -> None:
+        peak = self.instance.peak_bytes(offsets)
+        if peak < self.peak:
+            self.best, self.peak = offsets, peak
+
+    def _tell(self, doing: str) -> None:
+        if self.watch is not None:
+            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound)))
+
+    def _place_greedily(self) -> None:
+        if len(self.instance) == 0:
+            self.peak = 0
+            return
+        # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
+        target = max(self.target, self.bound)
+        for offsets in greedy.portfolio(self.instance, self._placer(), target):
+            self._keep(offsets)
+            self._tell("placing greedily")
+            if self.done or self.effort.over:
+                return
+
+    def _load_compiled(self) -> None:
+        """Imports the compiled loops; the first import on a machine compiles them, once."""
+        self._tell("loading the compiled search")
+        started = time.monotonic()
+        from qnnmem.plan.warm import warm_up
+
+        warm_up()
+        self.effort.excuse(time.monotonic() - started)
+
+    def _placer(self) -> greedy.Placer:
+        instance = self.instance
+        if instance.pairs <= SMALL_PAIRS:
+            near = greedy.neighbours(instance)
+            return lambda order, best_fit: greedy.place(instance, near, order, best_fit)
+        self._load_compiled()
+        from qnnmem.plan.exact import Arrays, place_compiled
+
+        arrays = Arrays.of(instance)
+
+        def placer(order: list[int], best_fit: bool) -> list[int]:
+            offsets, work = place_compiled(instance, arrays, order, best_fit, None)
+            self.effort.spend(work)
+            return offsets
+
+        return placer
+
+    def _try(self, capacity: int, share: float) -> bool | None:
+        """Whether a plan fits `capacity`; None when a share of the effort left did not tell."""
+        from qnnmem.plan.exact import Answer, dive_work, fit
+
+        self._tell(f"searching at {capacity:,} bytes")
+        # Less than one way from root to leaf would be wasted.
+        wanted = max(int(self.effort.left * share), dive_work(self.instance))
+        allowed = Effort(max(1, min(wanted, self.effort.left)), self.effort.deadline)
+        before = allowed.left
+        answer, offsets = fit(self.instance, capacity, allowed, self.seed)
+        self.effort.spend(before - max(allowed.left, 0))
+        self.effort.cut_by_clock |= allowed.cut_by_clock
+        if offsets is not None:
+            self._keep(offsets)
+            return True
+        if answer is Answer.NO:
+            self.bound = max(self.bound, next_peak(self.instance, capacity))
+            return False
+        return None
+
+    def _minimise(self) -> None:
+        """Tries the bound, then halves the distance between it and the best plan, again and again.
+
+        Capacities that neither fit nor fail in their share are passed over for the moment and come
+        back in the next round with a larger one.
+        """
+        for share in itertools.chain((0.04, 0.1), itertools.repeat(0.25)):
+            if self._settle(share):
+                return
+
+    def _settle(self, share: float) -> bool:
+        """One round; whether there is nothing left to do."""
+        while self._try(self.bound, 3 * share) is not None:
+            if self.peak == self.bound or self.effort.over:
+                return True
+        low = self.bound
+        while not self.effort.over and self.peak - low > max(1, self.peak // 4096):
+            middle = (low + self.peak) // 2
+            if not self._try(middle, share):
+                low = max(middle, self.bound)
+            if self.peak == self.bound:
+                return True
+        return self.effort.over
+
+    def answer(self) -> Plan | Infeasible:
+        problem, instance = self.problem, self.instance
+        offsets = [0] * len(problem.buffers)
+        for i, offset in zip(instance.source, self.best, strict=True):
+            offsets[i] = offset * instance.unit
+        placed = tuple(Offset(o) for o in offsets)
+        best = Plan(problem, placed, Bytes(self.bound), self.effort.cut_by_clock)
+        wrong = verify(best)
+        if wrong is not None:
+            _refuse(wrong)
+        if problem.capacity is None or best.peak <= problem.capacity:
+            return best
+        from qnnmem.plan.blockers import find_blockers
+
+        proven = self.bound > problem.capacity
+        blockers = find_blockers(problem, instance, proven)
+        return Infeasible(problem, blockers, best.lower_bound, proven, best)
+
+
+def _refuse(wrong: str) -> NoReturn:
+    raise AssertionError(f"the planner made a wrong plan, please report it: {wrong}")

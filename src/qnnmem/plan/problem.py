@@ -1,0 +1,118 @@
+"""The packing problem and its answers, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from qnnmem.errors import UsageError
+from qnnmem.ir.span import Span
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One tensor's claim on memory for part of a run."""
+
+    name: str
+    size: Bytes
+    live: Span
+    align: Align = Align(1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Buffers to place so that no two that live together share a byte.
+
+    With a capacity the question is whether they fit below it, without one how low they can go.
+    """
+
+    buffers: tuple[Buffer, ...]
+    capacity: Bytes | None = None
+
+    def __post_init__(self) -> None:
+        names = {buffer.name for buffer in self.buffers}
+        if len(names) != len(self.buffers):
+            raise UsageError("two buffers of one problem have the same name")
+        if any(buffer.size < 0 or buffer.align < 1 for buffer in self.buffers):
+            raise UsageError("a buffer's size must be at least 0 and its alignment at least 1")
+        # Alignment can cost up to `align - 1` bytes for each buffer: the sum of both must not wrap.
+        if sum(buffer.size + buffer.align for buffer in self.buffers) > MAX_BYTES:
+            raise UsageError(f"the buffers add up to more than {MAX_BYTES:,} bytes")
+        if self.capacity is not None and not 0 <= self.capacity <= MAX_BYTES:
+            raise UsageError(f"a capacity must lie between 0 and {MAX_BYTES:,} bytes")
+
+    @cached_property
+    def by_name(self) -> dict[str, Buffer]:
+        """Buffers under their names."""
+        return {buffer.name: buffer for buffer in self.buffers}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Offsets for every buffer of a problem, with what is known about the least possible peak."""
+
+    problem: Problem
+    offsets: tuple[Offset, ...]  # in the order of problem.buffers
+    lower_bound: Bytes  # no plan can have a lower peak than this: proven
+    cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
+
+    @cached_property
+    def peak(self) -> Bytes:
+        """One past the highest byte in use."""
+        ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=True))
+        return Bytes(max(ends, default=0))
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the peak equals a proven bound, so that fewer bytes are impossible."""
+        return self.peak == self.lower_bound
+
+    @cached_property
+    def offset_of(self) -> dict[str, Offset]:
+        """Offsets under buffer names."""
+        return dict(zip(self.problem.by_name, self.offsets, strict=True))
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """The buffers do not fit the capacity, or no way to fit them was found in time."""
+
+    problem: Problem
+    blockers: tuple[str, ...]  # buffers that already cannot fit together
+    lower_bound: Bytes
+    proven: bool  # False: the search ran out of time before it could say
+    best: Plan  # the lowest plan found; its peak is above the capacity
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The fullest moment of a set of buffers."""
+
+    step: Step
+    live: tuple[Buffer, ...]  # largest first
+
+    @property
+    def size(self) -> Bytes:
+        """Bytes alive at that step."""
+        return Bytes(sum(buffer.size for buffer in self.live))
+
+
+def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
+    """The first step at which most bytes are alive; None without buffers."""
+    buffers = tuple(buffers)
+    if not buffers:
+        return None
+    change: dict[int, int] = {}
+    for buffer in buffers:
+        change[buffer.live.lower] = change.get(buffer.live.lower, 0) + buffer.size
+        change[buffer.live.upper] = change.get(buffer.live.upper, 0) - buffer.size
+    load = highest = 0
+    step = min(change)
+    for when in sorted(change):
+        load += change[when]
+        if load > highest:
+            highest, step = load, when
+    live = [buffer for buffer in buffers if buffer.live.covers(step)]
+    return Peak(Step(step), tuple(sorted(live, key=lambda b: (-b.size, b.name))))

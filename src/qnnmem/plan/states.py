@@ -1,0 +1,74 @@
+"""State that survives from one execution to the next: pairs of an input and an output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from qnnmem.errors import UsageError
+from qnnmem.ir.model import Model
+
+StatePair = tuple[str, str]
+
+# Words by which exporters tell the old value of a state from the new one.
+_OLD_NEW = re.compile(
+    r"past_key_values|past|present|previous|prev|next|new|old|updated|initial|init|input|output|in|out"
+)
+
+
+def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, ...]:
+    """The pairs, if each names an input and an output of the same type and shape."""
+    pairs = tuple(pairs)
+    for old, new in pairs:
+        if old not in model.inputs or new not in model.outputs:
+            raise UsageError(
+                f"--state {old}={new}: expected input=output; inputs are {_list(model.inputs)}, "
+                f"outputs are {_list(model.outputs)}"
+            )
+        if new in model.constants or new in model.states:
+            raise UsageError(f"--state {old}={new}: output {new} is never written by an op")
+        a, b = model.tensors[old], model.tensors[new]
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            raise UsageError(
+                f"--state {old}={new}: {a.dtype.value} {_shape(a.shape)} cannot hold "
+                f"{b.dtype.value} {_shape(b.shape)}"
+            )
+    names = [name for pair in pairs for name in pair]
+    if len(set(names)) != len(names):
+        raise UsageError("--state names the same tensor twice")
+    return pairs
+
+
+def suggest_states(model: Model) -> tuple[StatePair, ...]:
+    """Input and output pairs that look like state: same type, shape and stem of the name."""
+    outputs: dict[tuple[object, ...], list[str]] = {}
+    for name in model.outputs:
+        outputs.setdefault(_trace(model, name), []).append(name)
+    pairs = []
+    for name in model.inputs:
+        trace = _trace(model, name)
+        if trace[0] and outputs.get(trace):
+            pairs.append((name, outputs[trace].pop(0)))
+    return tuple(pairs)
+
+
+def _trace(model: Model, name: str) -> tuple[object, ...]:
+    tensor = model.tensors[name]
+    return (_stem(name), tensor.dtype, tensor.shape)
+
+
+def _stem(name: str) -> str:
+    """The part of `h0`, `hn`, `state_in`, `stateN` or `past.0.key` that names the state."""
+    bare = _OLD_NEW.sub("", name.lower()[:200])
+    bare = re.sub(r"[^a-z0-9]+", "", bare)
+    stem = re.sub(r"(?<=.)(n|\d+)$", "", bare)
+    return stem if re.search("[a-z]", stem) else ""  # a bare number names nothing
+
+
+def _list(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:8])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > 8 else shown or "none"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
