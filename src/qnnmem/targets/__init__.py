@@ -1,0 +1,29 @@
+"""SoCs and LPAI profiles as data files with a source for each number."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from qnnmem.provenance import Origin, Sourced
+
+
+@dataclass(frozen=True, slots=True)
+class TcmPool:
+    """The pool of tightly coupled memory that aDSP direct mode offers."""
+
+    size: Sourced
+    max_allocations: Sourced
+
+
+@cache
+def tcm_pool() -> TcmPool:
+    """Size and allocation limit of the TCM pool."""
+    facts = tomllib.loads(files(__package__).joinpath("lpai.toml").read_text("utf-8"))["tcm"]
+    origin, source = Origin(facts["origin"]), facts["source"]
+    return TcmPool(
+        Sourced(facts["size_bytes"], origin, source),
+        Sourced(facts["max_allocations"], origin, source),
+    )
