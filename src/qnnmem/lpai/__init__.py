@@ -1,0 +1,1 @@
+"""The LPAI memory contract as a runtime: planned addresses, really executed."""

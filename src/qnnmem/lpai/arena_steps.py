@@ -1,0 +1,271 @@
+"""One small runnable model for each op of a planned model.
+
+Every op becomes an onnxruntime session over just its own nodes. Weights that are constants to
+onnxruntime stay constants (kernels may pre-pack them, and bits must not change); tensors become
+inputs and outputs, so that the caller can bind them to any address. Names that the bodies of an If
+or a Loop take from outside are inputs too; what those bodies allocate is onnxruntime's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.errors import UsageError
+from qnnmem.ir import Model, Op
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+# ONNX's names for element types, where they differ from ours in more than case.
+_ELEMENT = {"float32": "FLOAT", "float64": "DOUBLE", "float8": "FLOAT8E4M3FN"}
+
+
+class Form(NamedTuple):
+    """ONNX element type and shape of a value."""
+
+    element: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op with the session that runs it; None for an op that only delivers constants."""
+
+    op: Op
+    session: Any | None
+    reads: tuple[str, ...]
+    forms: Mapping[str, Form]  # of everything read and written
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A model ready to run op by op, any number of times."""
+
+    model: Model
+    steps: tuple[Step, ...]
+    constants: Mapping[str, NDArray[Any]]  # those computed by nodes, and those that ops deliver
+
+
+def prepare(proto: onnx.ModelProto, model: Model, folder: Path | None = None) -> Program:
+    """Sessions for `model.ops` over the nodes of `proto`; external weights lie in `folder`."""
+    source = _Source(proto, model, folder)
+    constants = source.compute(dict.fromkeys(source.computed_up_front()))
+    return Program(model, tuple(source.step(op, constants) for op in model.ops), constants)
+
+
+def open_session(proto: onnx.ModelProto, folder: Path | None) -> Any:
+    """Session that changes nothing: one thread, no optimisation, no memory kept."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    options.log_severity_level = 4  # errors arrive as exceptions
+    if folder is not None:
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(folder.resolve()))
+    return onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def first_line(exc: Exception) -> str:
+    """Say what a foreign exception says, short enough for our sentence."""
+    return str(exc).partition("\n")[0][:200]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A graph that sub-models are cut from."""
+
+    proto: onnx.ModelProto
+    model: Model
+    folder: Path | None
+
+    @cached_property
+    def initializers(self) -> dict[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self.proto.graph.initializer}
+
+    @cached_property
+    def sparse(self) -> dict[str, onnx.SparseTensorProto]:
+        return {tensor.values.name: tensor for tensor in self.proto.graph.sparse_initializer}
+
+    @cached_property
+    def literals(self) -> dict[str, onnx.NodeProto]:
+        """Constant nodes by output; onnxruntime treats them exactly like initializers."""
+        return {
+            node.output[0]: node for node in self.proto.graph.node if _is_standard(node, "Constant")
+        }
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        nodes = self.proto.graph.node
+        return {name: at for at, node in enumerate(nodes) for name in node.output if name}
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        return frozenset(self.model.constants)
+
+    @cached_property
+    def declared(self) -> dict[str, onnx.TypeProto.Tensor]:
+        """Types that the graph itself states."""
+        graph = self.proto.graph
+        infos = (*graph.value_info, *graph.input, *graph.output)
+        return {info.name: info.type.tensor_type for info in infos}
+
+    def is_embedded(self, name: str) -> bool:
+        """Whether a sub-model carries this value itself."""
+        return name in self.initializers or name in self.literals or name in self.sparse
+
+    def computed_up_front(self) -> Iterator[str]:
+        """Constants that take running some nodes, and those that are results of the model."""
+        for op in self.model.ops:
+            if not op.inputs:
+                yield from op.outputs
+                continue
+            for name in _outside_reads(self.nodes(op)):
+                if name in self.fixed and not self.is_embedded(name):
+                    yield name
+        yield from (name for name in self.model.outputs if name in self.fixed)
+
+    def nodes(self, op: Op) -> list[onnx.NodeProto]:
+        count = len(self.proto.graph.node)
+        if not op.sources or not all(0 <= at < count for at in op.sources):
+            raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
+        return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
+
+    def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
+        """How a value is declared to onnxruntime."""
+        import onnx
+        from onnx import helper
+
+        if name in constants:
+            value = constants[name]
+            return Form(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        tensor = self.model.tensors[name]
+        word = _ELEMENT.get(tensor.dtype.value, tensor.dtype.value.upper())
+        stated = self.declared[name].elem_type if name in self.declared else 0
+        return Form(stated or int(onnx.TensorProto.DataType.Value(word)), tensor.shape)
+
+    def step(self, op: Op, constants: Mapping[str, NDArray[Any]]) -> Step:
+        """Cut out one op; refuses an op that reads or writes what it does not list."""
+        if not op.inputs:
+            return Step(op, None, (), {})
+        nodes = self.nodes(op)
+        names = _outside_reads(nodes)
+        reads = tuple(name for name in names if not self.is_embedded(name))
+        made = {name for node in nodes for name in node.output}
+        unlisted = [name for name in reads if name not in op.inputs and name not in constants]
+        unlisted += [name for name in op.outputs if name not in made]
+        if unlisted:
+            raise UsageError(f"op {op.name[:80]!r} and its nodes disagree on {unlisted[0][:80]!r}")
+        forms = {name: self.form(name, constants) for name in (*reads, *op.outputs)}
+        proto = self.sub_model(nodes, names, {name: forms[name] for name in reads}, op.outputs)
+        return Step(op, self.open(proto, op.name), reads, forms)
+
+    def open(self, proto: onnx.ModelProto, name: str) -> Any:
+        try:
+            return open_session(proto, self.folder)
+        except Exception as exc:  # onnxruntime's classes have no common base of their own
+            raise UsageError(f"op {name[:80]!r} cannot run by itself: {first_line(exc)}") from exc
+
+    def sub_model(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        reads: Iterable[str],
+        inputs: Mapping[str, Form],
+        outputs: Iterable[str],
+    ) -> onnx.ModelProto:
+        """Make a model of some nodes, with the constants among `reads` inside."""
+        import onnx
+        from onnx import helper
+
+        reads = tuple(reads)
+        # Below version 4 an initializer would have to be an input as well, and so no constant.
+        part = onnx.ModelProto(ir_version=max(4, self.proto.ir_version))
+        part.opset_import.extend(self.proto.opset_import)
+        part.functions.extend(self.proto.functions)
+        part.graph.name = "step"
+        part.graph.node.extend(self.literals[name] for name in reads if name in self.literals)
+        part.graph.node.extend(nodes)
+        found = (self.initializers[name] for name in reads if name in self.initializers)
+        part.graph.initializer.extend(found)
+        part.graph.sparse_initializer.extend(self.sparse[n] for n in reads if n in self.sparse)
+        for name, form in inputs.items():
+            part.graph.input.append(helper.make_tensor_value_info(name, *form))
+        # Outputs carry no type: declared ranks can be wrong, and onnxruntime infers them anyway.
+        part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+        return part
+
+    def compute(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Values of constants, by running the nodes that make them."""
+        import numpy
+        from onnx import helper
+
+        names = tuple(names)
+        if not names:
+            return {}
+        nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
+        reads = dict.fromkeys((*_outside_reads(nodes), *names))
+        made = {name for node in nodes for name in node.output}
+        # What is left are tensors whose shape is asked for: any values of that shape will do.
+        blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
+        session = self.open(self.sub_model(nodes, reads, blank, names), "constants")
+        feeds = {
+            name: numpy.zeros(form.shape, helper.tensor_dtype_to_np_dtype(form.element))
+            for name, form in blank.items()
+        }
+        return dict(zip(names, session.run(list(names), feeds), strict=True))
+
+    def _stated(self, name: str) -> Form:
+        if name not in self.declared:
+            raise UsageError(f"constants depend on {name[:80]!r}, whose shape is not stated")
+        kind = self.declared[name]
+        return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
+
+    def _ancestors(self, names: Iterable[str]) -> set[int]:
+        """Positions of the nodes that constants come from, beyond what a sub-model embeds."""
+        found: set[int] = set()
+        pending = [name for name in names if not self.is_embedded(name)]
+        while pending:
+            at = self.producers.get(pending.pop())
+            if at is None or at in found:
+                continue
+            found.add(at)
+            node = self.proto.graph.node[at]
+            if not _is_standard(node, "Shape", "Size"):
+                pending += [name for name in reads_of(node) if not self.is_embedded(name)]
+        return found
+
+
+def reads_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Names a node reads, those its bodies take from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            inside = {value.name for value in (*graph.input, *graph.initializer)}
+            inside |= {tensor.values.name for tensor in graph.sparse_initializer}
+            inside |= {name for inner in graph.node for name in inner.output}
+            results = (value.name for value in graph.output)
+            names = (*_outside_reads(graph.node), *results)
+            yield from (name for name in names if name not in inside)
+
+
+def _outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
+    """Names that nodes read before any of them makes it, in order and once each."""
+    made: set[str] = set()
+    reads: dict[str, None] = {}
+    for node in nodes:
+        reads.update((name, None) for name in reads_of(node) if name not in made)
+        made.update(node.output)
+    return reads
+
+
+def _is_standard(node: onnx.NodeProto, *types: str) -> bool:
+    return node.op_type in types and node.domain in ("", "ai.onnx")
