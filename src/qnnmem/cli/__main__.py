@@ -1,0 +1,5 @@
+"""`python -m qnnmem.cli`."""
+
+from qnnmem.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""A progress bar on the terminal for anything that takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from qnnmem.plan import Progress
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+
+class ProgressBar:
+    """Shows what is going on, from the second second on and only on a terminal."""
+
+    def __init__(self, doing: str, seconds: float) -> None:
+        self._doing, self._seconds = doing, seconds
+        self._bar: Bar | None = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(1.0, self._start)
+        self._timer.daemon = True
+
+    def __enter__(self) -> ProgressBar:
+        if sys.stderr.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+            self._seconds = -1.0  # a timer that fires just now must not start a bar
+
+    def __call__(self, progress: Progress) -> None:
+        """Takes what the planner reports."""
+        best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
+        self.say(f"{progress.doing}; {best}")
+
+    def say(self, doing: str) -> None:
+        """Changes the text beside the bar."""
+        with self._lock:
+            self._doing = doing
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], description=doing)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        with self._lock:
+            if self._seconds < 0:
+                return
+            self._bar = Bar(
+                BarColumn(bar_width=24),
+                TimeElapsedColumn(),
+                TextColumn("{task.description}", markup=False),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.add_task(self._doing, total=None)
+            self._bar.start()

@@ -1,0 +1,197 @@
+"""A plan as text: verdict first, then numbers, then why, then what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from qnnmem.plan import Io, Pool
+from qnnmem.report.names import clean
+from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
+from qnnmem.report.plan_report import PlanReport
+from qnnmem.units import format_size
+
+# Beyond this a picture of letters says nothing.
+LARGEST_MAP = 20_000
+SHOWN_AT_PEAK = 8
+_WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
+
+
+def render(report: PlanReport) -> str:
+    """The whole report; names from the file are made safe to print."""
+    parts = (_verdict, _about, _pools, _budgets, _reorder, _peak, _tcm, _map, _notes, _next)
+    blocks = ["\n".join(lines) for part in parts if (lines := list(part(report)))]
+    return "\n\n".join(["\n".join(blocks[:2]), *blocks[2:]]) + "\n"
+
+
+def _verdict(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    for budget in plan.budgets:
+        name = budget.pool.value
+        if budget.fits is None:
+            yield (
+                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found in time "
+                f"and none is ruled out; best {budget.need:,}, at least {budget.at_least:,}"
+            )
+        elif budget.fits:
+            yield f"fits: {name} takes {budget.need:,} of {_bytes(budget.have)}"
+        else:
+            missing = budget.at_least - budget.have
+            yield (
+                f"does not fit: {name} needs at least {_bytes(budget.at_least)}, "
+                f"{missing:,} more than {budget.have:,}"
+            )
+    yield f"scratch {_bytes(plan.scratch_bytes)}, {_proof(report)}"
+
+
+def _proof(report: PlanReport) -> str:
+    plan = report.plan.scratch
+    if plan.optimal:
+        return "proven minimal"
+    above = 100 * (plan.peak - plan.lower_bound) / max(plan.lower_bound, 1)
+    return f"at most {above:.2f} % above the minimum (proven bound {plan.lower_bound:,})"
+
+
+def _about(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    model = plan.model
+    as_given = bool(model.buffers) and plan.options.align is None
+    align = "alignments of the file" if as_given else f"alignment {plan.align}"
+    facts = f"{align}, planned in {report.seconds:.2f} s"
+    if model.format == "csv":
+        yield f"{clean(report.input)}: {len(model.buffers):,} buffers in one pool, {facts}"
+        return
+    width = (
+        f"floats stored in {plan.options.bits} bits"
+        if plan.options.bits
+        else "types as in the model"
+    )
+    yield (
+        f"{clean(report.input)}: {_count(len(model.ops), 'op')}, "
+        f"{_count(len(model.inputs), 'input')}, "
+        f"{_count(len(model.outputs), 'output')}, {width}, {facts}"
+    )
+
+
+def _pools(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    if plan.model.format == "csv":
+        return
+    held = {pool: sum(b.pool is pool for b in plan.buffers) for pool in Pool}
+    inside = plan.options.io is Io.INSIDE
+    what = {
+        Pool.SCRATCH: f"{held[Pool.SCRATCH]} buffers in turn"
+        + (", IO among them" if inside else ""),
+        Pool.PERSISTENT: _count(held[Pool.PERSISTENT], "state"),
+        Pool.IO: f"{len(plan.io_sizes)} tensors, inside scratch"
+        if inside
+        else f"{held[Pool.IO]} buffers of the application",
+        Pool.CONSTANTS: f"{len(plan.model.constants)} tensors of the model binary",
+    }
+    yield f"{'pool':<11}{'bytes':>15}{'size':>13}   holds"
+    for pool, size in report.pools:
+        yield f"{pool.value:<11}{size:>15,}{format_size(size):>13}   {what[pool]}"
+
+
+def _budgets(report: PlanReport) -> Iterator[str]:
+    for budget in report.plan.budgets:
+        if budget.fits or not budget.blockers:
+            continue
+        why = "fullest step" if budget.fits is None else _WHY[budget.pool]
+        yield f"{why} ({len(budget.blockers)} in {budget.pool.value}):"
+        for name in budget.blockers[:SHOWN_AT_PEAK]:
+            yield f"  {clean(name)}"
+        if len(budget.blockers) > SHOWN_AT_PEAK:
+            yield f"  … and {len(budget.blockers) - SHOWN_AT_PEAK} more"
+
+
+def _reorder(report: PlanReport) -> Iterator[str]:
+    found = report.plan.reordered
+    if found is None:
+        return
+    proof = ", no order needs less" if found.proven else ""
+    if found.after < found.before:
+        gain = 100 * (found.before - found.after) / found.before
+        yield (
+            f"reordering ops lowers the scratch alive at the peak from {found.before:,} "
+            f"to {_bytes(found.after)} "
+            f"({gain:.1f} % less{proof})"
+        )
+    else:
+        yield (
+            f"reordering ops does not lower the {_bytes(found.before)} of scratch "
+            f"alive at the peak{proof}"
+        )
+
+
+def _peak(report: PlanReport) -> Iterator[str]:
+    peak = report.plan.peak
+    if peak is None:
+        return
+    where = f", {clean(report.op_at_peak)}" if report.op_at_peak else ""
+    yield f"peak at step {peak.step}{where}: {_bytes(peak.size)} alive in {len(peak.live)} buffers"
+    letters = _letters(report)
+    for buffer in peak.live[:SHOWN_AT_PEAK]:
+        share = 100 * buffer.size / max(peak.size, 1)
+        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>5.1f} %  {clean(buffer.name)}"
+    rest = peak.live[SHOWN_AT_PEAK:]
+    if rest:
+        total = sum(buffer.size for buffer in rest)
+        yield f"  {OTHER} {total:>13,} {100 * total / peak.size:>5.1f} %  {len(rest)} more"
+
+
+def _letters(report: PlanReport) -> dict[str, str]:
+    live = report.plan.peak.live if report.plan.peak else ()
+    names = [buffer.name for buffer in live[:SHOWN_AT_PEAK]]
+    return dict(zip(names, LETTERS, strict=False))
+
+
+def _tcm(report: PlanReport) -> Iterator[str]:
+    tcm = report.tcm
+    if tcm is None:
+        return
+    spare = tcm.limit.value - tcm.need
+    room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} too many"
+    verdict = "fits" if tcm.fits else "does not fit"
+    yield (
+        f"TCM (aDSP direct mode, {tcm.limit.origin.value} limit): {verdict}, "
+        f"constants and IO take {tcm.need:,} of {_bytes(tcm.limit.value)}, {room}; "
+        f"{tcm.buffers} of {tcm.max_buffers.value} allocations"
+    )
+
+
+def _map(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    scratch = [b for b in plan.buffers if b.pool is Pool.SCRATCH]
+    if len(scratch) <= LARGEST_MAP:
+        yield from draw_map(scratch, plan.scratch_bytes, _letters(report))
+
+
+def _notes(report: PlanReport) -> Iterator[str]:
+    for note in report.plan.model.notes:
+        yield f"note: {clean(note, 200)}"
+    if report.plan.scratch.cut_by_clock and not report.plan.scratch.optimal:
+        yield "note: the clock ended the search, so another run may find a slightly different plan"
+
+
+def _next(report: PlanReport) -> Iterator[str]:
+    plan = report.plan
+    command = shlex.join(["qnnmem", "plan", report.input, *report.given])
+    if plan.likely_states:
+        pairs = " ".join(f"--state {shlex.quote(f'{a}={b}')}" for a, b in plan.likely_states[:4])
+        yield f"next: these look like state kept between runs: {clean(f'{command} {pairs}', 300)}"
+    elif not plan.scratch.optimal:
+        yield f"next: search longer: {clean(command, 200)} --time-limit 60"
+    elif plan.options.bits is None and any(t.dtype.is_float for t in plan.model.tensors.values()):
+        shown = clean(command, 200)
+        yield f"next: LPAI runs 8- and 16-bit models; as int8 it would be: {shown} --bits 8"
+    elif plan.model.format != "csv":
+        yield f"next: the same for a program: {clean(command, 200)} --format json"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes"

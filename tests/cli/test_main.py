@@ -1,0 +1,201 @@
+"""The program as a process: exit codes, streams, pipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import qnnmem
+
+ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
+
+
+def run(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Start the program and wait for it."""
+    command = [sys.executable, "-m", "qnnmem", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder
+    )
+
+
+def buffers(folder: Path, content: str = ROWS) -> Path:
+    """Write a small list of buffers."""
+    path = folder / "buffers.csv"
+    path.write_text(content, "utf-8")
+    return path
+
+
+def test_a_plan_goes_to_standard_output(tmp_path: Path) -> None:
+    """The result is all there is on standard output, and standard error stays empty."""
+    done = run("plan", buffers(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("scratch 8 bytes, proven minimal\n")
+
+
+def test_what_does_not_fit_ends_with_1(tmp_path: Path) -> None:
+    """`No` is an answer: it goes to standard output, with exit code 1."""
+    done = run("plan", buffers(tmp_path), "--capacity", "7")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("does not fit: scratch needs at least 8 bytes, 1 more than 7\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"", "empty.onnx"),
+        (b"", "empty.tflite"),
+        (bytes(range(256)) * 8, "random.onnx"),
+        (bytes(range(256)) * 8, "random.tflite"),
+        (bytes(range(256)) * 8, "random.eaix"),
+        (bytes(range(256)) * 8, "random.csv"),
+        (bytes(range(1, 256)) * 8, "random"),
+        (b'{"graphs": [', "cut.eaix"),
+        (b"id,lower,upper,size\na,0,3", "cut.csv"),
+        (b"\x1c\x00\x00\x00TFL3\x14\x00", "cut.tflite"),
+        (b"\x08\x08:\xff\x01", "cut.onnx"),
+    ],
+)
+def test_an_unreadable_file_ends_with_2_and_one_sentence(
+    content: bytes, name: str, tmp_path: Path
+) -> None:
+    """Empty, random and truncated files: one line on standard error, no traceback, no output."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    done = run("plan", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"qnnmem: {path}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_names_the_exit_codes() -> None:
+    """`-h` prints what the program does and what its exit codes mean."""
+    done = run("-h")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: qnnmem ")
+    assert "Exit codes: 0 fits, 1 does not fit" in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """`--version` names program and version."""
+    assert run("--version").stdout == f"qnnmem {qnnmem.__version__}\n"
+
+
+def test_both_ways_to_start_are_the_same_program() -> None:
+    """`python -m qnnmem.cli` does what `python -m qnnmem` does."""
+    command = [sys.executable, "-m", "qnnmem.cli", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == run("--version").stdout
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+def test_a_reader_that_stops_reading_is_no_error(form: str, tmp_path: Path) -> None:
+    """Piped into a program that has seen enough, the output ends silently."""
+    rows = "".join(f"buffer {i},{i},{i + 2},{i}\n" for i in range(5000))
+    path = buffers(tmp_path, f"id,lower,upper,size\n{rows}")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "qnnmem", "plan", str(path), "--format", form]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no full device")
+def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
+    """Output that cannot be written is an error with a reason, not a silent success."""
+    command = [sys.executable, "-m", "qnnmem", "plan", str(buffers(tmp_path))]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == ("qnnmem: standard output cannot be written: No space left on device\n")
+
+
+def test_a_terminal_never_gets_the_escapes_of_a_name(tmp_path: Path) -> None:
+    """Even as CSV, whose names are the file's own, a name cannot command the terminal."""
+    import pty
+
+    path = buffers(tmp_path, "id,lower,upper,size\n\x1b[31mred,0,1,4\n")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "qnnmem", "plan", str(path), "--format", "csv"]
+    subprocess.run(command, stdout=theirs, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert shown.replace("\r\n", "\n") == "id,lower,upper,size,offset\n\ufffd[31mred,0,1,4,0\n"
+
+
+def test_a_broken_pipe_does_not_change_the_answer(tmp_path: Path) -> None:
+    """The exit code still says that the buffers do not fit."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "qnnmem", "plan", str(buffers(tmp_path)), "--capacity", "7"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_pipe_gets_the_names_unchanged(tmp_path: Path) -> None:
+    """A program that reads the CSV gets the names of the file, byte for byte."""
+    path = buffers(tmp_path, "id,lower,upper,size\n\x1b[31mred,0,1,4\n")
+    assert "\n\x1b[31mred,0,1,4,0\n" in run("plan", path, "--format", "csv").stdout
+
+
+def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:
+    """Where the terminal knows only ASCII, other characters are written as escapes."""
+    path = buffers(tmp_path, "id,lower,upper,size\né,0,1,4\n")
+    command = [sys.executable, "-m", "qnnmem", "plan", str(path)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert done.stderr == b""
+    assert b"\\xe9" in done.stdout
+
+
+def test_a_file_name_that_is_no_text_is_no_error(tmp_path: Path) -> None:
+    """File names are bytes; one that is not UTF-8 is still planned or refused in one sentence."""
+    name = os.fsencode(tmp_path) + b"/\xff\x1b[31m.csv"
+    command = [sys.executable.encode(), b"-m", b"qnnmem", b"plan", name]
+    missing = subprocess.run(command, capture_output=True, check=False)
+    assert missing.returncode == 2
+    assert missing.stderr.count(b"\n") == 1
+    assert b"\x1b" not in missing.stderr
+    Path(os.fsdecode(name)).write_text(ROWS)
+    found = subprocess.run(command, capture_output=True, check=False)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert b"\x1b" not in found.stdout
+
+
+def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
+    """Ctrl-C is answered with one word and the exit code shells expect."""
+    program = (
+        "import qnnmem.cli, qnnmem, sys\n"
+        "def interrupted(*a, **k): raise KeyboardInterrupt\n"
+        "qnnmem.load = interrupted\n"
+        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        "qnnmem.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nqnnmem: interrupted\n")
+
+
+def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
+    """An unexpected exception is one sentence with an exit code of its own, never a traceback."""
+    program = (
+        "import qnnmem.cli, qnnmem, sys\n"
+        "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"
+        "qnnmem.load = broken\n"
+        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        "qnnmem.cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (70, "")
+    assert done.stderr.startswith("qnnmem: internal error, please report it: RuntimeError: two")
+    assert done.stderr.count("\n") == 1
+    assert "\x1b" not in done.stderr

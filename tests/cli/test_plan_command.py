@@ -1,0 +1,428 @@
+"""`qnnmem plan`: options, output files, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import onnx.parser
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem import QnnMemError
+from qnnmem.cli import qnnmem as program
+from qnnmem.load.csv import read as read_csv
+from qnnmem.report import plan_json
+from qnnmem.units import Bytes
+
+ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
+MODEL = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[2,50] x, float[3] h_in) => (float[2,50] y, float[3] h_out) <float[50] w>
+{ a = Add(x, w) b = Relu(a) y = Mul(a, b) h_out = Tanh(h_in) }"""
+FREE = """<ir_version: 8, opset_import: ["" : 18]>
+g (float["batch size", n, 50] x, float[?] z) => (float[k] y) { a = Relu(x) y = Neg(z) }"""
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the program as `main` does, errors turned into exit code and text."""
+    result = CliRunner().invoke(
+        program, ["plan", *map(str, arguments)], standalone_mode=False, catch_exceptions=True
+    )
+    assert result.exception is None or isinstance(
+        result.exception, QnnMemError | click.ClickException
+    ), result.exception
+    return result
+
+
+def code_of(result: Result) -> int:
+    """Exit code that `main` would leave with."""
+    if result.exception is not None:
+        return int(getattr(result.exception, "exit_code", 70))
+    return int(result.return_value)
+
+
+def sentence_of(result: Result) -> str:
+    """Sentence of the error that `main` would show."""
+    exc = result.exception
+    return exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
+
+
+def buffers(folder: Path, content: str = ROWS) -> Path:
+    """Write a list of buffers."""
+    path = folder / "buffers.csv"
+    path.write_text(content, "utf-8")
+    return path
+
+
+def model(folder: Path, text: str = MODEL) -> Path:
+    """Write an ONNX model."""
+    text = text.replace("<float[50] w>", f"<float[50] w = {{{','.join('1' * 50)}}}>")
+    text = text.replace('"batch size"', "batch_size")
+    made = onnx.parser.parse_model(text)
+    for item in made.graph.input:
+        for dim in item.type.tensor_type.shape.dim:
+            if dim.dim_param == "batch_size":
+                dim.dim_param = "batch size"  # the text format has no word for it
+    path = folder / "a model.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
+    """The first line answers the question."""
+    result = run(buffers(tmp_path))
+    assert (code_of(result), result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal"
+
+
+def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
+    """A model's report shows scratch, persistent, IO and constants."""
+    result = run(model(tmp_path), "--state", "h_in=h_out", "--io", "outside")
+    assert code_of(result) == 0
+    words = [line.split()[0] for line in result.stdout.splitlines() if line]
+    assert {"scratch", "persistent", "io", "constants"} <= set(words)
+
+
+def test_json_satisfies_the_schema(tmp_path: Path) -> None:
+    """What the command prints as JSON is what the schema describes."""
+    import jsonschema
+
+    for path in (model(tmp_path), buffers(tmp_path)):
+        values = json.loads(run(path, "--format", "json").stdout)
+        jsonschema.Draft202012Validator(plan_json.schema()).validate(values)
+        assert values["input"] == str(path)
+
+
+def test_bits_shrink_floats_only(tmp_path: Path) -> None:
+    """With 8 bits the float tensors take a quarter."""
+    wide = json.loads(run(model(tmp_path), "--align", "1", "--format", "json").stdout)
+    narrow = json.loads(
+        run(model(tmp_path), "--align", "1", "--bits", "8", "--format", "json").stdout
+    )
+    assert wide["scratch_bytes"] == 4 * narrow["scratch_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "first"),
+    [
+        ("scratch=1M", 0, "fits: scratch takes"),
+        ("scratch=256", 1, "does not fit: scratch needs at least"),
+        ("constants=1", 1, "does not fit: constants needs at least 200 bytes"),
+        ("persistent=0", 0, "fits: persistent takes 0 of 0 bytes"),
+    ],
+)
+def test_a_budget_decides_the_exit_code(option: str, code: int, first: str, tmp_path: Path) -> None:
+    """A pool within its budget ends with 0, one beyond it with 1, and the first line says so."""
+    result = run(model(tmp_path), "--budget", option)
+    assert code_of(result) == code
+    assert result.stdout.startswith(first)
+
+
+def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
+    """Several budgets hold only together."""
+    result = run(model(tmp_path), "--budget", "scratch=1M", "--budget", "constants=1")
+    assert code_of(result) == 1
+
+
+def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the search could not tell in time, neither yes nor no is claimed."""
+    plan_package = sys.modules["qnnmem.plan"]  # qnnmem.plan itself is the function
+    honest = plan_package.plan_model
+
+    def interrupted(*args: object, **options: object) -> object:
+        made = honest(*args, **options)
+        budget = replace(made.budgets[0], need=Bytes(200), at_least=Bytes(50))
+        return replace(made, budgets=(budget,))
+
+    monkeypatch.setattr(plan_package, "plan_model", interrupted)
+    result = run(buffers(tmp_path), "--capacity", "100")
+    assert code_of(result) == 3
+    assert result.stdout.startswith("cannot tell: ")
+
+
+def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
+    """A buffer list that fits is a yes."""
+    result = run(buffers(tmp_path), "--capacity", "8")
+    assert (code_of(result), result.stdout.splitlines()[0]) == (
+        0,
+        "fits: scratch takes 8 of 8 bytes",
+    )
+
+
+def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
+    """A buffer list that cannot fit is a no, with a set of buffers that already cannot."""
+    path = buffers(tmp_path, f"{ROWS}bystander,9,10,1\n")
+    result = run(path, "--capacity", "7", "--format", "json")
+    assert code_of(result) == 1
+    (budget,) = json.loads(result.stdout)["budgets"]
+    assert (budget["fits"], sorted(budget["blockers"])) == (False, ["a", "b"])
+
+
+def test_a_list_without_buffers_is_a_list(tmp_path: Path) -> None:
+    """A CSV of a header alone is still one pool that a capacity can be asked about."""
+    path = buffers(tmp_path, "id,lower,upper,size\n")
+    result = run(path, "--capacity", "0")
+    assert (code_of(result), result.stdout.splitlines()[0]) == (
+        0,
+        "fits: scratch takes 0 of 0 bytes",
+    )
+    assert run(path, "--format", "csv").stdout == "id,lower,upper,size\n"
+
+
+def test_csv_keeps_the_rows_and_adds_offsets(tmp_path: Path) -> None:
+    """Rows come back in the same order with the same text; only an offset is added."""
+    content = "id,lower,upper,size,alignment\nb 1,-2,3,10,4\na,2,6,7,1\n"
+    result = run(buffers(tmp_path, content), "--format", "csv")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "id,lower,upper,size,alignment,offset"
+    assert [line.rpartition(",")[0] for line in lines[1:]] == content.splitlines()[1:]
+
+
+def test_the_csv_of_a_model_can_be_planned_again(tmp_path: Path) -> None:
+    """Scratch buffers of a model, written as CSV, need the same bytes."""
+    out = tmp_path / "out.csv"
+    first = run(model(tmp_path), "--format", "csv", "-o", out)
+    assert code_of(first) == 0
+    assert all(buffer.offset is not None for buffer in read_csv(out).buffers)
+    again = json.loads(run(out, "--format", "json").stdout)
+    whole = json.loads(run(model(tmp_path), "--format", "json").stdout)
+    assert again["scratch_bytes"] == whole["scratch_bytes"]
+
+
+def test_a_file_is_written_and_named_on_standard_error(tmp_path: Path) -> None:
+    """With -o standard output stays empty and standard error says what was written."""
+    out = tmp_path / "out.json"
+    result = run(buffers(tmp_path), "--format", "json", "-o", out)
+    assert (result.stdout, result.stderr) == ("", f"Wrote {out}\n")
+    assert json.loads(out.read_text())["scratch_bytes"] == 8
+
+
+def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
+    """An existing file is kept, and the sentence says how to replace it."""
+    out = tmp_path / "out.txt"
+    out.write_text("precious")
+    result = run(buffers(tmp_path), "-o", out)
+    assert (code_of(result), out.read_text()) == (2, "precious")
+    assert sentence_of(result) == f"{out} exists already; --force replaces it"
+
+
+def test_force_replaces_a_file(tmp_path: Path) -> None:
+    """With --force the old content is gone and nothing else is left behind."""
+    out = tmp_path / "out.txt"
+    out.write_text("old")
+    assert code_of(run(buffers(tmp_path), "-o", out, "--force")) == 0
+    assert out.read_text().startswith("scratch 8 bytes")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["buffers.csv", "out.txt"]
+
+
+def test_a_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """Folders are not made up."""
+    out = tmp_path / "missing" / "out.txt"
+    result = run(buffers(tmp_path), "-o", out)
+    assert code_of(result) == 2
+    assert sentence_of(result) == f"{out} cannot be written: No such file or directory"
+    assert not out.parent.exists()
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> None:
+    """A path that is a folder stays one."""
+    out = tmp_path / "folder"
+    out.mkdir()
+    result = run(buffers(tmp_path), "-o", out, *force)
+    assert (code_of(result), list(out.iterdir())) == (2, [])
+    assert "is not an ordinary file" in sentence_of(result)
+
+
+def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
+    """A pipe, a device or a link keeps its place in the file system."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "elsewhere")
+    for out in (pipe, link):
+        before = stat.S_IFMT(out.lstat().st_mode)
+        result = run(buffers(tmp_path), "-o", out, "--force")
+        assert code_of(result) == 2
+        assert stat.S_IFMT(out.lstat().st_mode) == before
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("failing", ["write", "replace"])
+def test_a_file_appears_whole_or_not_at_all(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the disk fills up the old file stays as it was and no part of the new one is left."""
+    out = tmp_path / "out.txt"
+    out.write_text("old")
+
+    def fail(*args: object, **options: object) -> object:
+        raise OSError(28, "No space left on device")
+
+    if failing == "write":
+        monkeypatch.setattr(os, "fdopen", fail)
+    else:
+        monkeypatch.setattr(Path, "replace", fail)
+    result = run(buffers(tmp_path), "-o", out, "--force")
+    monkeypatch.undo()
+    assert sentence_of(result) == f"{out} cannot be written: No space left on device"
+    assert out.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["buffers.csv", "out.txt"]
+
+
+def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
+    """A failed run leaves no output file."""
+    out = tmp_path / "out.txt"
+    assert code_of(run(buffers(tmp_path, "nonsense"), "-o", out)) == 2
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--dim", "batch"), "'batch' is not of the form dimension=number"),
+        (("--dim", "=1"), "'=1' is not of the form dimension=number"),
+        (("--dim", "batch=-1"), "'-1' is not a number from 0 to"),
+        (("--dim", "batch=1e3"), "'1e3' is not a number from 0 to"),
+        (("--dim", "batch=٣"), "'٣' is not a number from 0 to"),
+        (("--dim", f"batch={'9' * 5000}"), "is not a number from 0 to"),
+        (("--shape", "x"), "'x' is not of the form tensor=1x3x224x224"),
+        (("--shape", "x=1xx2"), "'' is not a number from 0 to"),
+        (("--shape", "x=1x-2"), "'-2' is not a number from 0 to"),
+        (("--budget", "scratch"), "'scratch' is not of the form pool=size"),
+        (("--budget", "scratch=lots"), "'lots' is not a size"),
+        (("--budget", "scratch=9999999999G"), "is larger than"),
+        (("--budget", "vtcm=1M"), "'vtcm' is not a pool; pools are scratch, persistent, io"),
+        (("--state", "h_in"), "'h_in' is not of the form input=output"),
+        (("--state", "h_in=y2"), "--state h_in=y2: expected input=output; inputs are x, h_in"),
+        (("--state", "h_in=y"), "--state h_in=y: float32 3 cannot hold float32 2x50"),
+        (("--capacity", "1K"), "--capacity is for a buffer CSV; for a model use --budget"),
+        (("--align", "0"), "0 is not in the range"),
+        (("--bits", "4"), "'4' is not one of '8', '16'"),
+        (("--io", "nowhere"), "'nowhere' is not one of 'inside', 'outside'"),
+        (("--time-limit", "-1"), "'-1' is not a number of seconds"),
+        (("--time-limit", "nan"), "'nan' is not a number of seconds"),
+        (("--time-limit", "inf"), "'inf' is not a number of seconds"),
+        (("--seed", "-1"), "-1 is not in the range"),
+        (("--dim", "unknown=1"), "unknown"),
+        (("--shape", "unknown=1"), "unknown"),
+        (("--shape", "x=2x51"), "x"),
+    ],
+)
+def test_a_bad_option_is_refused_in_one_sentence(
+    options: tuple[str, str], sentence: str, tmp_path: Path
+) -> None:
+    """Every option that cannot be honoured ends with 2 and says what is wrong with it."""
+    result = run(model(tmp_path), *options)
+    assert (code_of(result), result.stdout) == (2, "")
+    assert sentence in sentence_of(result)
+    assert "\n" not in sentence_of(result)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--state", "a=b"),
+        ("--io", "outside"),
+        ("--bits", "8"),
+        ("--inplace",),
+        ("--reorder",),
+        ("--dim", "batch=1"),
+        ("--shape", "a=1"),
+    ],
+)
+def test_options_for_models_are_refused_for_a_list(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What has no meaning for fixed buffers is not silently ignored."""
+    result = run(buffers(tmp_path), *options)
+    assert (code_of(result), result.stdout) == (2, "")
+    assert options[0] in sentence_of(result)
+
+
+def test_free_dimensions_give_a_command_that_works(tmp_path: Path) -> None:
+    """The sentence lists what is open and ends with a command that, pasted, plans the model."""
+    path = model(tmp_path, FREE)
+    refused = run(path)
+    assert (code_of(refused), refused.stdout) == (2, "")
+    assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence_of(refused)
+    command = shlex.split(sentence_of(refused).rpartition("e.g. ")[2])
+    assert command[:2] == ["qnnmem", "plan"]
+    assert code_of(run(*command[2:])) == 0
+
+
+def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
+    """Pairs that look like state are suggested, never assumed; the command puts them to use."""
+    text = run(model(tmp_path)).stdout
+    (line,) = (line for line in text.splitlines() if line.startswith("next: "))
+    command = shlex.split(line[line.index("qnnmem plan") :])
+    values = json.loads(run(*command[2:], "--format", "json").stdout)
+    assert (values["persistent_bytes"], values["likely_states"]) == (64, [])
+
+
+def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
+    """Two runs differ in nothing but the time they took."""
+    results = [json.loads(run(model(tmp_path), "--format", "json").stdout) for _ in range(2)]
+    for values in results:
+        del values["seconds"]
+    assert results[0] == results[1]
+
+
+def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
+    """A shuffled list needs the same bytes."""
+    rows = [f"b{i},{i * 7 % 11},{i * 7 % 11 + 1 + i % 4},{1 + i * 5 % 9}\n" for i in range(20)]
+    peaks = set()
+    for order in (rows, rows[::-1], rows[7:] + rows[:7]):
+        path = buffers(tmp_path, "id,lower,upper,size\n" + "".join(order))
+        peaks.add(json.loads(run(path, "--format", "json").stdout)["scratch_bytes"])
+    assert len(peaks) == 1
+
+
+EVIL = ("\x1b[31mred", "a\tb", "\x07", "\u202egnp", "<script>", "x" * 9999)
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_names_in_a_model_reach_the_reader_harmless(name: str, tmp_path: Path) -> None:
+    """Whatever tensors are called, text and JSON hold nothing a terminal would obey."""
+    made = onnx.parser.parse_model(MODEL.replace(" <float[50] w>", "").replace("(x, w)", "(x, x)"))
+    for node in made.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name if n == "a" else n for n in names]
+        node.name = f"{name}{node.op_type}"
+    path = tmp_path / "evil.onnx"
+    path.write_bytes(made.SerializeToString())
+    text, values = run(path), run(path, "--format", "json")
+    assert code_of(text) == code_of(values) == 0
+    assert text.stdout.replace("\n", "").isprintable()
+    assert values.stdout.isascii()
+    assert name in {row["name"] for row in json.loads(values.stdout)["buffers"]}
+
+
+def test_names_in_an_error_are_harmless(tmp_path: Path) -> None:
+    """A sentence about a hostile name quotes it, escaped and short."""
+    name = "\x1b[31m" + "x" * 10_000
+    result = run(buffers(tmp_path, f"{ROWS}{name},0,1,1\n{name},0,1,1\n"))
+    assert code_of(result) == 2
+    assert sentence_of(result).isprintable()
+    assert len(sentence_of(result)) < 400 + len(str(tmp_path))
+
+
+def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
+    """JSON reports can hold half a surrogate pair in a name; every format copes."""
+    kind = {"dataLayout": "", "dataType": "int8", "shape": {"dimensions": [1, 8]}}
+    x, y = (
+        {"tensor_id": i, "tensor_name": f"\ud800{i}", "flag": f"0x{i}", "type": kind} for i in "12"
+    )
+    ins, outs = ([{"name": "Port0", "value": [tensor]}] for tensor in (x, y))
+    node = {"id": 0, "name": "\udc00", "operator": "ADD", "actual_order": 0}
+    graph = {"name": "g", "nodes": [{**node, "inputs": ins, "outputs": outs}]}
+    report = {"format": "eAI v5.9", "graphs": [{**graph, "inputs": ins, "outputs": outs}]}
+    path = tmp_path / "made.eaix"
+    path.write_text(json.dumps(report))
+    for form in ("text", "json", "csv"):
+        assert code_of(run(path, "--format", form, "-o", tmp_path / f"out.{form}")) == 0

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import qnnmem
+from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
+from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, judge_tcm, verify
+from qnnmem.report import plan_json
+from qnnmem.report.plan_report import PlanReport
+from qnnmem.targets import tcm_pool
+from qnnmem.units import Align, Bytes, Offset, Step
+
+WANTED = {  # keys that programs were promised
+    *("schema", "scratch_bytes", "persistent_bytes", "io_bytes", "constant_bytes"),
+    *("lower_bound_bytes", "optimal", "seconds", "align_bytes", "peak", "tcm", "buffers"),
+    *("notes", "tool", "input"),
+}
+
+
+def _seeds() -> Any:
+    """Import the small files of the mutation tool, which is no part of the package."""
+    path = Path(__file__).parents[2] / "tools" / "mutation_seeds.py"
+    spec = importlib.util.spec_from_file_location("report_seeds", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def report(plan: MemoryPlan, name: str = "model") -> PlanReport:
+    """Add to a plan what the command line adds."""
+    pool, io = tcm_pool(), [size for _, size in plan.io_sizes]
+    verdict = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
+    tcm = verdict if plan.model.format != "csv" else None
+    return PlanReport(plan, tcm, name, "qnnmem 0", 0.25)
+
+
+def from_file(kind: str, place: int = 0) -> Callable[[Path], PlanReport]:
+    """Plan one of the small files."""
+
+    def make(folder: Path) -> PlanReport:
+        path = folder / f"model.{kind}"
+        path.write_bytes(_seeds().SEEDS[kind]()[place])
+        return report(qnnmem.plan(qnnmem.load(path), 0.2), str(path))
+
+    return make
+
+
+def diamond() -> Model:
+    """Make a model with two branches, a state-like pair and a constant."""
+    names = ("x", "h_in", "w", "a", "b", "y", "h_out")
+    tensors = {name: Tensor(name, DType.FLOAT32, (1, 100)) for name in names}
+    ops = (
+        Op("left", "Conv", ("x", "w"), ("a",)),
+        Op("right", "Conv", ("x",), ("b",)),
+        Op("join", "Add", ("a", "b"), ("y",)),
+        Op("keep", "Tanh", ("h_in",), ("h_out",)),
+    )
+    return Model("diamond", "onnx", tensors, ops, ("x", "h_in"), ("y", "h_out"), ("w",))
+
+
+def planned(
+    budget: dict[Pool, Bytes] | None = None, **options: Any
+) -> Callable[[Path], PlanReport]:
+    """Plan the diamond with options."""
+
+    def make(folder: Path) -> PlanReport:
+        return report(qnnmem.plan(diamond(), 0.2, options=PoolOptions(**options), budget=budget))
+
+    return make
+
+
+def listed(*buffers: FixedBuffer, capacity: int | None = None) -> Callable[[Path], PlanReport]:
+    """Plan a list of buffers."""
+
+    def make(folder: Path) -> PlanReport:
+        budget = None if capacity is None else {Pool.SCRATCH: Bytes(capacity)}
+        return report(qnnmem.plan(Model("l", "csv", buffers=buffers), 0.2, budget=budget))
+
+    return make
+
+
+def undecided(folder: Path) -> PlanReport:
+    """Make a result whose budget the search could not decide."""
+    made = planned({Pool.SCRATCH: Bytes(100)})(folder)
+    verdict = replace(made.plan.budgets[0], need=Bytes(200), at_least=Bytes(50))
+    return replace(made, plan=replace(made.plan, budgets=(verdict,)))
+
+
+def fixed(name: str, size: int, lower: int, upper: int, align: int = 1) -> FixedBuffer:
+    """Make a buffer of a list."""
+    return FixedBuffer(name, Bytes(size), Span(Step(lower), Step(upper)), Align(align))
+
+
+ALL_POOLS = {pool: Bytes(1) for pool in Pool}
+CASES: dict[str, Callable[[Path], PlanReport]] = {
+    "onnx branch": from_file("onnx"),
+    "onnx quantised": from_file("onnx", 1),
+    "tflite": from_file("tflite"),
+    "tflite variable": from_file("tflite", 1),
+    "eaix": from_file("eaix"),
+    "csv": from_file("csv"),
+    "csv with alignment": from_file("csv", 1),
+    "csv infeasible": listed(fixed("a", 8, 0, 2), fixed("b", 8, 1, 3), capacity=15),
+    "csv feasible": listed(fixed("a", 8, 0, 2), fixed("b", 8, -5, 3), capacity=16),
+    "csv of nothing": listed(),
+    "csv of no bytes": listed(fixed("a", 0, 0, 1)),
+    "budgets that hold": planned({Pool.SCRATCH: Bytes(1 << 20)}),
+    "budgets that break": planned(ALL_POOLS, io=Io.OUTSIDE, states=(("h_in", "h_out"),)),
+    "budget undecided": undecided,
+    "states": planned(states=(("h_in", "h_out"),)),
+    "io outside": planned(io=Io.OUTSIDE),
+    "reordered": planned(reorder=True),
+    "8 bits": planned(bits=8, align=Align(128)),
+    "in place": planned(inplace=True),
+    "model of nothing": lambda folder: report(qnnmem.plan(Model("empty", "onnx"))),
+}
+
+
+def problems(values: Any) -> list[str]:
+    """List what the schema has against a document."""
+    validator = jsonschema.Draft202012Validator(plan_json.schema())
+    return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(values)]
+
+
+def scratch_plan(values: dict[str, Any], pool: str) -> Plan:
+    """Build a plan from nothing but the JSON."""
+    rows = [row for row in values["buffers"] if row["pool"] == pool]
+    buffers = tuple(
+        Buffer(
+            row["name"],
+            Bytes(row["size_bytes"]),
+            Span(Step(row["lower"]), Step(row["upper"])),
+            Align(values["align_bytes"]),
+        )
+        for row in rows
+    )
+    bound = values["lower_bound_bytes"] if pool == "scratch" else 0
+    offsets = tuple(Offset(row["offset_bytes"]) for row in rows)
+    return Plan(Problem(buffers), offsets, Bytes(bound))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_result_satisfies_the_schema(case: str, tmp_path: Path) -> None:
+    """The shipped schema describes what is written, for every reader and option."""
+    text = plan_json.render(CASES[case](tmp_path))
+    assert problems(json.loads(text)) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
+    """A plan rebuilt from the JSON passes the verifier and has the stated size, in every pool."""
+    values = json.loads(plan_json.render(CASES[case](tmp_path)))
+    for pool in ("scratch", "persistent", "io"):
+        plan = scratch_plan(values, pool)
+        assert verify(plan) is None
+        assert plan.peak == values[f"{pool}_bytes"]
+    assert values["optimal"] == (values["scratch_bytes"] == values["lower_bound_bytes"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=8), st.integers(0, 1 << 40), st.integers(-9, 9), st.integers(1, 9)
+        ),
+        max_size=8,
+        unique_by=lambda row: row[0],
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, int, int]]) -> None:
+    """Whatever the names and sizes, the JSON satisfies the schema and holds the same buffers."""
+    buffers = tuple(fixed(name, size, low, low + length) for name, size, low, length in rows)
+    values = json.loads(plan_json.render(listed(*buffers)(Path())))
+    assert problems(values) == []
+    plan = scratch_plan(values, "scratch")
+    assert verify(plan) is None
+    assert [(b.name, b.size, b.live) for b in plan.problem.buffers] == [
+        (b.name, b.size, b.live) for b in buffers
+    ]
+
+
+def test_the_schema_is_a_schema() -> None:
+    """The file itself is valid JSON Schema 2020-12."""
+    jsonschema.Draft202012Validator.check_schema(plan_json.schema())
+
+
+def test_the_schema_names_the_format_that_is_written() -> None:
+    """Schema and renderer agree on name and version."""
+    assert plan_json.schema()["properties"]["schema"]["const"] == plan_json.SCHEMA
+
+
+def test_promised_keys_are_required() -> None:
+    """A reader may rely on every key the format was announced with."""
+    assert set(plan_json.schema()["required"]) >= WANTED
+
+
+def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All object schemas inside a schema."""
+    if "properties" in schema:
+        yield schema
+        for inner in schema["properties"].values():
+            yield from objects(inner)
+    if "items" in schema:
+        yield from objects(schema["items"])
+
+
+def test_every_object_of_the_schema_is_closed() -> None:
+    """No object admits a key that is not described."""
+    found = list(objects(plan_json.schema()))
+    assert len(found) == 8
+    assert all(item["additionalProperties"] is False for item in found)
+
+
+def test_every_key_is_described_in_a_sentence() -> None:
+    """Each key says what it holds."""
+    for item in objects(plan_json.schema()):
+        for key, inner in item["properties"].items():
+            assert inner["description"].endswith("."), key
+
+
+def test_every_size_names_its_unit() -> None:
+    """A key that ends in _bytes is an integer number of bytes, and its sentence says so."""
+    for item in objects(plan_json.schema()):
+        for key, inner in item["properties"].items():
+            if key.endswith("bytes") and inner["type"] == "integer":
+                assert "bytes" in inner["description"].lower(), key
+                assert inner["minimum"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"more": 1}, "'more' was unexpected"),
+        ({"scratch_bytes": 1.5}, "is not of type 'integer'"),
+        ({"scratch_bytes": -1}, "is less than the minimum"),
+        ({"schema": "qnnmem.plan/2"}, "was expected"),
+        ({"bits": 4}, "is not one of"),
+        ({"buffers": [{"name": "a"}]}, "is a required property"),
+    ],
+)
+def test_the_schema_refuses_what_is_not_a_plan(
+    change: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    """Unknown keys, fractions of bytes, other versions and incomplete buffers are errors."""
+    values = plan_json.as_values(CASES["io outside"](tmp_path))
+    assert any(complaint in problem for problem in problems({**values, **change}))
+
+
+def test_a_plan_without_a_key_is_refused(tmp_path: Path) -> None:
+    """Every key is always there, with null where there is nothing to say."""
+    values = plan_json.as_values(CASES["io outside"](tmp_path))
+    for key in values:
+        short = {k: v for k, v in values.items() if k != key}
+        assert problems(short) == [f"$: {key!r} is a required property"]
+
+
+def test_the_json_is_plain_ascii(tmp_path: Path) -> None:
+    """Control characters, escapes and lone surrogates of a name are written as JSON escapes."""
+    name = "\x1b[31m\u202e\ud800é<script>"
+    text = plan_json.render(listed(fixed(name, 4, 0, 1))(tmp_path))
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text)["buffers"][0]["name"] == name
+
+
+def test_limits_carry_their_source(tmp_path: Path) -> None:
+    """A documented limit says where it is documented; our own numbers say that we computed them."""
+    origins = plan_json.as_values(CASES["io outside"](tmp_path))["origins"]
+    assert origins["scratch_bytes"] == "computed"
+    assert origins["tcm.limit_bytes"].startswith("documented: ")
+
+
+def test_the_peak_names_op_and_tensors(tmp_path: Path) -> None:
+    """The peak lists the op that runs and what is alive, largest first, adding up."""
+    peak = plan_json.as_values(CASES["io outside"](tmp_path))["peak"]
+    assert peak["op"].startswith(("left", "right", "join"))
+    assert sum(row["bytes"] for row in peak["live"]) == peak["bytes"]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from qnnmem.ir import Span
+from qnnmem.plan import PlacedBuffer, Pool
+from qnnmem.report.plan_map import FREE, OTHER, draw_map
+from qnnmem.units import Bytes, Offset, Step
+
+
+def placed(name: str, size: int, lower: int, upper: int, offset: int) -> PlacedBuffer:
+    """Make a placed buffer."""
+    live = Span(Step(lower), Step(upper))
+    return PlacedBuffer(name, Pool.SCRATCH, Bytes(size), live, Offset(offset))
+
+
+def cells(lines: list[str]) -> list[str]:
+    """Rows of the picture, highest address first."""
+    return [line.split("│")[1] for line in lines if "│" in line]
+
+
+def test_time_goes_right_and_address_goes_up() -> None:
+    """A buffer at a high address and a late time is drawn at the top right."""
+    low, high = placed("low", 4, 0, 2, 0), placed("high", 4, 2, 4, 4)
+    rows = cells(draw_map((low, high), 8, {"low": "A", "high": "B"}, height=2))
+    assert rows == [f"{FREE * 2}BB", f"AA{FREE * 2}"]
+
+
+def test_buffers_without_a_letter_are_drawn_alike() -> None:
+    """Only the buffers of the peak have letters."""
+    assert cells(draw_map((placed("a", 4, 0, 1, 0),), 4, {}, height=1)) == [OTHER]
+
+
+def test_the_axis_names_first_and_last_step() -> None:
+    """Steps are those of the plan: -1 is the moment before the first op."""
+    lines = draw_map((placed("a", 4, -1, 12, 0),), 4, {"a": "A"})
+    assert lines[-1].split() == ["step", "-1", "11"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 63, 64, 65, 1000, 10**12])
+def test_the_map_is_never_wider_than_asked(steps: int) -> None:
+    """A long run is squeezed into the width, a short one takes a column per step."""
+    rows = cells(draw_map((placed("a", 4, 0, steps, 0),), 4, {"a": "A"}, width=64))
+    assert {len(row) for row in rows} == {min(steps, 64)}
+
+
+def test_a_squeezed_column_shows_its_fullest_step() -> None:
+    """A short peak inside a long run stays visible."""
+    long, short = placed("long", 4, 0, 1000, 0), placed("short", 4, 501, 502, 4)
+    rows = cells(draw_map((long, short), 8, {"long": "A", "short": "B"}, width=10, height=2))
+    assert rows == [f"{FREE * 5}B{FREE * 4}", "A" * 10]
+
+
+def test_nothing_is_drawn_for_nothing() -> None:
+    """Without buffers or without bytes there is no map."""
+    assert draw_map((), 0, {}) == []
+    assert draw_map((placed("a", 0, 0, 1, 0),), 0, {}) == []

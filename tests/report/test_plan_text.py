@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import qnnmem
+from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
+from qnnmem.load.csv import write as write_csv
+from qnnmem.plan import MemoryPlan, Pool, PoolOptions, judge_tcm
+from qnnmem.report import plan_json, plan_text
+from qnnmem.report.plan_report import PlanReport
+from qnnmem.targets import tcm_pool
+from qnnmem.units import Bytes, Step
+
+EVIL = (
+    "\x1b[31mred",
+    "two\nlines",
+    "carriage\rreturn",
+    "bell\x07\x00",
+    "\u202egnp.exe",
+    "\ud800",
+    "\x9b31m",
+    "<script>alert(1)</script>",
+    "long" * 5000,
+    "$(reboot)`reboot`';",
+)
+
+
+def chain(*names: str, size: int = 100, notes: tuple[str, ...] = ()) -> Model:
+    """Make a chain of ops through tensors of these names."""
+    tensors = {name: Tensor(name, DType.FLOAT32, (size,)) for name in names}
+    ops = tuple(Op(f"op {a}", "Relu", (a,), (b,)) for a, b in pairwise(names))
+    return Model("chain", "onnx", tensors, ops, names[:1], names[-1:], notes=notes)
+
+
+def report(plan: MemoryPlan, name: str = "model.onnx") -> PlanReport:
+    """Add to a plan what the command line adds."""
+    pool, io = tcm_pool(), [size for _, size in plan.io_sizes]
+    tcm = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
+    return PlanReport(plan, None if plan.model.buffers else tcm, name, "qnnmem 0", 0.25)
+
+
+def show(model: Model, budget: dict[Pool, Bytes] | None = None, **options: Any) -> str:
+    """Plan a model and give the text."""
+    plan = qnnmem.plan(model, 0.2, options=PoolOptions(**options), budget=budget)
+    return plan_text.render(report(plan))
+
+
+def listed(*names: str) -> Model:
+    """Make a list of buffers that all live together."""
+    live = Span(Step(0), Step(2))
+    return Model("l", "csv", buffers=tuple(FixedBuffer(n, Bytes(64), live) for n in names))
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    """The answer comes first: bytes of scratch and what is proven about them."""
+    assert show(chain("x", "a", "y")).splitlines()[0] == "scratch 896 bytes, proven minimal"
+
+
+def test_a_budget_that_holds_is_the_first_line() -> None:
+    """Asked whether it fits, the text begins with the answer."""
+    text = show(chain("x", "a", "y"), {Pool.SCRATCH: Bytes(1000)})
+    assert text.splitlines()[0] == "fits: scratch takes 896 of 1,000 bytes"
+
+
+def test_a_budget_that_breaks_says_by_how_much_and_who() -> None:
+    """The first line says how many bytes are missing, the text names a set that cannot fit."""
+    text = show(chain("x", "a", "y"), {Pool.SCRATCH: Bytes(895)})
+    assert text.splitlines()[0] == (
+        "does not fit: scratch needs at least 896 bytes, 1 more than 895"
+    )
+    assert "these cannot fit together (2 in scratch):" in text
+
+
+def test_an_undecided_budget_says_so() -> None:
+    """When the search could not tell in time, the text does not pretend."""
+    plan = qnnmem.plan(chain("x", "y"), budget={Pool.SCRATCH: Bytes(100)})
+    verdict = replace(plan.budgets[0], need=Bytes(200), at_least=Bytes(50))
+    text = plan_text.render(report(replace(plan, budgets=(verdict,))))
+    assert text.startswith("cannot tell: no scratch plan within 100 bytes was found in time")
+
+
+def test_an_unproven_plan_states_its_distance() -> None:
+    """Without a proof the text gives the proven bound and how far above it the plan may be."""
+    plan = qnnmem.plan(chain("x", "y"))
+    loose = replace(plan, scratch=replace(plan.scratch, lower_bound=Bytes(800)))
+    text = plan_text.render(report(loose))
+    assert text.splitlines()[0] == (
+        "scratch 896 bytes, at most 12.00 % above the minimum (proven bound 800)"
+    )
+    assert "next: search longer: qnnmem plan model.onnx --time-limit 60" in text
+
+
+def test_pools_peak_tcm_and_next_step_are_shown() -> None:
+    """Numbers, then why, then what to do next."""
+    text = show(chain("x", "a", "y"))
+    order = ["pool  ", "scratch  ", "peak at step 0, op x (Relu)", "TCM (", "│", "next: "]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_the_tcm_limit_says_where_it_comes_from() -> None:
+    """The limit of the pool is shown with its origin."""
+    assert "documented limit): fits, constants and IO take 896 of 2,035,712" in show(
+        chain("x", "y")
+    )
+
+
+def test_reordering_says_what_it_brought() -> None:
+    """With an operator order of its own the text compares before and after."""
+    assert "reordering ops does not lower the 896 bytes of scratch alive" in show(
+        chain("x", "a", "y"), reorder=True
+    )
+
+
+def test_a_model_without_buffers_has_a_report() -> None:
+    """An empty model needs no bytes, and that is said without a map."""
+    text = show(Model("empty", "onnx"))
+    assert text.startswith("scratch 0 bytes, proven minimal\n")
+    assert "│" not in text
+
+
+def test_notes_of_the_reader_are_shown() -> None:
+    """What the reader wants the user to know reaches the user."""
+    assert "note: the hint column is ignored" in show(
+        chain("x", "y", notes=("the hint column is ignored",))
+    )
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_hostile_names_never_reach_the_terminal(name: str) -> None:
+    """Control characters, writing direction marks and line breaks of names are replaced."""
+    model = chain(name, f"{name}_2", f"{name} out", notes=(name,))
+    plan = qnnmem.plan(model, budget={pool: Bytes(1) for pool in Pool})
+    likely = replace(plan, likely_states=((name, f"{name} out"),))
+    for made in (plan, likely):
+        text = plan_text.render(report(made, f"{name}.onnx"))
+        lines = text.split("\n")
+        assert "".join(lines).isprintable()
+        assert max(map(len, lines)) < 400
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_hostile_buffer_names_never_reach_the_terminal(name: str) -> None:
+    """Names of a buffer list are shown as safely as names of a model."""
+    plan = qnnmem.plan(listed(name, f"{name}2"), budget={Pool.SCRATCH: Bytes(65)})
+    made = report(plan, name)
+    assert plan_text.render(made).replace("\n", "").isprintable()
+    assert plan_json.render(made).isascii()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "carriage\rreturn", "a,b", 'a"b', ""])
+def test_names_a_csv_cannot_hold_are_refused(name: str) -> None:
+    """The format has no quoting, so such a name would turn into other rows or fields."""
+    with pytest.raises(qnnmem.OutputError, match="cannot be written as CSV"):
+        write_csv(listed(name).buffers)
+
+
+def test_hostile_op_names_are_cleaned_at_the_peak() -> None:
+    """The op at the peak is shown without its control characters."""
+    tensors = {n: Tensor(n, DType.INT8, (9,)) for n in "xy"}
+    ops = (Op("\x1b[2J", "Re\nlu", ("x",), ("y",)),)
+    text = show(Model("m", "onnx", tensors, ops, ("x",), ("y",)))
+    assert "\N{REPLACEMENT CHARACTER}[2J (Re\N{REPLACEMENT CHARACTER}lu)" in text
+
+
+def test_the_next_command_quotes_the_file_for_a_shell() -> None:
+    """A file name with spaces or worse is one word of the command to paste."""
+    plan = qnnmem.plan(chain("x", "y"))
+    text = plan_text.render(report(plan, "my model; rm.onnx"))
+    assert "qnnmem plan 'my model; rm.onnx' --bits 8" in text

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import qnnmem
+
+HEAVY = ("numpy", "onnx", "onnxruntime", "numba", "tflite", "rich")
+
+
+def heavy_after(statement: str) -> str:
+    """Heavy packages in memory after a statement, in a fresh interpreter."""
+    program = (
+        f"import sys\ntry:\n    {statement}\nexcept SystemExit:\n    pass\n"
+        f"print([n for n in {HEAVY} if n in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stderr.strip()
+
+
+def test_all_lists_every_public_name() -> None:
+    """`__all__`, what is imported when used and what a type checker sees are the same names."""
+    homes = [name for names in qnnmem._HOMES.values() for name in names]
+    tree = ast.parse(inspect.getsource(qnnmem))
+    seen = [
+        alias.name
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for alias in line.names
+    ]
+    assert sorted(homes) == sorted(seen) == qnnmem.__all__
+
+
+def test_folders_can_be_called_however_they_were_imported() -> None:
+    """`qnnmem.plan` stays usable as a function after a module inside it was imported."""
+    program = (
+        "import qnnmem.plan.bounds as bounds, qnnmem\n"
+        "found = qnnmem.plan(qnnmem.Problem(()))\n"
+        "print(bounds.__name__, found.peak, callable(qnnmem.load))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["qnnmem.plan.bounds", "0", "True"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """The package answers for names it does not have as any module does."""
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        qnnmem.nonsense  # noqa: B018 - looking is the test
+
+
+@pytest.mark.parametrize("name", qnnmem.__all__)
+def test_every_public_name_is_documented(name: str) -> None:
+    """Each public name has a docstring of its own whose first line is a sentence."""
+    value = getattr(qnnmem, name)
+    text = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
+    assert text
+    assert not text.startswith(f"{name}(")  # what dataclass writes by itself
+    assert text.strip().split("\n")[0].endswith(".")
+
+
+@pytest.mark.parametrize("name", qnnmem.__all__)
+def test_public_methods_are_documented(name: str) -> None:
+    """Each public method and property of a public class has a docstring."""
+    value = getattr(qnnmem, name)
+    if inspect.isclass(value) and not issubclass(value, enum.Enum):
+        for key, member in vars(value).items():
+            if not key.startswith("_") and (inspect.isfunction(member) or hasattr(member, "fget")):
+                assert member.__doc__, f"{name}.{key}"
+
+
+@pytest.mark.parametrize("name", ["load", "plan", "verify", "judge_tcm"])
+def test_public_functions_are_typed(name: str) -> None:
+    """Every parameter and the result of a public function has a type."""
+    signature = inspect.signature(getattr(qnnmem, name))
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(p.annotation is not p.empty for p in signature.parameters.values())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import qnnmem",
+        "import qnnmem.cli",
+        "import qnnmem.report.plan_json, qnnmem.report.plan_text",
+        "from qnnmem.cli import main; sys.argv = ['qnnmem', '--help']; main()",
+        "from qnnmem.cli import main; sys.argv = ['qnnmem', 'plan', '--help']; main()",
+    ],
+)
+def test_nothing_heavy_is_imported_to_say_hello(statement: str) -> None:
+    """Importing the package and asking for help load no numeric or model library."""
+    assert heavy_after(statement) == "[]"
