@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import pytest
+
+from qnnmem.cli import qnnmem
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+# Put together from pieces so that this file does not hold what it looks for.
+MACHINE_PATH = re.compile(
+    r"(?<![\w.$}<-])/(?:" + "|".join(("work", "root", "tmp/" + "venv")) + r")\b"
+)
+REGISTRY = re.compile(
+    "|".join(
+        ("pypi" + r"\.org", "python" + "hosted", "npm" + r"js\.(?:org|com)", "art" + "ifactory")
+    ),
+    re.IGNORECASE,
+)
+WORKPLACE = re.compile(
+    r"\b(?:this|earlier|previous|last|next|another|later)\s+" + "session" + r"s?\b", re.IGNORECASE
+)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Find the fenced blocks of a language."""
+    return [text for kind, text in FENCE.findall(page.read_text("utf-8")) if kind == language]
+
+
+def python_snippets() -> Sequence[object]:
+    """List every Python block with a readable id."""
+    return [
+        pytest.param(text, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, text in enumerate(blocks(page, "python"))
+    ]
+
+
+def shell_snippets() -> Sequence[object]:
+    """List every `$ qnnmem` command about an example file that shows output."""
+    found = []
+    for page in PAGES:
+        for text in blocks(page, "console"):
+            command, _, output = text.partition("\n")
+            if command.startswith("$ qnnmem") and "examples/" in command and output.strip():
+                found.append(pytest.param(command[2:], output, id=f"{page.name}-{command[2:]}"))
+    return found
+
+
+def anchor(heading: str) -> str:
+    """Give the anchor that Markdown renderers make of a heading."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    """Find the anchors of a page."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    return {anchor(title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def links(page: Path) -> Iterator[str]:
+    """Find what a page links to inside of the repository."""
+    for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        if not target.startswith(("http://", "https://")):
+            yield target
+
+
+def text_files() -> list[Path]:
+    """List the files of the repository that hold text, tracked or about to be."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout, so the files of the repository are not known")
+    command = [git, "-C", str(ROOT), "ls-files", "-z", "-co", "--exclude-standard"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    files = [ROOT / name for name in done.stdout.split("\0") if name]
+    return [file for file in files if file.is_file() and b"\0" not in file.read_bytes()[:8192]]
+
+
+def hits(pattern: re.Pattern[str]) -> list[str]:
+    """Find where the repository matches a pattern."""
+    return [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in text_files()
+        for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder that holds nothing but the examples."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(qnnmem.commands))
+def test_every_verb_has_a_page_with_every_option(name: str) -> None:
+    """Each verb has a page of its name, which mentions every spelling of every option."""
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    command = qnnmem.commands[name]
+    options = [p for p in command.params if isinstance(p, click.Option)]
+    spellings = [spelling for option in options for spelling in option.opts]
+    assert len(spellings) > 1
+    missing = [s for s in spellings if not re.search(rf"`{re.escape(s)}[` ]", page)]
+    assert missing == []
+
+
+def test_the_plan_page_lists_every_json_key(workplace: Path) -> None:
+    """Each key of the JSON output is explained."""
+    import json
+
+    command = [sys.executable, "-m", "qnnmem", "plan", "examples/tiny.eaix", "--format", "json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    page = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    values = json.loads(done.stdout)
+    keys = [*values, *values["buffers"][0], *values["peak"], *values["tcm"]]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_inside_the_repository_resolve(page: Path) -> None:
+    """Each relative link names a file that exists and, if given, a heading of it."""
+    for target in links(page):
+        name, _, heading = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.is_relative_to(ROOT), target
+        assert file.exists(), target
+        if heading:
+            assert heading in anchors(file), target
+
+
+def test_every_page_is_in_the_index() -> None:
+    """No page is hidden: the index links to all others."""
+    index = ROOT / "docs" / "index.md"
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == {"index.md", *links(index)}
+
+
+@pytest.mark.parametrize("code", python_snippets())
+def test_python_snippets_run(code: str, workplace: Path) -> None:
+    """Python in the documents runs as it stands, next to the examples."""
+    snippet = workplace / "snippet.py"
+    snippet.write_text(code, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(snippet)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("command", "output"), shell_snippets())
+def test_shell_snippets_say_what_the_documents_say(
+    command: str, output: str, workplace: Path
+) -> None:
+    """A documented command gives the documented first line."""
+    arguments = shlex.split(command)[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "qnnmem", *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout or done.stderr).splitlines()[0] == output.splitlines()[0]
+
+
+@pytest.mark.models
+def test_the_readme_shows_real_output() -> None:
+    """The real model in the README is planned as the README says, but for the seconds."""
+    text = next(t for t in blocks(ROOT / "README.md", "console") if ".cache/models/" in t)
+    command, *shown = text[text.index("$ qnnmem") + 2 :].splitlines()
+    arguments = shlex.split(command)[1:]
+    if not (ROOT / arguments[1]).is_file():
+        pytest.skip(f"{arguments[1]} is not there; python tools/models.py fetches it")
+    program = [sys.executable, "-m", "qnnmem", *arguments]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()[: len(shown)]
+
+    def without_seconds(line: str) -> str:
+        return re.sub(r"[0-9.]+ s$", "", line)
+
+    assert list(map(without_seconds, lines)) == list(map(without_seconds, shown))
+
+
+def test_there_are_snippets_to_run() -> None:
+    """The two tests above look at something."""
+    assert len(python_snippets()) >= 3
+    assert len(shell_snippets()) >= 5
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("plan_a_model.py", "scratch 24,576 bytes, proven minimal"),
+        ("plan_buffers.py", "peak 1,920 bytes, optimal: True"),
+    ],
+)
+def test_example_scripts_run(script: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each example script prints its answer."""
+    runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
+    assert capsys.readouterr().out.splitlines()[0] == line
+
+
+def test_the_picture_shows_every_buffer(workplace: Path) -> None:
+    """The drawing tool makes well-formed SVG with one box for each buffer and the peak marked."""
+    from xml.etree import ElementTree
+
+    command = [sys.executable, "-m", "qnnmem", "plan", "examples/tiny.eaix", "--format", "json"]
+    subprocess.run([*command, "-o", "plan.json"], check=True, capture_output=True)
+    tool = ROOT / "tools" / "picture.py"
+    subprocess.run([sys.executable, str(tool), "plan.json", "plan.svg"], check=True)
+    text = (workplace / "plan.svg").read_text("utf-8")
+    root = ElementTree.fromstring(text)  # noqa: S314 - our own output
+    assert len(root.findall(".//{*}rect/{*}title")) == 4
+    assert "peak: step 0, 2,304 bytes alive" in text
+
+
+@pytest.mark.parametrize(
+    "pattern", [MACHINE_PATH, REGISTRY, WORKPLACE], ids=["paths", "registries", "workplace"]
+)
+def test_files_do_not_tell_where_they_were_made(pattern: re.Pattern[str]) -> None:
+    """No file holds paths of a machine, hosts of a package registry or words about a workplace."""
+    assert hits(pattern) == []
