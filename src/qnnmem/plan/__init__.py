@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import overload
 
 from qnnmem.ir.model import Model
+from qnnmem.plan.memory import plan_model
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Progress, Watcher, plan_problem
-from qnnmem.plan.pools import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan_model
+from qnnmem.plan.pools import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions
 from qnnmem.plan.problem import Buffer, Infeasible, Peak, Plan, Problem, find_peak
 from qnnmem.plan.tcm import TcmVerdict, judge_tcm
 from qnnmem.plan.verify import verify

@@ -22,7 +22,7 @@ def round_up_units(value: int, align: int) -> int:
     return (value + align - 1) // align * align
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)  # so that progress is shown meanwhile
 def place(
     order: Ints,
     lo: Ints,
@@ -55,7 +55,7 @@ def place(
         if unranked > 32 + ranked // 12:
             ranked = _renew_ranks(offsets, rank, by_rank)
             unranked = 0
-            work += 16 * n
+            work += 2 * n
         late, seen = _mark_overlapping(
             lo[i], first[hi[i]], hi, offsets, latest, rank, marks, recent
         )

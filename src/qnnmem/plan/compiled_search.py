@@ -31,7 +31,7 @@ _A, _B, _PARENT, _SECTION, _FLOOR, _MUST, _FROM, _TO, _NEXT = range(9)
 _TRAIL, _AGENDA, _TOP, _KEY, _CHECK = range(9, 14)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)  # so that progress is shown meanwhile
 def search(
     lo: Ints,
     hi: Ints,

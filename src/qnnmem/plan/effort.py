@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from qnnmem.errors import UsageError
 
 # A little less than what one core of a 2020s laptop does, so that the clock rarely decides.
-WORK_PER_SECOND = 100_000_000
+WORK_PER_SECOND = 150_000_000
 A_YEAR = 365 * 86_400.0
 
 

@@ -135,7 +135,7 @@ def _search(
     weight, memo = np.ones(core.sections), np.zeros((MEMO_SLOTS, 2), np.int64)
     dive = dive_work(core)
     for length, rank, taste, lean in _restarts(core, seed):
-        allowed = min(2 * dive * length, max(2 * dive, LONGEST_SLICE), effort.left)
+        allowed = min(dive * length, max(dive, LONGEST_SLICE), effort.left)
         effort.spend(RESTART_WORK * len(core))
         status, offsets, work = search(
             a.lo,

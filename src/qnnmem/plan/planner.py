@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +53,7 @@ class _Search:
 
     def __init__(self, problem: Problem, effort: Effort, seed: int, watch: Watcher | None) -> None:
         self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
+        self.tries = 0
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
@@ -92,10 +92,11 @@ class _Search:
             return
         # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
         target = max(self.target, self.bound)
+        reserve = self.effort.left // 2  # for the search, where greedy passes are long
         for offsets in greedy.portfolio(self.instance, self._placer(), target):
             self._keep(offsets)
             self._tell("placing greedily")
-            if self.done or self.effort.over:
+            if self.done or self.effort.over or self.effort.left < reserve:
                 return
 
     def _load_compiled(self) -> None:
@@ -133,7 +134,8 @@ class _Search:
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
         allowed = Effort(max(1, min(wanted, self.effort.left)), self.effort.deadline)
         before = allowed.left
-        answer, offsets = fit(self.instance, capacity, allowed, self.seed)
+        self.tries += 1  # another try is another search, even at the same capacity
+        answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
         self.effort.spend(before - max(allowed.left, 0))
         self.effort.cut_by_clock |= allowed.cut_by_clock
         if offsets is not None:
@@ -145,28 +147,28 @@ class _Search:
         return None
 
     def _minimise(self) -> None:
-        """Tries the bound, then halves the distance between it and the best plan, again and again.
-
-        Capacities that neither fit nor fail in their share are passed over for the moment and come
-        back in the next round with a larger one.
-        """
-        for share in itertools.chain((0.04, 0.1), itertools.repeat(0.25)):
-            if self._settle(share):
-                return
-
-    def _settle(self, share: float) -> bool:
-        """One round; whether there is nothing left to do."""
-        while self._try(self.bound, 3 * share) is not None:
+        """Tries the bound, then halves the distance to it, then goes down in ever smaller steps."""
+        while self._try(self.bound, 0.2) is not None:
             if self.peak == self.bound or self.effort.over:
-                return True
+                return
         low = self.bound
-        while not self.effort.over and self.peak - low > max(1, self.peak // 4096):
+        while not self.effort.over and self.peak - low > self.peak // 256:
             middle = (low + self.peak) // 2
-            if not self._try(middle, share):
+            if not self._try(middle, 0.04):
                 low = max(middle, self.bound)
-            if self.peak == self.bound:
-                return True
-        return self.effort.over
+        self._descend()
+
+    def _descend(self) -> None:
+        """Takes a share of the way down to the bound at a time, a smaller one after a failure."""
+        parts = 3
+        while self.peak > self.bound and not self.effort.over:
+            step = max(1, (self.peak - self.bound) // parts)
+            if self._try(self.peak - step, 0.25):
+                parts = 3
+            elif parts < 100:
+                parts *= 2
+            else:
+                parts = 1
 
     def answer(self) -> Plan | Infeasible:
         problem, instance = self.problem, self.instance

@@ -1,0 +1,173 @@
+"""From a model to the plan of all its pools, with budgets judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from qnnmem.errors import UsageError
+from qnnmem.ir.model import Model
+from qnnmem.plan.blockers import find_blockers
+from qnnmem.plan.instance import arrange
+from qnnmem.plan.layout import Layout, constant_bytes
+from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Watcher, plan_problem
+from qnnmem.plan.pools import (
+    BudgetVerdict,
+    Io,
+    MemoryPlan,
+    PlacedBuffer,
+    Pool,
+    PoolOptions,
+    Reordered,
+)
+from qnnmem.plan.problem import Buffer, Infeasible, Plan, Problem, find_peak
+from qnnmem.plan.states import check_states, suggest_states
+from qnnmem.units import MAX_BYTES, Align, Bytes
+
+DEFAULT_ALIGN = Align(64)
+
+
+def plan_model(
+    model: Model,
+    options: PoolOptions | None = None,
+    *,
+    budget: Mapping[Pool, Bytes] | None = None,
+    time_limit: float = DEFAULT_TIME_LIMIT_S,
+    seed: int = 0,
+    watch: Watcher | None = None,
+) -> MemoryPlan:
+    """Plans all pools of a model; see `PoolOptions` for what can be chosen.
+
+    Budgets are judged after planning. For a buffer list a scratch budget is the question itself:
+    the search stops at the first plan that fits.
+    """
+    options, budget = options or PoolOptions(), dict(budget or {})
+    if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
+        raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+    capacity = None
+    if model.format == "csv":
+        if options != PoolOptions(align=options.align):
+            raise UsageError(
+                "a buffer list is one pool of fixed buffers; "
+                "--state, --io, --bits, --inplace and --reorder are for models"
+            )
+        capacity = budget.pop(Pool.SCRATCH, None)
+        layout = Layout(model, options, options.align or Align(1))
+        buffers = tuple(
+            Buffer(b.name, layout.rounded(b.size), b.live, _common(b.align, layout.align))
+            for b in model.buffers
+        )
+        reordered = None
+    else:
+        check_states(model, options.states)
+        layout = Layout(model, options, options.align or DEFAULT_ALIGN)
+        buffers = layout.sort_into_pools(time_limit, seed)
+        reordered = None
+        if options.reorder:
+            layout, buffers, reordered = _reorder(layout, buffers, time_limit, seed)
+            model = layout.model
+    answer = plan_problem(Problem(buffers, capacity), time_limit, seed=seed, watch=watch)
+    scratch = answer.best if isinstance(answer, Infeasible) else answer
+    placed = [
+        PlacedBuffer(b.name, Pool.SCRATCH, b.size, b.live, offset, layout.aliases.get(b.name, ()))
+        for b, offset in zip(buffers, scratch.offsets, strict=True)
+    ]
+    result = MemoryPlan(
+        model=model,
+        options=options,
+        align=layout.align,
+        scratch=scratch,
+        buffers=(*placed, *layout.placed),
+        io_sizes=tuple(layout.io_sizes()),
+        persistent_bytes=layout.used(Pool.PERSISTENT),
+        io_bytes=layout.used(Pool.IO),
+        constant_bytes=constant_bytes(model, options.bits),
+        peak=find_peak(buffers),
+        reordered=reordered,
+        likely_states=() if options.states else suggest_states(model),
+    )
+    if capacity is not None:
+        result = replace(result, budgets=(_judge_capacity(answer, capacity),))
+    return _with_budgets(result, budget, time_limit, seed)
+
+
+def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict:
+    if isinstance(answer, Plan):
+        return BudgetVerdict(Pool.SCRATCH, answer.peak, answer.lower_bound, capacity)
+    need = answer.best.peak
+    return BudgetVerdict(Pool.SCRATCH, need, answer.lower_bound, capacity, answer.blockers)
+
+
+def _common(a: int, b: int) -> Align:
+    """Least alignment that satisfies both."""
+    return Align(math.lcm(a, b))
+
+
+def _reorder(
+    given: Layout, buffers: tuple[Buffer, ...], time_limit: float, seed: int
+) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
+    """The layout in an operator order with fewer bytes of scratch alive, if there is one."""
+    from qnnmem.plan.order import reorder
+
+    options = given.options
+    found = reorder(given.model, bits=options.bits, inplace=options.inplace, align=given.align)
+    # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
+    same = options.io is Io.INSIDE and not options.states
+    proven = found.proven and same and not any(op.bodies for op in given.model.ops)
+    other = Layout(found.model, options, given.align)
+    moved = other.sort_into_pools(time_limit, seed)
+    before, after = _live_bytes(buffers), _live_bytes(moved)
+    if after < before:
+        return other, moved, Reordered(before, after, proven)
+    return given, buffers, Reordered(before, before, proven)
+
+
+def _live_bytes(buffers: tuple[Buffer, ...]) -> Bytes:
+    peak = find_peak(buffers)
+    return peak.size if peak else Bytes(0)
+
+
+def _with_budgets(
+    plan: MemoryPlan, budget: Mapping[Pool, Bytes], time_limit: float, seed: int
+) -> MemoryPlan:
+    verdicts = list(plan.budgets)
+    for pool, have in budget.items():
+        need = plan.pool_bytes(pool)
+        if pool is not Pool.SCRATCH or need <= have:
+            blockers = () if need <= have else _largest(plan, pool)
+            verdicts.append(BudgetVerdict(pool, need, need, have, blockers))
+            continue
+        answer = _explain_scratch(plan, have, time_limit, seed)
+        if isinstance(answer, Plan):
+            plan = _with_scratch(plan, answer)
+        verdicts.append(_judge_capacity(answer, have))
+    return replace(plan, budgets=tuple(verdicts))
+
+
+def _explain_scratch(
+    plan: MemoryPlan, have: Bytes, time_limit: float, seed: int
+) -> Plan | Infeasible:
+    problem = Problem(plan.scratch.problem.buffers, have)
+    if plan.scratch.lower_bound > have:  # nothing to search for: only the culprits are wanted
+        blockers = find_blockers(problem, arrange(problem), proven=True)
+        return Infeasible(problem, blockers, plan.scratch.lower_bound, True, plan.scratch)
+    return plan_problem(problem, time_limit, seed=seed)
+
+
+def _with_scratch(plan: MemoryPlan, scratch: Plan) -> MemoryPlan:
+    rest = tuple(b for b in plan.buffers if b.pool is not Pool.SCRATCH)
+    moved = tuple(
+        replace(b, offset=scratch.offset_of[b.name]) for b in plan.buffers if b.pool is Pool.SCRATCH
+    )
+    better = Plan(plan.scratch.problem, scratch.offsets, plan.scratch.lower_bound)
+    return replace(plan, scratch=better, buffers=(*moved, *rest))
+
+
+def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
+    if pool is Pool.CONSTANTS:
+        tensors = plan.model.tensors
+        names = sorted(plan.model.constants, key=lambda n: (-tensors[n].nbytes, n))
+        return tuple(names[:5])
+    members = sorted((b for b in plan.buffers if b.pool is pool), key=lambda b: (-b.size, b.name))
+    return tuple(b.name for b in members[:5])
