@@ -148,7 +148,12 @@ class _Search:
 
     def _minimise(self) -> None:
         """Tries the bound, then halves the distance to it, then goes down in ever smaller steps."""
-        while self._try(self.bound, 0.2) is not None:
+        from qnnmem.plan.exact import dive_work
+
+        # A search that will succeed mostly does so within a few dives; they are worth more than
+        # half of the effort, because nothing is left to do then.
+        dives = 10 * dive_work(self.instance) / max(self.effort.left, 1)
+        while self._try(self.bound, min(max(0.2, dives), 0.6)) is not None:
             if self.peak == self.bound or self.effort.over:
                 return
         low = self.bound
