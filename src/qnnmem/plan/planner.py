@@ -150,10 +150,12 @@ class _Search:
         """Tries the bound, then halves the distance to it, then goes down in ever smaller steps."""
         from qnnmem.plan.exact import dive_work
 
-        # A search that will succeed mostly does so within a few dives; they are worth more than
-        # half of the effort, because nothing is left to do then.
+        # A search that will succeed mostly does so within a few dives, and then nothing is left to
+        # do. Where dives are long, something better than greedy is wanted first all the same.
         dives = 10 * dive_work(self.instance) / max(self.effort.left, 1)
-        while self._try(self.bound, min(max(0.2, dives), 0.6)) is not None:
+        if dives > 0.2:
+            self._try((self.bound + self.peak) // 2, 0.04)
+        while self._try(self.bound, min(max(0.2, dives), 0.5)) is not None:
             if self.peak == self.bound or self.effort.over:
                 return
         low = self.bound
