@@ -153,12 +153,13 @@ def cover(
         reach[q + 1] = 0
     reach[s] = 1
     # Bit 0: the sections before q can be covered, bit 1: those from q on can.
-    chosen = np.empty(len(order), np.int64)
+    begin = end = _first_at(level, order, least)
+    while end < len(order) and least[order[end]] == level:
+        end += 1
+    chosen = np.empty(end - begin, np.int64)
     m = 0
-    for u in order:
-        if least[u] > level:
-            break
-        if s <= lo[u] and hi[u] <= t and least[u] == level:
+    for u in order[begin:end]:
+        if s <= lo[u] and hi[u] <= t:
             chosen[m] = u
             m += 1
     chosen = np.sort(chosen[:m])  # by first section
@@ -189,6 +190,19 @@ def cover(
                 reach[q] |= 2
             k -= 1
     return True
+
+
+@njit(cache=True)
+def _first_at(level: int, order: Ints, least: Ints) -> int:
+    """Position of the first buffer whose least offset is not below `level`."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if least[order[middle]] < level:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @njit(cache=True)
