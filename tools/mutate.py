@@ -31,6 +31,7 @@ from mutation_seeds import SEEDS, TFLITE, Flat
 import qnnmem
 from qnnmem.report import plan_json, plan_text
 from qnnmem.report.plan_report import PlanReport
+from qnnmem.units import Align
 
 HANG_S = 20
 # Of 20 mutants. An ONNX file that parses costs a child process, some hundred times a CSV's time.
@@ -319,7 +320,7 @@ def try_mutant(mutant: Mutant, folder: Path) -> Ending:
 def _load_and_plan(path: Path, index: int) -> None:
     model = qnnmem.load(path)
     choices = random.Random(index)  # noqa: S311  wanted: the same again
-    result = qnnmem.plan(model, PLAN_S, options=_options(choices))
+    result = qnnmem.plan(model, PLAN_S, options=_options(choices, model))
     wrong = qnnmem.verify(result.scratch)
     if wrong is not None:
         raise AssertionError(f"a plan that does not hold: {wrong}")
@@ -330,7 +331,9 @@ def _load_and_plan(path: Path, index: int) -> None:
     json.loads(plan_json.render(report))
 
 
-def _options(rng: random.Random) -> qnnmem.PoolOptions:
+def _options(rng: random.Random, model: qnnmem.Model) -> qnnmem.PoolOptions:
+    if model.format == "csv":  # everything else is for models, and refused
+        return qnnmem.PoolOptions(align=rng.choice((None, Align(1), Align(64))))
     return qnnmem.PoolOptions(
         io=rng.choice((qnnmem.Io.INSIDE, qnnmem.Io.OUTSIDE)),
         bits=rng.choice((None, 8, 16)),
