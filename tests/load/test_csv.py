@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError, OutputError
@@ -175,7 +175,6 @@ def buffer_lists(draw: st.DrawFn) -> list[FixedBuffer]:
     ]
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(buffers=buffer_lists())
 def test_writing_and_reading_are_inverse(
     tmp_path_factory: pytest.TempPathFactory, buffers: list[FixedBuffer]

@@ -269,7 +269,7 @@ def test_same_answer_every_time() -> None:
 
 
 @pytest.mark.parametrize("states", [0, 2])
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(seed=st.integers(0, 1 << 32), ops=st.integers(0, 7), align=st.sampled_from((1, 64)))
 def test_small_models_reach_the_least_of_all_orders(
     states: int, seed: int, ops: int, align: int
@@ -283,7 +283,7 @@ def test_small_models_reach_the_least_of_all_orders(
 
 
 # The examples were once called proven with a peak above the least.
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @example(seed=627)
 @example(seed=1684)
 @example(seed=4444)
@@ -298,7 +298,7 @@ def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
     assert found.after == fewest_over_sets(m)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 32), effort=st.integers(0, 300))
 def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
     """A search cut short calls its peak proven only if it is the least."""
@@ -308,7 +308,7 @@ def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
     assert not found.proven or found.after == fewest_over_sets(m)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 1 << 32), ops=st.integers(10, 80), inplace=st.booleans())
 def test_larger_models_are_never_worse(seed: int, ops: int, inplace: bool) -> None:
     """Whatever the graph, the order is valid, its peak is as stated and not above the given one."""

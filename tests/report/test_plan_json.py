@@ -180,7 +180,7 @@ def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
         unique_by=lambda row: row[0],
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, int, int]]) -> None:
     """Whatever the names and sizes, the JSON satisfies the schema and holds the same buffers."""
     buffers = tuple(fixed(name, size, low, low + length) for name, size, low, length in rows)
