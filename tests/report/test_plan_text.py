@@ -123,6 +123,16 @@ def test_a_model_without_buffers_has_a_report() -> None:
     assert "│" not in text
 
 
+def test_a_proof_about_control_flow_says_how_far_it_goes() -> None:
+    """Bodies are planned apart, so the minimum is one of that arrangement."""
+    plain = chain("x", "a", "y")
+    branch = replace(plain.ops[0], bodies=(chain("p", "q"),))
+    assert "planned apart" not in show(plain)
+    assert "note: the bodies of control-flow ops are planned apart" in show(
+        replace(plain, ops=(branch, *plain.ops[1:]))
+    )
+
+
 def test_notes_of_the_reader_are_shown() -> None:
     """What the reader wants the user to know reaches the user."""
     assert "note: the hint column is ignored" in show(

@@ -41,7 +41,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "reorder": _reorder(report),
         "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
         "buffers": [_buffer(buffer) for buffer in plan.buffers],
-        "notes": list(plan.model.notes),
+        "notes": list(report.notes),
         "origins": _origins(report),
     }
 

@@ -28,6 +28,19 @@ class PlanReport:
         return f"{ops[peak.step].name} ({ops[peak.step].type})"
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the file said, and how far the proof goes."""
+        notes = list(self.plan.model.notes)
+        if any(op.bodies for op in self.plan.model.ops):
+            notes.append(
+                "the bodies of control-flow ops are planned apart and take one block while the op "
+                "runs; the minimum is one of this arrangement"
+            )
+        if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
+            notes.append("the clock ended the search, so another run may find another plan")
+        return tuple(notes)
+
+    @property
     def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
         """Pools and their sizes, in the order they are shown."""
         return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)

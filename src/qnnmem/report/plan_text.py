@@ -168,10 +168,8 @@ def _map(report: PlanReport) -> Iterator[str]:
 
 
 def _notes(report: PlanReport) -> Iterator[str]:
-    for note in report.plan.model.notes:
+    for note in report.notes:
         yield f"note: {clean(note, 200)}"
-    if report.plan.scratch.cut_by_clock and not report.plan.scratch.optimal:
-        yield "note: the clock ended the search, so another run may find a slightly different plan"
 
 
 def _next(report: PlanReport) -> Iterator[str]:
