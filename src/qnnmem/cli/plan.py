@@ -149,7 +149,7 @@ def plan(
         inplace=inplace,
         reorder=reorder,
     )
-    with ProgressBar(f"reading {path.name}", time_limit) as bar:
+    with ProgressBar(f"reading {path.name}") as bar:
         model = load(path, dims=dict(dims), shapes=dict(shapes))
         chosen = _budgets(budgets, capacity)
         if capacity is not None and model.format != "csv":

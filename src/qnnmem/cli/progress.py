@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ProgressBar:
     """Shows what is going on, from the second second on and only on a terminal."""
 
-    def __init__(self, doing: str, seconds: float) -> None:
-        self._doing, self._seconds = doing, seconds
+    def __init__(self, doing: str) -> None:
+        self._doing, self._closed = doing, False
         self._bar: Bar | None = None
         self._lock = threading.Lock()
         self._timer = threading.Timer(1.0, self._start)
@@ -39,7 +39,7 @@ class ProgressBar:
         with self._lock:
             if self._bar is not None:
                 self._bar.stop()
-            self._seconds = -1.0  # a timer that fires just now must not start a bar
+            self._closed = True  # a timer that fires just now must not start a bar
 
     def __call__(self, progress: Progress) -> None:
         """Takes what the planner reports."""
@@ -59,7 +59,7 @@ class ProgressBar:
         from rich.progress import Progress as Bar
 
         with self._lock:
-            if self._seconds < 0:
+            if self._closed:
                 return
             self._bar = Bar(
                 BarColumn(bar_width=24),

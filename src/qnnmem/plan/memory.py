@@ -45,7 +45,7 @@ def plan_model(
     options, budget = options or PoolOptions(), dict(budget or {})
     if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
         raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
-    capacity = None
+    capacity, reordered = None, None
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(
@@ -58,12 +58,10 @@ def plan_model(
             Buffer(b.name, layout.rounded(b.size), b.live, _common(b.align, layout.align))
             for b in model.buffers
         )
-        reordered = None
     else:
         check_states(model, options.states)
         layout = Layout(model, options, options.align or DEFAULT_ALIGN)
         buffers = layout.sort_into_pools(time_limit, seed)
-        reordered = None
         if options.reorder:
             layout, buffers, reordered = _reorder(layout, buffers, time_limit, seed)
             model = layout.model
