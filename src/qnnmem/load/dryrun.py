@@ -101,6 +101,36 @@ def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]
     raise RuntimeError(reasons[-1])
 
 
+def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Run the model as it is: names of its nodes in the order they ran, once per run."""
+    import tempfile
+    from pathlib import Path
+
+    import onnxruntime
+    from onnx import helper
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 4
+        settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder, "order"))
+        session = onnxruntime.InferenceSession(
+            payload, settings, providers=["CPUExecutionProvider"]
+        )
+        inputs = [
+            [name, helper.tensor_dtype_to_np_dtype(element).name, shape]
+            for name, element, shape in options["inputs"]
+        ]
+        _runs(session, {"inputs": inputs, "fetch": None, "runs": len(RUNS)})
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    ending = "_kernel_time"
+    ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
+    return {"order": [events[at]["name"].removesuffix(ending) for _, at in ran]}, b""
+
+
 def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
     """Collect fetched values; runs that fail on made-up inputs do not count if one succeeds."""
     runs, failure = [], None
@@ -164,7 +194,7 @@ def main() -> int:
     # Libraries may print: replies go through a copy of stdout that they do not know.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    verbs = {"inline": inline, "infer": infer, "run": run}
+    verbs = {"inline": inline, "infer": infer, "run": run, "order": order}
     while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
         options, payload = frame
         try:

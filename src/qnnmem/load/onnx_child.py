@@ -115,6 +115,14 @@ class Child:
         runs = [found[start : start + width] for start in range(0, len(found), width)]
         return RunResult(runs, header["types"])
 
+    def order(
+        self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
+    ) -> list[str]:
+        """Names of the nodes in the order that onnxruntime runs them in, run after run."""
+        options = {"verb": "order", "inputs": [list(item) for item in inputs]}
+        header, _ = self._ask(options, model.SerializeToString())
+        return list(header["order"])
+
     def _ask(self, options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         if self._process.stdin is None or self._process.stdout is None:
             raise ChildFailed("its pipes are closed")
@@ -130,7 +138,12 @@ class Child:
         return frame
 
     def _dead(self, verb: str) -> LoadError:
-        doing = {"inline": "inlining functions", "infer": "shape inference", "run": "a trial run"}
+        doing = {
+            "inline": "inlining functions",
+            "infer": "shape inference",
+            "run": "a trial run",
+            "order": "a trial run",
+        }
         if self._expired.is_set():
             reason = f"did not finish within {self._time_limit_s:g} s; fix more shapes by hand"
         else:

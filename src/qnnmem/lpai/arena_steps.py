@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import UsageError
-from qnnmem.ir import Model, Op
+from qnnmem.ir import DType, Model, Op
 
 if TYPE_CHECKING:
     import onnx
@@ -53,7 +53,7 @@ class Program:
 
 def prepare(proto: onnx.ModelProto, model: Model, folder: Path | None = None) -> Program:
     """Sessions for `model.ops` over the nodes of `proto`; external weights lie in `folder`."""
-    source = _Source(proto, model, folder)
+    source = Source(proto, model, folder)
     constants = source.compute(dict.fromkeys(source.computed_up_front()))
     return Program(model, tuple(source.step(op, constants) for op in model.ops), constants)
 
@@ -75,13 +75,21 @@ def open_session(proto: onnx.ModelProto, folder: Path | None) -> Any:
     )
 
 
+def element_of(dtype: DType) -> int:
+    """ONNX's number for an element type."""
+    import onnx
+
+    word = _ELEMENT.get(dtype.value, dtype.value.upper())
+    return int(onnx.TensorProto.DataType.Value(word))
+
+
 def first_line(exc: Exception) -> str:
     """Say what a foreign exception says, short enough for our sentence."""
     return str(exc).partition("\n")[0][:200]
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """A graph that sub-models are cut from."""
 
     proto: onnx.ModelProto
@@ -119,6 +127,46 @@ class _Source:
         infos = (*graph.value_info, *graph.input, *graph.output)
         return {info.name: info.type.tensor_type for info in infos}
 
+    def embedded(self, name: str) -> onnx.TensorProto:
+        """A constant of the file as a tensor that carries its bytes."""
+        import onnx
+
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(
+            self.initializers[name] if name in self.initializers else self._literal(name)
+        )
+        tensor.name = name
+        if tensor.external_data:
+            from onnx.external_data_helper import load_external_data_for_tensor
+
+            load_external_data_for_tensor(tensor, str(self.folder or ""))
+            del tensor.external_data[:]
+            tensor.data_location = onnx.TensorProto.DEFAULT
+        return tensor
+
+    def value(self, name: str) -> NDArray[Any] | None:
+        """Bytes of a constant of the file; None for types numpy has no name for."""
+        from onnx import helper, numpy_helper
+
+        tensor = self.embedded(name)
+        if helper.tensor_dtype_to_np_dtype(tensor.data_type).kind not in "biufc":
+            return None
+        found: NDArray[Any] = numpy_helper.to_array(tensor)
+        return found
+
+    def _literal(self, name: str) -> onnx.TensorProto:
+        """Value of a Constant node, however its attribute spells it."""
+        import numpy
+        from onnx import helper, numpy_helper
+
+        attribute = self.literals[name].attribute[0]
+        value = helper.get_attribute_value(attribute)
+        if attribute.name == "value":
+            tensor: onnx.TensorProto = value
+            return tensor
+        kinds = {"value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
+        return numpy_helper.from_array(numpy.asarray(value, kinds.get(attribute.name, object)))
+
     def is_embedded(self, name: str) -> bool:
         """Whether a sub-model carries this value itself."""
         return name in self.initializers or name in self.literals or name in self.sparse
@@ -129,7 +177,7 @@ class _Source:
             if not op.inputs:
                 yield from op.outputs
                 continue
-            for name in _outside_reads(self.nodes(op)):
+            for name in outside_reads(self.nodes(op)):
                 if name in self.fixed and not self.is_embedded(name):
                     yield name
         yield from (name for name in self.model.outputs if name in self.fixed)
@@ -142,23 +190,21 @@ class _Source:
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
         """How a value is declared to onnxruntime."""
-        import onnx
         from onnx import helper
 
         if name in constants:
             value = constants[name]
             return Form(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         tensor = self.model.tensors[name]
-        word = _ELEMENT.get(tensor.dtype.value, tensor.dtype.value.upper())
         stated = self.declared[name].elem_type if name in self.declared else 0
-        return Form(stated or int(onnx.TensorProto.DataType.Value(word)), tensor.shape)
+        return Form(stated or element_of(tensor.dtype), tensor.shape)
 
     def step(self, op: Op, constants: Mapping[str, NDArray[Any]]) -> Step:
         """Cut out one op; refuses an op that reads or writes what it does not list."""
         if not op.inputs:
             return Step(op, None, (), {})
         nodes = self.nodes(op)
-        names = _outside_reads(nodes)
+        names = outside_reads(nodes)
         reads = tuple(name for name in names if not self.is_embedded(name))
         made = {name for node in nodes for name in node.output}
         unlisted = [name for name in reads if name not in op.inputs and name not in constants]
@@ -212,7 +258,7 @@ class _Source:
         if not names:
             return {}
         nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
-        reads = dict.fromkeys((*_outside_reads(nodes), *names))
+        reads = dict.fromkeys((*outside_reads(nodes), *names))
         made = {name for node in nodes for name in node.output}
         # What is left are tensors whose shape is asked for: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
@@ -253,11 +299,11 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
             inside |= {tensor.values.name for tensor in graph.sparse_initializer}
             inside |= {name for inner in graph.node for name in inner.output}
             results = (value.name for value in graph.output)
-            names = (*_outside_reads(graph.node), *results)
+            names = (*outside_reads(graph.node), *results)
             yield from (name for name in names if name not in inside)
 
 
-def _outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
+def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
     """Names that nodes read before any of them makes it, in order and once each."""
     made: set[str] = set()
     reads: dict[str, None] = {}

@@ -1,0 +1,181 @@
+"""`qnnmem config`: a correct pair of config files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.lpai.config_read import LpaiConfig
+
+_UINT32 = (1 << 32) - 1
+
+
+@click.command()
+@click.option(
+    "--backend", required=True, type=click.Choice(["lpai"]), help="The backend to configure."
+)
+@click.option(
+    "--mem-type",
+    type=click.Choice(["ddr", "tcm"]),
+    default="ddr",
+    show_default=True,
+    help="Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
+)
+@click.option(
+    "--target-env",
+    type=click.Choice(["adsp", "arm", "x86"]),
+    default="adsp",
+    show_default=True,
+    help="Where the model runs; adsp is direct mode.",
+)
+@click.option(
+    "--hw-ver",
+    type=click.Choice(["v4", "v5", "v5_1", "v6", "v7"]),
+    default="v6",
+    show_default=True,
+    help="LPAI hardware version.",
+)
+@click.option(
+    "--fps",
+    type=click.IntRange(0, _UINT32),
+    default=1,
+    show_default=True,
+    help="Inferences wanted each second.",
+)
+@click.option(
+    "--ftrt-ratio",
+    type=click.IntRange(0, _UINT32),
+    default=10,
+    show_default=True,
+    help="How much faster than real time, in tenths.",
+)
+@click.option(
+    "--client-type",
+    type=click.Choice(["real_time", "non_real_time"]),
+    default="real_time",
+    show_default=True,
+    help="real_time: finalize fails if the rate cannot be met.",
+)
+@click.option(
+    "--affinity",
+    type=click.Choice(["soft", "hard"]),
+    default="soft",
+    show_default=True,
+    help="Whether the selected core is a wish or a must.",
+)
+@click.option(
+    "--core-selection",
+    type=click.IntRange(0, _UINT32),
+    default=0,
+    show_default=True,
+    help="0 for any core, else one bit: 1 is core 0, 2 is core 1.",
+)
+@click.option(
+    "--exclude-io", is_flag=True, help="Prepare without inputs and outputs inside scratch."
+)
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), help="Folder to write the two files to."
+)
+@click.option("--force", is_flag=True, help="Replace the two files if they exist.")
+def config(
+    backend: str,
+    mem_type: str,
+    target_env: str,
+    hw_ver: str,
+    fps: int,
+    ftrt_ratio: int,
+    client_type: str,
+    affinity: str,
+    core_selection: int,
+    exclude_io: bool,
+    output: str,
+    force: bool,
+) -> int:
+    """Write a tool file and its LPAI file, which `qnnmem lint` passes.
+
+    With adsp they are eaiParams_direct.json and eaiParams_direct.conf, else lpaiParams.json and
+    lpaiParams.conf. Both files appear or none.
+    """
+    from pathlib import Path
+
+    from qnnmem.lpai.config_read import ExecuteSettings, LpaiConfig, PrepareSettings
+    from qnnmem.lpai.config_write import make_pair
+
+    del backend  # there is one choice, and naming it keeps scripts readable when there are more
+    chosen = LpaiConfig(
+        target_env,
+        hw_ver,
+        PrepareSettings(exclude_io=exclude_io),
+        ExecuteSettings(fps, ftrt_ratio, client_type, affinity, core_selection, mem_type),
+    )
+    pair, folder = make_pair(chosen), Path(output)
+    texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}
+    write_together(folder, texts, force)
+    _tell(chosen, folder, list(texts))
+    return 0
+
+
+def _tell(chosen: LpaiConfig, folder: Path, written: list[Path]) -> None:
+    from qnnmem.lpai.config_write import run_command
+
+    direct = chosen.target_env == "adsp"
+    mode = "direct mode on the aDSP" if direct else f"target {chosen.target_env}"
+    memory = f", IO and model binary in {chosen.execute.mem_type.upper()}" if direct else ""
+    click.echo(f"LPAI {chosen.hw_version}, {mode}{memory}")
+    for path in reversed(written):
+        click.echo(f"Wrote {path}")
+    tool = written[-1].name
+    click.echo(f"next, from inside {folder}: {run_command(chosen, tool)}")
+
+
+def write_together(folder: Path, texts: dict[Path, str], force: bool) -> None:
+    """Writes all files or none; the folder is made if it is not there."""
+    from qnnmem.cli.output import check_free
+
+    made = not folder.exists()
+    if not made and not folder.is_dir():
+        raise OutputError(f"{folder} is not a folder; -o names the folder for the two files")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in texts:
+            check_free(path, force)
+        _replace_all(folder, texts)
+    except OSError as exc:
+        if made and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        raise OutputError(f"{folder} cannot be written to: {exc.strerror or exc}") from exc
+
+
+def _replace_all(folder: Path, texts: dict[Path, str]) -> None:
+    """Renames finished files into place; on failure the old ones come back."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix=".qnnmem.", dir=folder) as name:
+        new, old = Path(name, "new"), Path(name, "old")
+        new.mkdir()
+        old.mkdir()
+        for path, text in texts.items():
+            (new / path.name).write_text(text, "utf-8")
+        try:
+            for path in texts:
+                if path.exists():
+                    path.replace(old / path.name)
+                (new / path.name).replace(path)
+        except BaseException:
+            for path in texts:
+                _put_back(path, new / path.name, old / path.name)
+            raise
+
+
+def _put_back(path: Path, new: Path, old: Path) -> None:
+    if old.exists():
+        old.replace(path)
+    elif not new.exists():  # it was renamed to a place where nothing was
+        path.unlink(missing_ok=True)

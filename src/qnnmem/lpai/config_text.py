@@ -1,0 +1,297 @@
+"""JSON text of a config file with the place of every key and value.
+
+Python's own reader forgets where things stand and drops repeated keys, and both are what a user
+needs to hear about. Comments and commas too many are read over and noted, so that one slip does
+not hide the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NoReturn
+
+from qnnmem.errors import LoadError
+from qnnmem.load.source import quote, read_bytes
+
+MAX_FILE = 1 << 20  # the documented examples have less than 1 KB
+MAX_DEPTH = 64
+_MAX_NUMBER = 40  # characters
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = re.compile(
+    r'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"', re.ASCII
+)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", re.ASCII)
+_WORD = re.compile(r"[+-]?[A-Za-z0-9_.$][\w.$+-]*", re.ASCII)
+_FOREIGN = {"True": "true", "False": "false", "None": "null", "nil": "null", "TRUE": "true"}
+
+
+class Kind(Enum):
+    """What a JSON value is, in the words of a sentence."""
+
+    OBJECT = "an object"
+    LIST = "a list"
+    TEXT = "a text"
+    WHOLE = "a whole number"
+    NUMBER = "a number"
+    FLAG = "true or false"
+    NULL = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Line and column in a file, both counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of a JSON text."""
+
+    kind: Kind
+    at: Place
+    value: str | int | float | bool | None = None
+    members: tuple[Member, ...] = ()
+    items: tuple[Node, ...] = ()
+
+    def get(self, name: str) -> Member | None:
+        """The member of that name; of several the last, as in most JSON readers."""
+        return next((m for m in reversed(self.members) if m.name == name), None)
+
+    def find(self, path: str) -> Node | None:
+        """The value at a dotted path; None where a step is missing or no object."""
+        node: Node | None = self
+        for name in path.split("."):
+            member = None if node is None else node.get(name)
+            node = None if member is None else member.node
+        return node
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A key of an object and its value."""
+
+    name: str
+    at: Place
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """Something that is not JSON and was read over."""
+
+    at: Place
+    sentence: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A config file as it was read."""
+
+    path: Path
+    root: Node  # always an object
+    slips: tuple[Slip, ...]
+
+
+def read_document(path: Path) -> Document:
+    """Reads a config file; what cannot be read as one JSON object ends in a LoadError."""
+    content = read_bytes(path, MAX_FILE)
+    if b"\0" in content:
+        raise LoadError(path, "is not a config file: it holds NUL bytes, JSON is plain UTF-8 text")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise LoadError(
+            path, f"is not UTF-8 text (byte {exc.start}); save it again as UTF-8"
+        ) from exc
+    reader = _Reader(path, text)
+    return Document(path, reader.document(), tuple(reader.slips))
+
+
+def read_strictly(path: Path) -> Document:
+    """Reads a config file as the tools do: a comment or a comma too many is refused."""
+    document = read_document(path)
+    for slip in document.slips:
+        raise LoadError(path, f"line {slip.at.line}: {slip.sentence}; {slip.cure}")
+    return document
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Walks over the text once."""
+
+    path: Path
+    text: str
+    spot: int = 0
+    slips: list[Slip] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)  # offsets at which lines begin
+
+    def __post_init__(self) -> None:
+        self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
+
+    def place(self, spot: int) -> Place:
+        line = bisect_right(self.starts, spot)
+        return Place(line, spot - self.starts[line - 1] + 1)
+
+    def fail(self, reason: str, spot: int | None = None) -> NoReturn:
+        at = self.place(self.spot if spot is None else spot)
+        raise LoadError(self.path, f"line {at.line}, column {at.column}: {reason}")
+
+    def slip(self, spot: int, sentence: str, cure: str) -> None:
+        if len(self.slips) < 100:  # enough to make the point
+            self.slips.append(Slip(self.place(spot), sentence, cure))
+
+    def peek(self) -> str:
+        """The next character that means something; empty at the end."""
+        while True:
+            self.spot = self._after(_SPACE)
+            comment = _COMMENT.match(self.text, self.spot)
+            if comment is None:
+                return self.text[self.spot : self.spot + 1]
+            self.slip(
+                self.spot,
+                "a comment, which JSON does not have",
+                "remove it, the tools refuse the file",
+            )
+            self.spot = comment.end()
+
+    def _after(self, pattern: re.Pattern[str]) -> int:
+        match = pattern.match(self.text, self.spot)
+        return self.spot if match is None else match.end()
+
+    def document(self) -> Node:
+        if not self.peek():
+            self.fail("there is nothing but white space")
+        if self.peek() != "{":
+            what = self._anything() if self.peek() in '["' else "this"
+            self.fail(f"a config file is one JSON object in braces, and {what} is not", 0)
+        root = self.value(1)
+        if self.peek():
+            self.fail("there is text after the end of the object; a brace may be closed too early")
+        return root
+
+    def _anything(self) -> str:
+        return "a list" if self.peek() == "[" else "a text"
+
+    def value(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            self.fail(f"nested deeper than {MAX_DEPTH} levels")
+        first = self.peek()
+        at = self.place(self.spot)
+        if first == "{":
+            return Node(Kind.OBJECT, at, members=self.members(depth))
+        if first == "[":
+            return Node(Kind.LIST, at, items=self.items(depth))
+        if first == '"':
+            return Node(Kind.TEXT, at, self.string())
+        return self.scalar(at)
+
+    def members(self, depth: int) -> tuple[Member, ...]:
+        found: list[Member] = []
+        opened = self.spot
+        self.spot += 1
+        while self.more("}", opened, bool(found)):
+            spot = self.spot
+            name = self.name()
+            if self.peek() != ":":
+                self.fail(self.ended(opened) or f"a colon is missing after {quote(name)}")
+            self.spot += 1
+            found.append(Member(name, self.place(spot), self.value(depth + 1)))
+        return tuple(found)
+
+    def items(self, depth: int) -> tuple[Node, ...]:
+        found: list[Node] = []
+        opened = self.spot
+        self.spot += 1
+        while self.more("]", opened, bool(found)):
+            found.append(self.value(depth + 1))
+        return tuple(found)
+
+    def more(self, closing: str, opened: int, started: bool) -> bool:
+        """Whether another entry follows; steps over the comma or the closing bracket."""
+        following = self.peek()
+        if started and following == ",":
+            comma = self.spot
+            self.spot += 1
+            following = self.peek()
+            if following == closing:
+                self.slip(
+                    comma,
+                    f"a comma before the closing {closing}, which JSON does not allow",
+                    "remove the comma, the tools refuse the file",
+                )
+            started = False
+        if following == closing:
+            self.spot += 1
+            return False
+        if following == "" or started:
+            self.fail(self.ended(opened) or f"a comma or {closing} is missing here")
+        return True
+
+    def ended(self, opened: int) -> str:
+        """Says so when the text is over though a bracket is open."""
+        if self.spot < len(self.text):
+            return ""
+        return f"the file ends inside of what began on line {self.place(opened).line}"
+
+    def name(self) -> str:
+        if self.peek() == '"':
+            return self.string()
+        word = _WORD.match(self.text, self.spot)
+        if word is not None:
+            self.fail(f"the key {quote(word[0])} stands without double quotes")
+        return self.fail(self.odd("a key in double quotes"))
+
+    def string(self) -> str:
+        match = _STRING.match(self.text, self.spot)
+        if match is None:
+            self.fail("a text that is not closed on its line or holds a bad escape")
+        self.spot = match.end()
+        return str(json.loads(match[0]))
+
+    def scalar(self, at: Place) -> Node:
+        word = _WORD.match(self.text, self.spot)
+        text = "" if word is None else word[0]
+        if text in ("true", "false", "null"):
+            self.spot += len(text)
+            if text == "null":
+                return Node(Kind.NULL, at)
+            return Node(Kind.FLAG, at, text == "true")
+        number = _NUMBER.fullmatch(text)
+        if number is None:
+            self.fail(_no_value(text) if text else self.odd("a value"))
+        if len(text) > _MAX_NUMBER:
+            self.fail(f"a number of {len(text)} characters")
+        self.spot += len(text)
+        if number[1] or number[2]:
+            return Node(Kind.NUMBER, at, float(text))
+        return Node(Kind.WHOLE, at, int(text))
+
+    def odd(self, wanted: str) -> str:
+        found = self.text[self.spot : self.spot + 1]
+        if found == "":
+            return f"the file ends where {wanted} should stand"
+        if found == "'":
+            return "text in single quotes; JSON uses double quotes"
+        if self.text.startswith("/*", self.spot):
+            return "a comment that is never closed"
+        return f"{quote(found)} where {wanted} should stand"
+
+
+def _no_value(word: str) -> str:
+    if word in _FOREIGN:
+        return f"{word} is written {_FOREIGN[word]} in JSON"
+    if word.lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        return f"{quote(word)} is no JSON number"
+    if word[0] in "+-." or word[0].isdigit():
+        return f"{quote(word)} is not a number as JSON writes it"
+    return f"{quote(word)} stands without double quotes"

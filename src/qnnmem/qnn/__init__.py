@@ -1,0 +1,1 @@
+"""Shared QNN vocabulary: error codes, enums, tensor descriptors, findings."""

@@ -1,0 +1,60 @@
+"""QNN's error codes: the number an application sees, its name and what it means."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+UNKNOWN = "unknown QNN code"
+
+# An error handle has 64 bits; the code is in the lowest 16.
+_CODE_MASK = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One number that a QNN call may return."""
+
+    code: int
+    name: str
+    component: str
+    meaning: str
+    aliases: tuple[str, ...] = ()
+
+
+def code_name(code: int) -> str:
+    """QNN's name of a code, e.g. `QNN_GRAPH_ERROR_INVALID_ARGUMENT`."""
+    return describe(code).name
+
+
+def describe(code: int) -> Code:
+    """What a code means; a number that QNN does not define is described as unknown."""
+    unknown = Code(code, UNKNOWN, "", "the number is not among QNN's error codes")
+    return codes().get(code, unknown)
+
+
+def code_of(handle: int) -> int:
+    """The code inside of a 64-bit error handle."""
+    return handle & _CODE_MASK
+
+
+@cache
+def codes() -> Mapping[int, Code]:
+    """Every code by its number; where one number has several names, the others are aliases."""
+    text = files(__package__).joinpath("codes.csv").read_text("utf-8")
+    found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
+    return MappingProxyType(found)
+
+
+def _code(row: Mapping[str, str]) -> Code:
+    return Code(
+        int(row["code"]),
+        row["name"],
+        row["component"],
+        row["meaning"],
+        tuple(row["aliases"].split()),
+    )

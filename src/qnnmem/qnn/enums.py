@@ -1,0 +1,326 @@
+"""QNN's own names and numbers for the options, types and versions an LPAI client uses."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from qnnmem.errors import UsageError
+
+UNDEFINED = 0x7FFFFFFF
+
+PROVIDER_NAME = "LPAI_QTI_AISW"
+
+
+class BackendId(IntEnum):
+    """`QNN_BACKEND_ID_*`: which backend a provider is."""
+
+    LPAI = 12
+    LPAI_ISLAND = 16
+
+
+class Target(IntEnum):
+    """`QnnLpaiBackend_Target_t`: where a graph runs."""
+
+    X86 = 0
+    ARM = 1
+    ADSP = 2
+    TENSILICA = 3
+    UNKNOWN = UNDEFINED
+
+
+class HwVersion(IntEnum):
+    """`QnnLpaiBackend_HwVersion_t`: version of the eNPU.
+
+    The minor version is in the upper half-word, so the numbers do not sort by age; comparing two
+    versions does. `UNKNOWN` is before everything.
+    """
+
+    NA = 0
+    V1 = 1
+    V2 = 2
+    V3 = 3
+    V4 = 4
+    V5 = 5
+    V5_1 = 0x00010005
+    V6 = 6
+    V7 = 7
+    UNKNOWN = UNDEFINED
+    UNDEFINED = UNDEFINED
+
+    @classmethod
+    def parse(cls, text: str) -> HwVersion:
+        """The version meant by `v5_1`, as the configuration files write it."""
+        version = _HW_BY_WORD.get(text.strip().lower())
+        if version is None:
+            known = ", ".join(_HW_BY_WORD)
+            raise UsageError(f"'{text[:40]}' is not an LPAI hardware version; known are {known}")
+        return version
+
+    @property
+    def word(self) -> str:
+        """The version as the configuration files write it, e.g. `v5_1`."""
+        return self.name.lower()
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Major and minor version, which sort by age."""
+        return (-1, 0) if self is HwVersion.UNKNOWN else (self & 0xFFFF, self >> 16)
+
+    def __lt__(self, other: int) -> bool:
+        if isinstance(other, HwVersion):
+            return self.age < other.age
+        return int(self) < other
+
+    def __le__(self, other: int) -> bool:
+        return self == other or self < other
+
+    def __gt__(self, other: int) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: int) -> bool:
+        return not self < other
+
+
+_HW_BY_WORD = {v.word: v for v in HwVersion if v not in (HwVersion.NA, HwVersion.UNKNOWN)}
+
+
+class BackendOption(IntEnum):
+    """LPAI's custom options of `QnnBackend_create`."""
+
+    CUSTOM_CFG_HW_INFO = 0
+    UNDEFINED = UNDEFINED
+
+
+class BackendProperty(IntEnum):
+    """LPAI's custom options of `QnnBackend_getProperty`."""
+
+    GET_PROP_ALIGNMENT_REQ = 0
+    GET_PROP_REQUIRE_PERSISTENT_BINARY = 1
+    GET_PROP_ENPU_CORE_NUM = 200
+    GET_PROP_ENPU_CORE_INFO = 300
+    UNDEFINED = UNDEFINED
+
+
+class ContextOption(IntEnum):
+    """`QnnContext_ConfigOption_t`: what a context can be told when it is made."""
+
+    CUSTOM = 0
+    PRIORITY = 1
+    ERROR_REPORTING = 2
+    OEM_STRING = 3
+    ASYNC_EXECUTION_QUEUE_DEPTH = 4
+    ENABLE_GRAPHS = 5
+    MEMORY_LIMIT_HINT = 6
+    PERSISTENT_BINARY = 7
+    BINARY_COMPATIBILITY = 8
+    DEFER_GRAPH_INIT = 9
+    UNDEFINED = UNDEFINED
+
+
+class BinaryCompatibility(IntEnum):
+    """How a context binary is checked against the device."""
+
+    PERMISSIVE = 0
+    STRICT = 1
+
+
+class ContextCustomOption(IntEnum):
+    """LPAI's custom options of a context."""
+
+    MODEL_BUFFER_MEM_TYPE = 1
+    ENABLE_ISLAND = 11
+    UNDEFINED = UNDEFINED
+
+
+class GraphConfigOption(IntEnum):
+    """`QnnGraph_ConfigOption_t`: what a graph can be told."""
+
+    CUSTOM = 0
+    PRIORITY = 3
+    PROFILE_HANDLE = 4
+    SET_PROFILING_STATE = 5
+    SET_PROFILING_NUM_EXECUTIONS = 6
+    UNDEFINED = UNDEFINED
+
+
+class GraphOption(IntEnum):
+    """LPAI's custom options of `QnnGraph_setConfig`."""
+
+    SET_CFG_SCRATCH_MEM = 1
+    SET_CFG_PERSISTENT_MEM = 101
+    SET_CFG_PERF_CFG = 201
+    SET_CFG_CORE_AFFINITY = 301
+    SET_CFG_PREPARE = 10001
+    UNDEFINED = UNDEFINED
+
+
+class GraphProperty(IntEnum):
+    """LPAI's custom options of `QnnGraph_getProperty`."""
+
+    GET_PROP_SCRATCH_MEM_SIZE = 1
+    GET_PROP_PERSISTENT_MEM_SIZE = 101
+    UNDEFINED = UNDEFINED
+
+
+class MemType(IntEnum):
+    """`QnnLpaiMem_MemType_t`: the heap a buffer comes from."""
+
+    DDR = 1
+    LLC = 2
+    TCM = 3
+    PSRAM = 4
+    UNDEFINED = UNDEFINED
+
+
+class ClientPerfType(IntEnum):
+    """Whether a client insists on its frame rate."""
+
+    REAL_TIME = 1
+    NON_REAL_TIME = 2
+    UNDEFINED = UNDEFINED
+
+
+class CoreAffinity(IntEnum):
+    """Whether a client insists on its core."""
+
+    SOFT = 1
+    HARD = 2
+    UNDEFINED = UNDEFINED
+
+
+class Priority(IntEnum):
+    """`Qnn_Priority_t`; the two highest may silently be treated as normal."""
+
+    LOW = 0
+    NORMAL = 100
+    DEFAULT = 100
+    NORMAL_HIGH = 150
+    HIGH = 200
+    UNDEFINED = UNDEFINED
+
+
+class TensorMemType(IntEnum):
+    """`Qnn_TensorMemType_t`: how a tensor's bytes are handed over."""
+
+    RAW = 0
+    MEMHANDLE = 1
+    RETRIEVE_RAW = 2
+    UNDEFINED = UNDEFINED
+
+
+class TensorType(IntEnum):
+    """`Qnn_TensorType_t`: an input is `APP_WRITE`, an output is `APP_READ`."""
+
+    APP_WRITE = 0
+    APP_READ = 1
+    APP_READWRITE = 2
+    NATIVE = 3
+    STATIC = 4
+    NULL = 5
+    UPDATEABLE_STATIC = 6
+    UPDATEABLE_NATIVE = 7
+    UPDATEABLE_APP_WRITE = 8
+    UPDATEABLE_APP_READ = 9
+    UPDATEABLE_APP_READWRITE = 10
+    OPTIONAL_APP_WRITE = 11
+    OPTIONAL_APP_READ = 12
+    OPTIONAL_APP_READWRITE = 13
+    UNDEFINED = UNDEFINED
+
+
+class MemRegisterType(IntEnum):
+    """`Qnn_MemType_t`: the kind of memory that `QnnMem_register` is given."""
+
+    ION = 1
+    CUSTOM = 2
+    DMA_BUF = 3
+    UNDEFINED = UNDEFINED
+
+
+class LogLevel(IntEnum):
+    """`QnnLog_Level_t`."""
+
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    VERBOSE = 4
+    DEBUG = 5
+
+
+class DataType(IntEnum):
+    """`Qnn_DataType_t`: the last two hexadecimal digits read as a decimal are the bits."""
+
+    INT_8 = 0x0008
+    INT_16 = 0x0016
+    INT_32 = 0x0032
+    INT_64 = 0x0064
+    UINT_8 = 0x0108
+    UINT_16 = 0x0116
+    UINT_32 = 0x0132
+    UINT_64 = 0x0164
+    FLOAT_16 = 0x0216
+    FLOAT_32 = 0x0232
+    FLOAT_64 = 0x0264
+    SFIXED_POINT_4 = 0x0304
+    SFIXED_POINT_8 = 0x0308
+    SFIXED_POINT_16 = 0x0316
+    SFIXED_POINT_32 = 0x0332
+    UFIXED_POINT_4 = 0x0404
+    UFIXED_POINT_8 = 0x0408
+    UFIXED_POINT_16 = 0x0416
+    UFIXED_POINT_32 = 0x0432
+    BOOL_8 = 0x0508
+    STRING = 0x0608
+    UNDEFINED = UNDEFINED
+
+    @property
+    def bits(self) -> int:
+        """Width of one element in bits; 0 for a type that has no width."""
+        if self in (DataType.STRING, DataType.UNDEFINED):
+            return 0
+        return int(f"{self & 0xFF:x}")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return self.name.startswith("FLOAT")
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether elements stand for real numbers by scale and offset."""
+        return "FIXED" in self.name
+
+    @property
+    def numpy_name(self) -> str:
+        """The numpy type whose elements have the same bytes, e.g. `int8` for `SFIXED_POINT_8`."""
+        name = _NUMPY.get(self)
+        if name is None:
+            raise UsageError(f"QNN_DATATYPE_{self.name} has no numpy type")
+        return name
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes that so many elements take; elements below one byte are packed."""
+        return -(-elements * self.bits // 8)
+
+    @classmethod
+    def from_numpy(cls, name: str, quantised: bool = False) -> DataType:
+        """The type of a tensor with these elements; `quantised` picks the fixed-point one."""
+        types = _FIXED_BY_NUMPY if quantised else _PLAIN_BY_NUMPY
+        found = types.get(name)
+        if found is None:
+            kind = "quantised tensor" if quantised else "tensor"
+            raise UsageError(f"a {kind} of '{name[:40]}' has no QNN data type")
+        return found
+
+
+def _numpy_of(data: DataType) -> str | None:
+    family = {"INT": "int", "UINT": "uint", "FLOAT": "float", "SFIXED": "int", "UFIXED": "uint"}
+    if data is DataType.BOOL_8:
+        return "bool"
+    prefix = family.get(data.name.split("_")[0])
+    return None if prefix is None or data.bits < 8 else f"{prefix}{data.bits}"
+
+
+_NUMPY = {data: name for data in DataType if (name := _numpy_of(data)) is not None}
+_PLAIN_BY_NUMPY = {name: data for data, name in _NUMPY.items() if not data.is_quantised}
+_FIXED_BY_NUMPY = {name: data for data, name in _NUMPY.items() if data.is_quantised}

@@ -1,0 +1,144 @@
+"""`qnnmem config`: what is written, what is refused, all or nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem import QnnMemError
+from qnnmem.cli import qnnmem as program
+from qnnmem.lpai.config_lint import lint_files
+from qnnmem.lpai.config_read import read_run_config
+
+PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
+
+
+def run(folder: Path, *options: str) -> Result:
+    """Run the program as `main` does."""
+    arguments = ["config", "--backend", "lpai", "-o", str(folder), *options]
+    result = CliRunner().invoke(program, arguments, standalone_mode=False)
+    assert result.exception is None or isinstance(
+        result.exception, QnnMemError | click.ClickException
+    ), result.exception
+    return result
+
+
+def names(folder: Path) -> list[str]:
+    """List what lies in a folder, hidden files too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_tcm_pair_is_written_and_passes(tmp_path: Path) -> None:
+    """TCM brings direct mode with it, and lint has nothing to say."""
+    folder = tmp_path / "new" / "folder"
+    result = run(folder, "--mem-type", "tcm")
+    assert result.return_value == 0
+    assert names(folder) == PAIR
+    assert lint_files([folder / PAIR[1]], strict=True).findings == ()
+    config = read_run_config(folder / PAIR[1])
+    assert (config.lpai.execute.mem_type, config.lpai.target_env) == ("tcm", "adsp")
+    assert config.context.is_persistent_binary
+
+
+def test_it_says_what_it_wrote_and_what_to_run(tmp_path: Path) -> None:
+    """Verdict, files, and a command to paste."""
+    lines = run(tmp_path, "--mem-type", "tcm").stdout.splitlines()
+    assert lines[0] == "LPAI v6, direct mode on the aDSP, IO and model binary in TCM"
+    assert lines[1:3] == [f"Wrote {tmp_path / PAIR[1]}", f"Wrote {tmp_path / PAIR[0]}"]
+    assert "qnn-net-run" in lines[3]
+    assert "--direct_mode adsp --config_file eaiParams_direct.json" in lines[3]
+
+
+def test_every_option_reaches_the_file(tmp_path: Path) -> None:
+    """What is asked for is what a run will read."""
+    options = ["--target-env", "x86", "--hw-ver", "v5_1", "--fps", "7", "--ftrt-ratio", "20"]
+    options += ["--client-type", "non_real_time", "--affinity", "hard", "--core-selection", "2"]
+    assert run(tmp_path, *options, "--exclude-io").return_value == 0
+    assert json.loads((tmp_path / "lpaiParams.conf").read_text()) == {
+        "lpai_backend": {"target_env": "x86", "enable_hw_ver": "v5_1"},
+        "lpai_graph": {
+            "prepare": {"exclude_io": True},
+            "execute": {
+                "fps": 7,
+                "ftrt_ratio": 20,
+                "client_type": "non_real_time",
+                "affinity": "hard",
+                "core_selection": 2,
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--mem-type", "tcm", "--target-env", "arm"],
+        ["--mem-type", "tcm", "--hw-ver", "v5_1"],
+        ["--fps", "0"],
+        ["--core-selection", "3"],
+        ["--fps", "-1"],
+        ["--hw-ver", "v3"],
+    ],
+)
+def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_path: Path) -> None:
+    """Refused before the folder is made."""
+    folder = tmp_path / "new"
+    result = run(folder, *options)
+    assert getattr(result.exception, "exit_code", None) == 2
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("taken", PAIR)
+def test_existing_files_are_kept_without_force(taken: str, tmp_path: Path) -> None:
+    """One of the two in the way is enough to write none."""
+    (tmp_path / taken).write_text("mine")
+    assert "--force replaces it" in str(run(tmp_path).exception)
+    assert names(tmp_path) == [taken]
+    assert run(tmp_path, "--force").return_value == 0
+    assert names(tmp_path) == PAIR
+    assert "mine" not in (tmp_path / taken).read_text()
+
+
+@pytest.mark.parametrize("blocked", PAIR)
+def test_both_files_appear_or_none(
+    blocked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When one rename fails, old files are back and new ones are gone."""
+    (tmp_path / PAIR[0]).write_text("mine")
+    rename = Path.replace
+
+    def fail_for_one(self: Path, target: Path) -> Path:
+        if Path(target) == tmp_path / blocked and self.parent.name == "new":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_for_one)
+    result = run(tmp_path, "--force")
+    assert "No space left on device" in str(result.exception)
+    assert names(tmp_path) == [PAIR[0]]
+    assert (tmp_path / PAIR[0]).read_text() == "mine"
+
+
+def test_a_folder_made_for_nothing_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure leaves no empty folder behind."""
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    assert run(tmp_path / "new").exception is not None
+    assert names(tmp_path) == []
+
+
+def test_the_output_must_be_a_folder(tmp_path: Path) -> None:
+    """A file in its place is said to be none."""
+    path = tmp_path / "file"
+    path.write_text("mine")
+    assert "is not a folder" in str(run(path).exception)
+    assert "cannot be written to" in str(run(path / "below").exception)

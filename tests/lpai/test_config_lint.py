@@ -1,0 +1,468 @@
+"""Findings about config files: every kind once, and silence about what is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.lpai.config_finding import ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config_lint import lint_files
+from qnnmem.lpai.config_schema import BY_PATH, LPAI_KEYS, TOOL_KEYS, Key
+from qnnmem.lpai.config_text import Kind
+from qnnmem.lpai.config_walk import MAX_FINDINGS
+
+LIBRARY = "libQnnLpaiNetRunExtensions.so"
+ALL_LPAI = {
+    "lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v6"},
+    "lpai_graph": {
+        "prepare": {
+            "enable_batchnorm_fold": True,
+            "exclude_io": False,
+            "enable_layer_fusion": True,
+            "enable_channel_align": False,
+            "enable_pad_split": False,
+            "enable_per_layer": False,
+        },
+        "execute": {
+            "fps": 30,
+            "ftrt_ratio": 10,
+            "client_type": "real_time",
+            "affinity": "hard",
+            "core_selection": 2,
+            "mem_type": "tcm",
+        },
+    },
+    "lpai_profile": {"level": "detailed"},
+    "lpai_debug": {"anything": [1]},
+}
+ALL_TOOL = {
+    "backend_extensions": {"shared_library_path": LIBRARY, "config_file_path": "lpai.conf"},
+    "context_configs": {
+        "context_priority": "high",
+        "async_execute_queue_depth": 4,
+        "enable_graphs": ["g"],
+        "memory_limit_hint": 100,
+        "is_persistent_binary": True,
+        "cache_compatibility_mode": "strict",
+        "graph_retention_order": ["g"],
+    },
+    "graph_configs": [
+        {
+            "graph_name": "g",
+            "graph_priority": "low",
+            "graph_profiling_start_delay": 0.5,
+            "graph_profiling_num_executions": 3,
+        }
+    ],
+    "profile_configs": {"num_max_events": 10},
+    "async_graph_execution_config": {},
+}
+
+
+def write(folder: Path, name: str, value: object) -> Path:
+    """Write a config file; a text is taken as it is."""
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1), "utf-8")
+    return path
+
+
+def lint_lpai(folder: Path, value: object) -> tuple[ConfigFinding, ...]:
+    """Check an LPAI file alone."""
+    return lint_files([write(folder, "lpai.conf", value)]).findings
+
+
+def lint_execute(folder: Path, **keys: object) -> tuple[ConfigFinding, ...]:
+    """Check an LPAI file with these keys in its execute section."""
+    return lint_lpai(folder, {"lpai_graph": {"execute": keys}})
+
+
+def lint_pair(folder: Path, tool: object, lpai: object) -> LintReport:
+    """Check a tool file, which names the LPAI file."""
+    write(folder, "lpai.conf", lpai)
+    return lint_files([write(folder, "tool.json", tool)])
+
+
+def tool(**more: object) -> dict[str, Any]:
+    """Make a tool file with nothing but the two paths and what is given."""
+    return {"backend_extensions": ALL_TOOL["backend_extensions"], **more}
+
+
+def checks(findings: tuple[ConfigFinding, ...]) -> list[tuple[str, str]]:
+    """List what was found and where."""
+    return [(finding.check, finding.key) for finding in findings]
+
+
+def test_files_with_every_key_are_fine(tmp_path: Path) -> None:
+    """Every documented key with an allowed value passes in silence."""
+    report = lint_pair(tmp_path, ALL_TOOL, ALL_LPAI)
+    assert report.findings == ()
+    assert [file.kind for file in report.files] == ["tool file", "LPAI file"]
+
+
+@pytest.mark.parametrize("key", [*TOOL_KEYS, *LPAI_KEYS], ids=lambda key: key.path)
+def test_the_full_files_hold_every_key(key: Key) -> None:
+    """The test above leaves no key of the tables out."""
+    node: Any = {**ALL_TOOL, **ALL_LPAI}
+    for step in key.path.split("."):
+        node = node[step.removesuffix("[]")]
+        node = node[0] if step.endswith("[]") else node
+    assert node is not None
+
+
+@pytest.mark.parametrize("key", BY_PATH.values(), ids=lambda key: key.path)
+def test_every_key_says_where_it_comes_from(key: Key) -> None:
+    """Facts carry their origin, and every key lies in a section of the tables."""
+    assert key.source.startswith(("documented: ", "reported: "))
+    assert not key.section or key.section.removesuffix("[]") in BY_PATH
+
+
+def of_wrong_type(kind: Kind) -> list[object]:
+    """List values that are of another type than wanted."""
+    samples: dict[Kind, object] = {
+        Kind.OBJECT: {},
+        Kind.LIST: [],
+        Kind.TEXT: "x",
+        Kind.WHOLE: 1,
+        Kind.NUMBER: 1.5,
+        Kind.FLAG: True,
+        Kind.NULL: None,
+    }
+    fitting = {kind, Kind.WHOLE} if kind is Kind.NUMBER else {kind}
+    return [value for other, value in samples.items() if other not in fitting]
+
+
+@pytest.mark.parametrize("key", BY_PATH.values(), ids=lambda key: key.path)
+def test_every_key_refuses_every_other_type(key: Key, tmp_path: Path) -> None:
+    """A value of the wrong type is an error at its key."""
+    for value in of_wrong_type(key.kind):
+        content: Any = value
+        for step in reversed(key.path.split(".")):
+            content = {step.removesuffix("[]"): [content] if step.endswith("[]") else content}
+        found = lint_files([write(tmp_path, "x.json", content)]).findings
+        shown = key.path.replace("[]", "[0]")
+        assert ("wrong-type", shown) in checks(found), value
+        (fault,) = [finding for finding in found if finding.check == "wrong-type"]
+        assert fault.severity is Severity.ERROR
+        assert fault.line == 1 + content_line(key)
+
+
+def content_line(key: Key) -> int:
+    """Count the lines above the value of a key in the files of the test above."""
+    return len(key.path.split(".")) + key.path.count("[]")
+
+
+@pytest.mark.parametrize(
+    ("keys", "cure"),
+    [
+        ({"fps": "30"}, "write 30 without quotes"),
+        ({"fps": 1.0}, "write a whole number, e.g. 1"),
+        ({"fps": -1}, "write 0 or more"),
+        ({"core_selection": 1 << 32}, "write at most 4294967295"),
+        ({"client_type": "realtime"}, 'write "real_time", or "non_real_time"'),
+        ({"client_type": "REAL_TIME"}, 'write "real_time", or "non_real_time"'),
+        ({"affinity": "x"}, 'write one of "soft" or "hard"'),
+        ({"affinity": 1}, 'write one of "soft" or "hard"'),
+    ],
+)
+def test_a_bad_value_comes_with_the_cure(
+    keys: dict[str, object], cure: str, tmp_path: Path
+) -> None:
+    """The finding says what to write instead."""
+    (finding,) = lint_execute(tmp_path, **keys)
+    assert (finding.severity, finding.cure) == (Severity.ERROR, cure)
+
+
+@pytest.mark.parametrize(
+    ("value", "cure"), [("true", "write true without quotes"), (1, "write true")]
+)
+def test_flags_are_not_texts_or_numbers(value: object, cure: str, tmp_path: Path) -> None:
+    """The usual slips with true and false are understood."""
+    (finding,) = lint_lpai(tmp_path, {"lpai_graph": {"prepare": {"exclude_io": value}}})
+    assert finding.cure == cure
+
+
+@pytest.mark.parametrize("value", ["TMC", "vtcm", "", "DDR", 3, None])
+def test_a_bad_mem_type_shows_both_documented_messages(value: object, tmp_path: Path) -> None:
+    """The finding holds what a run would log, in its order."""
+    (finding,) = lint_execute(tmp_path, mem_type=value)
+    first = finding.sentence.index('"Invalid memory type"')
+    assert finding.sentence.index('"Memory type only supports DDR & TCM"') > first
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "near"),
+    [
+        ({"lpai_graph": {"execute": {"fpss": 1}}}, "lpai_graph.execute.fpss", "fps"),
+        ({"lpai_graph": {"exceute": {}}}, "lpai_graph.exceute", "execute"),
+        ({"lpai_backnd": {}}, "lpai_backnd", "lpai_backend"),
+        ({"lpai_graph": {"FPS": 1}}, "lpai_graph.FPS", "lpai_graph.execute.fps"),
+    ],
+)
+def test_an_unknown_key_gets_the_nearest_name(
+    value: object, key: str, near: str, tmp_path: Path
+) -> None:
+    """Misspelt keys and sections are warnings with a suggestion."""
+    (finding,) = lint_lpai(tmp_path, value)
+    assert (finding.severity, finding.check, finding.key) == (Severity.WARNING, "unknown-key", key)
+    assert finding.cure == f"did you mean {near}?"
+
+
+def test_an_unknown_key_like_no_other_gets_the_list(tmp_path: Path) -> None:
+    """Without a similar name the known ones are named."""
+    (finding,) = lint_lpai(tmp_path, {"lpai_backend": {"qqqq": 1}})
+    assert finding.cure == "remove it, or use one of target_env, enable_hw_ver"
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"lpai_graph": {"fps": 1}}, "fps belongs in lpai_graph.execute;"),
+        ({"lpai_graph": {"execute": {"exclude_io": True}}}, "belongs in lpai_graph.prepare;"),
+        ({"fps": 1}, "fps belongs in lpai_graph.execute;"),
+        ({"lpai_graph": {"lpai_profile": {}}}, "belongs in the outermost object;"),
+        (
+            {"lpai_backend": {"is_persistent_binary": True}},
+            "belongs in context_configs of the tool file;",
+        ),
+    ],
+)
+def test_a_known_key_in_the_wrong_section_is_an_error(
+    value: object, sentence: str, tmp_path: Path
+) -> None:
+    """The finding says where the key belongs; where it stands it does nothing."""
+    (finding,) = lint_lpai(tmp_path, value)
+    assert (finding.severity, finding.check) == (Severity.ERROR, "misplaced-key")
+    assert sentence in finding.sentence
+
+
+def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
+    """The finding stands at the second and names the line of the first."""
+    (finding,) = lint_lpai(
+        tmp_path, '{"lpai_backend": {\n"target_env": "arm",\n"target_env": "arm"}}'
+    )
+    assert (finding.check, finding.line, finding.column) == ("duplicate-key", 3, 1)
+    assert "first on line 2" in finding.sentence
+
+
+def test_comments_do_not_hide_other_findings(tmp_path: Path) -> None:
+    """A comment is an error of its own, and the keys behind it are checked."""
+    text = '{"lpai_graph": {"execute": {\n// frames\n"fps": "1", }}}'
+    assert [f.check for f in lint_lpai(tmp_path, text)] == ["not-json", "wrong-type", "not-json"]
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "found"),
+    [
+        ("adsp", "v6", []),
+        ("adsp", "v7", []),
+        ("arm", "v6", ["tcm-needs-adsp"]),
+        ("x86", "v7", ["tcm-needs-adsp"]),
+        ("adsp", "v5_1", ["tcm-needs-v6"]),
+        ("arm", "v4", ["tcm-needs-adsp", "tcm-needs-v6"]),
+    ],
+)
+def test_tcm_needs_adsp_and_v6(target: str, version: str, found: list[str], tmp_path: Path) -> None:
+    """TCM elsewhere is an error; with DDR all of these are fine."""
+    backend = {"target_env": target, "enable_hw_ver": version}
+    for mem_type, expected in (("tcm", found), ("ddr", [])):
+        graph = {"execute": {"mem_type": mem_type}}
+        findings = lint_lpai(tmp_path, {"lpai_backend": backend, "lpai_graph": graph})
+        assert [finding.check for finding in findings] == expected
+        assert all(finding.severity is Severity.ERROR for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("keys", "warned"),
+    [
+        ({"fps": 0}, True),
+        ({"fps": 0, "client_type": "real_time"}, True),
+        ({"fps": 0, "client_type": "non_real_time"}, False),
+        ({"fps": 1, "client_type": "real_time"}, False),
+    ],
+)
+def test_real_time_with_fps_0_is_a_warning(
+    keys: dict[str, object], warned: bool, tmp_path: Path
+) -> None:
+    """A client is real_time unless the file says otherwise."""
+    found = [(f.check, f.severity) for f in lint_execute(tmp_path, **keys)]
+    assert found == [("real-time-without-fps", Severity.WARNING)] * warned
+
+
+@pytest.mark.parametrize(("mask", "warned"), [(0, 0), (1, 0), (2, 0), (3, 1), (0xFFFFFFFF, 0)])
+def test_several_cores_are_a_warning(mask: int, warned: int, tmp_path: Path) -> None:
+    """One bit or none is fine, and all ones mean any core."""
+    assert [f.check for f in lint_execute(tmp_path, core_selection=mask)] == [
+        "several-cores"
+    ] * warned
+
+
+@pytest.mark.parametrize(
+    ("context", "lpai", "errors"),
+    [
+        ({}, {"lpai_backend": {"target_env": "adsp"}}, 1),
+        ({}, {"lpai_graph": {"execute": {}}}, 1),  # adsp is the default
+        ({}, {}, 1),
+        ({"context_configs": {"is_persistent_binary": False}}, {"lpai_backend": {}}, 1),
+        ({"context_configs": {"is_persistent_binary": True}}, {"lpai_backend": {}}, 0),
+        ({}, {"lpai_backend": {"target_env": "arm"}}, 0),
+        ({}, {"lpai_backend": {"target_env": "x86"}}, 0),
+        ({}, {"lpai_graph": {"prepare": {}}}, 0),  # for the offline generator only
+        ({}, {"lpai_graph": {"prepare": {}, "execute": {}}}, 1),
+    ],
+)
+def test_direct_mode_needs_a_persistent_binary(
+    context: dict[str, object], lpai: object, errors: int, tmp_path: Path
+) -> None:
+    """The tool file is judged by the target that its LPAI file sets."""
+    report = lint_pair(tmp_path, tool(**context), lpai)
+    key = "context_configs.is_persistent_binary"
+    assert checks(report.findings) == [("direct-needs-persistent", key)] * errors
+
+
+def test_a_missing_lpai_file_is_an_error(tmp_path: Path) -> None:
+    """The finding stands at the path in the tool file."""
+    (finding,) = lint_files([write(tmp_path, "tool.json", tool())]).findings
+    assert (finding.check, finding.severity) == ("missing-file", Severity.ERROR)
+    assert finding.line == 4
+
+
+def test_paths_count_from_the_tool_file_and_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the tool file comes first, then the current folder."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    path = write(there, "tool.json", tool(context_configs={"is_persistent_binary": True}))
+    write(here, "lpai.conf", {"lpai_backend": {}})
+    assert lint_files([path]).files[1].path == "lpai.conf"
+    write(there, "lpai.conf", {"lpai_backend": {}})
+    assert lint_files([path]).files[1].path == str(there / "lpai.conf")
+
+
+def test_paths_of_the_device_are_looked_for_beside_the_tool_file(tmp_path: Path) -> None:
+    """The pair as it lies on the phone can be checked at the desk, with notes."""
+    extensions = {
+        "shared_library_path": "/nowhere/lib/libQnnLpaiNetRunExtensions.so",
+        "config_file_path": "/nowhere/lpai.conf",
+    }
+    context = {"is_persistent_binary": True}
+    content = {"backend_extensions": extensions, "context_configs": context}
+    report = lint_pair(tmp_path, content, {"lpai_backend": {}})
+    assert [f.check for f in report.findings] == ["missing-library", "other-place"]
+    assert {f.severity for f in report.findings} == {Severity.NOTE}
+    assert report.passes
+
+
+@pytest.mark.parametrize("named", ["/", ".", "..", "\0", "x" * 5000, "\ud800", "tool.json", "~"])
+def test_odd_paths_end_in_a_sentence(named: str, tmp_path: Path) -> None:
+    """Folders, impossible names and the tool file itself are not followed blindly."""
+    extensions = {"shared_library_path": LIBRARY, "config_file_path": named}
+    report = lint_files([write(tmp_path, "tool.json", {"backend_extensions": extensions})])
+    assert not report.passes
+    assert len(report.files) <= 2
+
+
+def test_each_file_is_checked_once(tmp_path: Path) -> None:
+    """Naming the LPAI file too, or twice, changes nothing but who named it."""
+    lpai = write(tmp_path, "lpai.conf", {"lpai_graph": {"execute": {"fps": "1"}}})
+    pair = [write(tmp_path, "tool.json", ALL_TOOL), lpai]
+    for paths in (pair, pair[::-1], [*pair, *pair], [pair[0], tmp_path / "." / "lpai.conf"]):
+        report = lint_files(paths)
+        assert [f.check for f in report.findings] == ["wrong-type"]
+        assert [file.named_by for file in report.files] == [None, None]
+    assert lint_files(pair[:1]).files[1].named_by == str(pair[0])
+
+
+def test_findings_follow_the_order_of_the_files(tmp_path: Path) -> None:
+    """The tool file comes first though its LPAI file is read in between."""
+    report = lint_pair(tmp_path, tool(zzzz=1), {"lpai_backend": {"target_env": "q"}})
+    assert [Path(f.file).name for f in report.findings] == ["tool.json", "lpai.conf"]
+
+
+@pytest.mark.parametrize(
+    ("content", "check"),
+    [
+        ({"graphs": [{"vtcm_mb": 8}], "devices": []}, "htp-file"),
+        ({"format": "eAI v5.9", "nodes": []}, "unknown-file"),
+        ({}, "unknown-file"),
+    ],
+)
+def test_other_files_are_named_as_what_they_are(
+    content: object, check: str, tmp_path: Path
+) -> None:
+    """The HTP's own file gets a sentence, anything else is unknown."""
+    (finding,) = lint_files([write(tmp_path, "x.json", content)]).findings
+    assert (finding.severity, finding.check) == (Severity.ERROR, check)
+
+
+def test_a_tool_file_for_the_htp_gets_one_sentence(tmp_path: Path) -> None:
+    """Its library gives it away, and its backend file is left alone."""
+    extensions = {
+        "shared_library_path": "libQnnHtpNetRunExtensions.so",
+        "config_file_path": "htp.json",
+    }
+    (finding,) = lint_files(
+        [write(tmp_path, "t.json", {"backend_extensions": extensions})]
+    ).findings
+    assert (finding.check, finding.severity) == ("htp-file", Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"context_configs": {}}, ["missing-key"]),
+        ({"backend_extensions": {}}, ["missing-key", "missing-key"]),
+        ({"graph_configs": [{}]}, ["missing-key", "missing-key"]),
+        (
+            {"backend_extensions": {"shared_library_path": "libother.so"}},
+            ["missing-key", "library-name"],
+        ),
+    ],
+)
+def test_what_a_tool_file_lacks(content: object, found: list[str], tmp_path: Path) -> None:
+    """The section, its two keys, the names of graphs, a library that looks right."""
+    findings = lint_files([write(tmp_path, "tool.json", content)]).findings
+    assert sorted(f.check for f in findings) == sorted(found)
+
+
+def test_pointing_to_another_tool_file_is_an_error(tmp_path: Path) -> None:
+    """Only an LPAI file can be the LPAI file."""
+    report = lint_pair(tmp_path, tool(), {"context_configs": {}})
+    assert ("wrong-file", "backend_extensions.config_file_path") in checks(report.findings)
+
+
+def test_an_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    """Its sentence is kept beside the findings about the other files."""
+    bad = write(tmp_path, "bad.conf", '{"lpai_backend": {')
+    good = write(tmp_path, "good.conf", {"lpai_backend": {"target_env": 1}})
+    report = lint_files([bad, good])
+    assert [file.path for file in report.unreadable] == [str(bad)]
+    assert [f.check for f in report.findings] == ["wrong-type"]
+
+
+def test_findings_are_limited(tmp_path: Path) -> None:
+    """A file with thousands of faults gives a hundred findings and says that there are more."""
+    content = {"lpai_graph": {"execute": {f"key{n}": n for n in range(5000)}}}
+    findings = lint_lpai(tmp_path, content)
+    assert len(findings) == MAX_FINDINGS + 1
+    assert findings[-1].check == "too-many"
+
+
+def test_strict_turns_warnings_into_failure(tmp_path: Path) -> None:
+    """A warning passes unless `strict` is asked for."""
+    path = write(tmp_path, "lpai.conf", {"lpai_backend": {"target": "arm"}})
+    assert lint_files([path]).passes
+    assert not lint_files([path], strict=True).passes
+
+
+def test_names_from_files_are_escaped(tmp_path: Path) -> None:
+    """Control characters and endless names do not reach the terminal."""
+    content = {"lpai_backend": {"\x1b[31m" + "x" * 10_000: 1}}
+    (finding,) = lint_lpai(tmp_path, content)
+    assert "\x1b" not in finding.key
+    assert len(finding.key) < 120

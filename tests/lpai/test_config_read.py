@@ -1,0 +1,212 @@
+"""Config files as settings of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from qnnmem.errors import LoadError
+from qnnmem.lpai.config_read import (
+    ContextSettings,
+    ExecuteSettings,
+    GraphSettings,
+    LpaiConfig,
+    PrepareSettings,
+    RunConfig,
+    read_lpai_config,
+    read_run_config,
+)
+from qnnmem.lpai.config_schema import BY_PATH
+
+EXTENSIONS = {
+    "shared_library_path": "libQnnLpaiNetRunExtensions.so",
+    "config_file_path": "lpai.conf",
+}
+
+
+def write(folder: Path, name: str, value: object) -> Path:
+    """Write a config file; a text is taken as it is."""
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    return path
+
+
+def read_pair(folder: Path, lpai: object, **tool: object) -> RunConfig:
+    """Read a tool file with an LPAI file beside it."""
+    write(folder, "lpai.conf", lpai)
+    return read_run_config(write(folder, "tool.json", {"backend_extensions": EXTENSIONS, **tool}))
+
+
+@pytest.mark.parametrize(
+    ("section", "form"),
+    [
+        ("lpai_graph.prepare", PrepareSettings),
+        ("lpai_graph.execute", ExecuteSettings),
+        ("context_configs", ContextSettings),
+    ],
+)
+def test_settings_have_the_defaults_of_the_table(section: str, form: type) -> None:
+    """A field left out and a key left out mean the same."""
+    made = form()
+    for each in fields(form):
+        assert getattr(made, each.name) == BY_PATH[f"{section}.{each.name}"].default
+
+
+def test_an_empty_pair_gives_every_default(tmp_path: Path) -> None:
+    """Nothing said is the documented default everywhere."""
+    config = read_pair(tmp_path, {"lpai_backend": {}})
+    assert config.lpai == LpaiConfig(file=tmp_path / "lpai.conf")
+    assert config.context == ContextSettings()
+    assert (config.graphs, config.shared_library) == ((), "libQnnLpaiNetRunExtensions.so")
+
+
+def test_every_setting_of_the_lpai_file_is_read(tmp_path: Path) -> None:
+    """All sections and keys arrive."""
+    config = read_pair(
+        tmp_path,
+        {
+            "lpai_backend": {"target_env": "x86", "enable_hw_ver": "v5_1"},
+            "lpai_graph": {
+                "prepare": {
+                    "enable_batchnorm_fold": False,
+                    "exclude_io": True,
+                    "enable_layer_fusion": False,
+                    "enable_channel_align": True,
+                    "enable_pad_split": True,
+                    "enable_per_layer": True,
+                },
+                "execute": {
+                    "fps": 2,
+                    "ftrt_ratio": 50,
+                    "client_type": "non_real_time",
+                    "affinity": "hard",
+                    "core_selection": 1,
+                    "mem_type": "tcm",
+                },
+            },
+            "lpai_profile": {"level": "detailed"},
+        },
+    )
+    assert config.lpai == LpaiConfig(
+        "x86",
+        "v5_1",
+        PrepareSettings(False, True, False, True, True, True),
+        ExecuteSettings(2, 50, "non_real_time", "hard", 1, "tcm"),
+        "detailed",
+        tmp_path / "lpai.conf",
+    )
+
+
+def test_every_setting_of_the_context_is_read(tmp_path: Path) -> None:
+    """Context and graphs of the tool file arrive."""
+    context = {
+        "context_priority": "high",
+        "async_execute_queue_depth": 3,
+        "enable_graphs": ["a", "b"],
+        "memory_limit_hint": 64,
+        "is_persistent_binary": True,
+        "cache_compatibility_mode": "strict",
+    }
+    graphs = [{"graph_name": "a", "graph_priority": "low"}, {"graph_name": "b"}]
+    config = read_pair(tmp_path, {}, context_configs=context, graph_configs=graphs)
+    assert config.context == ContextSettings("high", 3, ("a", "b"), 64, True, "strict")
+    assert config.graphs == (GraphSettings("a", "low"), GraphSettings("b"))
+
+
+def test_a_profile_section_without_level_is_basic(tmp_path: Path) -> None:
+    """The section asks for profiling, its key has a default."""
+    config = read_lpai_config(write(tmp_path, "l.conf", {"lpai_profile": {}}))
+    assert config.profile_level == "basic"
+
+
+@pytest.mark.parametrize("text", ["TMC", "", "llc"])
+def test_a_bad_mem_type_survives_to_run_time(text: str, tmp_path: Path) -> None:
+    """The run must fail as on the device, so the text is kept."""
+    config = read_pair(tmp_path, {"lpai_graph": {"execute": {"mem_type": text}}})
+    assert config.lpai.execute.mem_type == text
+
+
+def test_unknown_keys_are_ignored_as_the_tools_do(tmp_path: Path) -> None:
+    """Neither file needs to be free of strangers to run."""
+    lpai = {"lpai_graph": {"execute": {"fsp": 3}}, "more": 1}
+    assert read_pair(tmp_path, lpai, more=1).lpai.execute.fps == 1
+
+
+def test_of_a_repeated_key_the_last_counts(tmp_path: Path) -> None:
+    """As in most JSON readers."""
+    path = write(tmp_path, "l.conf", '{"lpai_backend": {"target_env": "arm", "target_env": "x86"}}')
+    assert read_lpai_config(path).target_env == "x86"
+
+
+def test_the_lpai_file_can_be_read_through_either_file(tmp_path: Path) -> None:
+    """Preparation takes the LPAI file, or the tool file that names it."""
+    lpai = {"lpai_graph": {"prepare": {"exclude_io": True}}}
+    read_pair(tmp_path, lpai)
+    through_tool = read_lpai_config(tmp_path / "tool.json")
+    assert through_tool == read_lpai_config(tmp_path / "lpai.conf")
+    assert through_tool.prepare.exclude_io
+
+
+def test_a_tool_file_without_extensions_means_defaults(tmp_path: Path) -> None:
+    """No LPAI file is named, so none is needed."""
+    path = write(tmp_path, "tool.json", {"context_configs": {"is_persistent_binary": True}})
+    config = read_run_config(path)
+    assert (config.lpai, config.context.is_persistent_binary) == (LpaiConfig(), True)
+
+
+def test_an_empty_object_means_defaults(tmp_path: Path) -> None:
+    """`{}` says nothing, in both places."""
+    path = write(tmp_path, "x.json", {})
+    assert read_run_config(path) == RunConfig(file=path)
+    assert read_lpai_config(path) == LpaiConfig(file=path)
+
+
+@pytest.mark.parametrize(
+    ("lpai", "reason"),
+    [
+        ({"lpai_backend": {"target_env": "dsp"}}, "lpai_backend.target_env: 'dsp' is not a value"),
+        ({"lpai_graph": {"execute": {"fps": "1"}}}, "lpai_graph.execute.fps: '1' is not a whole"),
+        ({"lpai_graph": {"execute": {"mem_type": 3}}}, "mem_type: 3 is not a text"),
+        ({"lpai_graph": []}, "lpai_graph: a list is not an object"),
+        ({"lpai_profile": 1}, "lpai_profile: 1 is not an object"),
+        ({"context_configs": {}}, "is no LPAI file"),
+        ('{"lpai_backend": {}, }', "line 1: a comma before the closing }"),
+        ('{"lpai_backend": ', "the file ends"),
+    ],
+)
+def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -> None:
+    """One sentence with file and line."""
+    with pytest.raises(LoadError) as caught:
+        read_pair(tmp_path, lpai)
+    assert caught.value.path == str(tmp_path / "lpai.conf")
+    assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        ({"lpai_backend": {}}, "is an LPAI file; name the tool file"),
+        ({"graphs": []}, "those of the HTP backend"),
+        ({"x": 1}, "none of the known sections"),
+        ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither beside it"),
+        ({"backend_extensions": {"shared_library_path": "libQnnHtp.so"}}, "for the HTP"),
+        ({"context_configs": {"enable_graphs": [1]}}, "entry 0 is 1, not a text"),
+        ({"graph_configs": [{}]}, "an entry without graph_name"),
+        ({"graph_configs": [{"graph_name": 1}]}, "graph_name: 1 is not a text"),
+    ],
+)
+def test_a_bad_tool_file_is_refused(tool: object, reason: str, tmp_path: Path) -> None:
+    """One sentence says what is wrong with it."""
+    with pytest.raises(LoadError) as caught:
+        read_run_config(write(tmp_path, "tool.json", tool))
+    assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize("content", [{"x": 1}, {"devices": []}])
+def test_other_files_are_no_lpai_file(content: object, tmp_path: Path) -> None:
+    """Preparation refuses them, too."""
+    with pytest.raises(LoadError, match="is no LPAI file"):
+        read_lpai_config(write(tmp_path, "x.json", content))

@@ -1,0 +1,204 @@
+"""JSON with places: what is read, what is noted, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qnnmem.errors import LoadError
+from qnnmem.lpai.config_text import (
+    MAX_DEPTH,
+    MAX_FILE,
+    Document,
+    Kind,
+    Node,
+    Place,
+    read_document,
+    read_strictly,
+)
+
+
+def read(folder: Path, text: str | bytes) -> Document:
+    """Write a text and read it."""
+    path = folder / "x.conf"
+    path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
+    return read_document(path)
+
+
+def plain(node: Node) -> Any:
+    """Give the value that Python's own reader would give."""
+    if node.kind is Kind.OBJECT:
+        return {member.name: plain(member.node) for member in node.members}
+    if node.kind is Kind.LIST:
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+scalars = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.text()
+values = st.recursive(
+    scalars | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(), values, max_size=5), st.booleans(), st.booleans())
+def test_it_reads_what_python_reads(
+    tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ascii_only: bool, wide: bool
+) -> None:
+    """Every JSON object comes out as with Python's reader."""
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=2 if wide else None)
+    content = text.encode("utf-8", "surrogatepass")
+    folder = tmp_path_factory.mktemp("values")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        with pytest.raises(LoadError, match="not UTF-8"):
+            read(folder, content)
+        return
+    assert plain(read(folder, content).root) == json.loads(text)
+
+
+def test_every_value_knows_its_place(tmp_path: Path) -> None:
+    """Line and column count from 1, for keys and for values."""
+    root = read(tmp_path, '{\n  "a": {"é": 1},\n\t"b": []}').root
+    a, b = root.members
+    assert (a.at, a.node.at) == (Place(2, 3), Place(2, 8))
+    assert a.node.members[0].node.at == Place(2, 14)
+    assert b.at == Place(3, 2)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    """Editors on Windows put one in front; it moves no column."""
+    root = read(tmp_path, b'\xef\xbb\xbf{"a": 1}').root
+    assert root.members[0].at == Place(1, 2)
+
+
+def test_repeated_keys_are_kept_and_the_last_counts(tmp_path: Path) -> None:
+    """Both are seen, and asking by name gives the last."""
+    root = read(tmp_path, '{"a": 1, "a": 2}').root
+    found = root.get("a")
+    assert len(root.members) == 2
+    assert found is not None
+    assert found.node.value == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "line"),
+    [
+        ('{\n// why\n"a": 1}', "comment", 2),
+        ('{"a": 1 # why\n}', "comment", 1),
+        ('{"a": /* one\n two */ 1}', "comment", 1),
+        ('{"a": 1}\n// end', "comment", 2),
+        ('{"a": 1,\n}', "comma", 1),
+        ('{"a": [1,\n2,]}', "comma", 2),
+    ],
+)
+def test_slips_are_named_and_read_over(text: str, word: str, line: int, tmp_path: Path) -> None:
+    """A comment or a comma too many is noted with its line, and the rest is still read."""
+    document = read(tmp_path, text)
+    (slip,) = document.slips
+    assert word in slip.sentence
+    assert slip.at.line == line
+    assert document.root.get("a") is not None
+
+
+def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
+    """A run does not start with a file that the tools would refuse."""
+    path = tmp_path / "x.conf"
+    path.write_text('{"a": 1,}')
+    with pytest.raises(LoadError, match="line 1: a comma before the closing }"):
+        read_strictly(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        (" \n ", "nothing but white space"),
+        ("[1]", "a list is not"),
+        ('"a"', "a text is not"),
+        ("12", "one JSON object"),
+        ('{"a": 1', "ends inside of what began on line 1"),
+        ('{"a"', "ends inside of what began on line 1"),
+        ('{\n"a": [1, 2', "ends inside of what began on line 2"),
+        ('{"a":', "ends where a value should stand"),
+        ('{"a": 1} x', "text after the end"),
+        ('{"a": 1}}', "text after the end"),
+        ('{"a": 1 "b": 2}', "a comma or } is missing"),
+        ('{"a" 1}', "a colon is missing after 'a'"),
+        ("{'a': 1}", "single quotes"),
+        ("{a: 1}", "'a' stands without double quotes"),
+        ('{"a": tcm}', "'tcm' stands without double quotes"),
+        ('{"a": True}', "True is written true"),
+        ('{"a": None}', "None is written null"),
+        ('{"a": NaN}', "is no JSON number"),
+        ('{"a": -Infinity}', "is no JSON number"),
+        ('{"a": 0x10}', "not a number as JSON writes it"),
+        ('{"a": 01}', "not a number as JSON writes it"),
+        ('{"a": +1}', "not a number as JSON writes it"),
+        ('{"a": 1' + "0" * 5000 + "}", "a number of 5001 characters"),
+        ('{"a": "x\ny"}', "not closed on its line"),
+        ('{"a": "\\q"}', "bad escape"),
+        ('{"a": /* 1}', "never closed"),
+        ('{"a": 1,, "b": 2}', "',' where a key"),
+        ('{"a": ]}', "']' where a value"),
+    ],
+)
+def test_what_is_no_json_object_is_refused(text: str, reason: str, tmp_path: Path) -> None:
+    """The sentence says what stands there instead."""
+    with pytest.raises(LoadError) as caught:
+        read(tmp_path, text)
+    assert reason in caught.value.reason
+    assert len(caught.value.reason) < 300
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\0\0", '{"a": 1}'.encode("utf-16")])
+def test_binary_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    """A library or UTF-16 text given by mistake is named as such."""
+    with pytest.raises(LoadError, match="NUL bytes"):
+        read(tmp_path, content)
+
+
+def test_bad_utf8_is_refused(tmp_path: Path) -> None:
+    """The sentence says which byte and what to do."""
+    with pytest.raises(LoadError, match=r"byte 7.*save it again as UTF-8"):
+        read(tmp_path, b'{"a": "\xff"}')
+
+
+def nested(levels: int) -> str:
+    """Write an object with so many levels, itself included."""
+    return '{"x": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+def test_as_many_levels_as_allowed_are_read(tmp_path: Path) -> None:
+    """The limit itself is still fine."""
+    assert read(tmp_path, nested(MAX_DEPTH)).root.members
+
+
+@pytest.mark.parametrize("text", [nested(MAX_DEPTH + 1), nested(100_000), '{"a":' * 100_000])
+def test_deeper_nesting_is_refused(text: str, tmp_path: Path) -> None:
+    """One level more, or thousands, end in a sentence."""
+    with pytest.raises(LoadError, match="nested deeper than 64 levels"):
+        read(tmp_path, text)
+
+
+def test_size_is_limited(tmp_path: Path) -> None:
+    """A file of exactly the limit is read, one byte more is refused."""
+    fits = b"{" + b" " * (MAX_FILE - 2) + b"}"
+    assert read(tmp_path, fits).root.members == ()
+    with pytest.raises(LoadError, match=r"more than the 1\.00 MiB"):
+        read(tmp_path, fits + b"\n")
+
+
+@pytest.mark.parametrize("name", ["missing.conf", "."])
+def test_what_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
+    """A missing file and a folder end in a sentence."""
+    with pytest.raises(LoadError):
+        read_document(tmp_path / name)
