@@ -1,0 +1,128 @@
+"""What offline preparation fixes for good: graphs, places, constants.
+
+A compiled context is the meaning of a context binary. Nothing in it knows the bytes of the file
+(`binary.py` does) or the memory of a run (`graph.py` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+from qnnmem.ir import Model
+from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.units import Align, Bytes, Offset
+
+# A constant starts on a multiple of this, which is safe for every LPAI version seen in public
+# (clients align the whole binary to 256).
+CONSTANT_ALIGN = Align(256)
+
+
+@dataclass(frozen=True, slots=True)
+class Quant:
+    """What the integers of a tensor stand for: `scale * (integer - zero_point)`."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A stored value that the program reads."""
+
+    name: str
+    element: int  # ONNX element type
+    shape: tuple[int, ...]
+    offset: Offset  # within the constants of the binary
+    size: Bytes
+    folded: bool  # computed from other constants at prepare; handed to the program as an input
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A Buffer op: a sliding window of frames kept in persistent memory."""
+
+    name: str
+    old: str  # the pair of tensors that carries the window from one execution to the next
+    new: str
+    frames: int  # that one execution brings
+    size: int  # frames a full window holds
+    stride: int  # frames that leave a full window
+    blocking: bool
+    padding: int  # zero frames that count as present at the start
+    reset: str | None  # input that empties the window when true
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies."""
+
+    pool: Pool
+    offset: Offset
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """One graph with every offset fixed.
+
+    `Op.sources` of its model are positions in the node list of `program`, an ONNX model without
+    the bytes of its constants. An empty program is a layout: it has pools and contract, no numbers.
+    """
+
+    name: str
+    model: Model
+    buffers: tuple[PlacedBuffer, ...]
+    scratch_bytes: Bytes
+    persistent_bytes: Bytes
+    align: Align
+    io: Io = Io.INSIDE
+    states: tuple[tuple[str, str], ...] = ()
+    windows: tuple[Window, ...] = ()
+    quants: Mapping[str, Quant] = field(default_factory=dict)
+    constants: tuple[Constant, ...] = ()
+    program: bytes = b""
+    in_order: bool = False  # onnxruntime was seen to run the program in the planned order
+    notes: tuple[str, ...] = ()
+    float_ops: int = 0  # ops that compute in floating point; LPAI has none
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quants", MappingProxyType(dict(self.quants)))
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors the application writes: inputs that are not state."""
+        state = {old for old, _ in self.states}
+        return tuple(name for name in self.model.inputs if name not in state)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Tensors the application reads: outputs that are not state."""
+        state = {new for _, new in self.states}
+        return tuple(name for name in self.model.outputs if name not in state)
+
+    @cached_property
+    def buffer_of(self) -> Mapping[str, PlacedBuffer]:
+        """The buffer each planned tensor lies in; one of its own counts more than a shared one."""
+        shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
+        return shared | {buffer.name: buffer for buffer in self.buffers}
+
+    def places(self) -> dict[str, Place]:
+        """Pool and offset of every planned tensor, views included."""
+        return {name: Place(b.pool, b.offset) for name, b in self.buffer_of.items()}
+
+
+@dataclass(frozen=True)
+class CompiledContext:
+    """The graphs of a context binary and whom they are for."""
+
+    graphs: tuple[CompiledGraph, ...]
+    hw_version: str  # e.g. "v6"
+    producer: str  # e.g. "qnnmem 0.1.0"
+    # The bytes all `Constant.offset` count from: a view of the binary, or what will become one.
+    constants: memoryview = field(default_factory=lambda: memoryview(b""), repr=False)
+
+    def graph(self, name: str) -> CompiledGraph | None:
+        """The graph of that name."""
+        return next((graph for graph in self.graphs if graph.name == name), None)

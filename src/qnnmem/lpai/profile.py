@@ -1,0 +1,193 @@
+"""What the simulated platform is like: mode, hardware version, alignment, and what it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from qnnmem.errors import UsageError
+from qnnmem.qnn.enums import HwVersion, MemRegisterType, MemType, Target
+
+# Start and size alignment by name. The values a device reports are not public; see `choices.toml`.
+ALIGNMENTS = {"default": (64, 64), "conservative": (256, 64), "v4-era": (16, 16)}
+
+# Qualcomm's sample allocator refuses more than 256; a page is the most that is of any use here.
+_MAX_ALIGNMENT = 4096
+_MAX_CORES = 32  # core selection is a mask of 32 bits
+
+
+_Kind = TypeVar("_Kind", MemType, MemRegisterType)
+
+
+class Mode(Enum):
+    """Who calls QNN: the word is the one of `target_env`."""
+
+    X86 = "x86"
+    ARM = "arm"
+    ADSP = "adsp"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A platform: what it asks of buffers, what the client must bring, what is allowed."""
+
+    mode: Mode
+    hw_version: HwVersion
+    alignment: str  # name of the pair below, or "custom"
+    start_alignment: int
+    size_alignment: int
+    lenient_scratch: bool  # misaligned scratch and persistent are a finding, not an error
+    mem_types: tuple[MemType, ...]  # for scratch, persistent and the model buffer
+    register_types: tuple[MemRegisterType, ...]  # what QnnMem_register takes
+    require_persistent_binary: bool
+    client_brings_pools: bool  # False: the runtime allocates scratch and persistent itself
+    island_allowed: bool
+    device_create: bool = False
+    core_count: int = 2
+    inference_us: int | None = None  # what one inference takes; None: finalize does not ask
+    async_blocks: bool = True  # a full queue makes execute_async wait
+
+    @property
+    def tcm_allowed(self) -> bool:
+        """Whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
+        return self.mode is Mode.ADSP and self.hw_version >= HwVersion.V6
+
+    @property
+    def target(self) -> Target:
+        """QNN's number for the mode."""
+        return Target[self.mode.name]
+
+
+def profile(
+    mode: Mode | str = "x86",
+    hw_version: HwVersion | str = "v6",
+    alignment: str = "default",
+    lenient_scratch: bool = False,
+    **overrides: Any,
+) -> Profile:
+    """The platform of a mode; `overrides` are fields of `Profile` that shall differ."""
+    if alignment not in ALIGNMENTS:
+        known = ", ".join(ALIGNMENTS)
+        raise UsageError(f"'{alignment}' is not an alignment profile; known are {known}")
+    start, size = ALIGNMENTS[alignment]
+    base = replace(
+        _of_mode(_mode(mode)),
+        hw_version=_hw_version(hw_version),
+        alignment=alignment,
+        start_alignment=start,
+        size_alignment=size,
+        lenient_scratch=_flag("lenient_scratch", lenient_scratch),
+    )
+    return _override(base, overrides)
+
+
+def _of_mode(mode: Mode) -> Profile:
+    heaps = (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM)
+    return Profile(
+        mode=mode,
+        hw_version=HwVersion.V6,
+        alignment="default",
+        start_alignment=64,
+        size_alignment=64,
+        lenient_scratch=False,
+        mem_types=heaps if mode is Mode.ADSP else (MemType.DDR,),
+        register_types=tuple(
+            kind
+            for kind in (MemRegisterType.ION, MemRegisterType.CUSTOM, MemRegisterType.DMA_BUF)
+            if mode is Mode.ARM or kind is MemRegisterType.CUSTOM
+        ),
+        require_persistent_binary=mode is Mode.ADSP,
+        client_brings_pools=mode is not Mode.ARM,
+        island_allowed=mode is Mode.ARM,
+    )
+
+
+def _override(base: Profile, overrides: dict[str, Any]) -> Profile:
+    unknown = [name for name in overrides if name not in _CHECKS]
+    if unknown:
+        known = ", ".join(sorted(_CHECKS))
+        raise UsageError(f"a profile has no '{unknown[0][:40]}' to change; it has {known}")
+    changes = {name: _CHECKS[name](name, value) for name, value in overrides.items()}
+    if changes.keys() & {"start_alignment", "size_alignment"}:
+        changes["alignment"] = "custom"
+    return replace(base, **changes)
+
+
+def _mode(value: Mode | str) -> Mode:
+    try:
+        return Mode(value)
+    except ValueError:
+        raise UsageError(f"'{value}' is not an LPAI mode; known are x86, arm, adsp") from None
+
+
+def _hw_version(value: HwVersion | str) -> HwVersion:
+    version = value if isinstance(value, HwVersion) else HwVersion.parse(str(value))
+    if version < HwVersion.V4:
+        raise UsageError(f"LPAI {version.word} is too old for QNN; use v4, v5, v5_1, v6 or v7")
+    return version
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is either True or False, not {value!r:.40}")
+    return value
+
+
+def _power_of_two(name: str, value: Any) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
+        raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
+    return int(value)
+
+
+def _cores(name: str, value: Any) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= _MAX_CORES:
+        raise UsageError(f"{name} is a number from 1 to {_MAX_CORES}, not {value!r:.40}")
+    return int(value)
+
+
+def _microseconds(name: str, value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (whole and value > 0):
+        raise UsageError(f"{name} is a number of microseconds or None, not {value!r:.40}")
+    return None if value is None else int(value)
+
+
+def _mem_types(name: str, value: Any) -> tuple[MemType, ...]:
+    return tuple(_member(name, MemType, item) for item in _items(name, value))
+
+
+def _register_types(name: str, value: Any) -> tuple[MemRegisterType, ...]:
+    return tuple(_member(name, MemRegisterType, item) for item in _items(name, value))
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is a list of types, not {value!r:.40}")
+    return list(value)
+
+
+def _member(name: str, kind: type[_Kind], item: Any) -> _Kind:
+    word = item.upper() if isinstance(item, str) else getattr(item, "name", "")
+    if word == "UNDEFINED" or word not in kind.__members__:
+        known = ", ".join(member for member in kind.__members__ if member != "UNDEFINED")
+        raise UsageError(f"{name} holds {item!r:.40}; known are {known}")
+    return kind[word]
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "start_alignment": _power_of_two,
+    "size_alignment": _power_of_two,
+    "mem_types": _mem_types,
+    "register_types": _register_types,
+    "require_persistent_binary": _flag,
+    "client_brings_pools": _flag,
+    "island_allowed": _flag,
+    "device_create": _flag,
+    "core_count": _cores,
+    "inference_us": _microseconds,
+    "async_blocks": _flag,
+}

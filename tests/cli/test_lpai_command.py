@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import UsageError
+from qnnmem.lpai.choices import choices
+from qnnmem.lpai.rules import rules
+
+
+def output(*arguments: str, columns: int = 80) -> str:
+    """What the command prints on a terminal of this width."""
+    runner = CliRunner(env={"COLUMNS": str(columns)})
+    return runner.invoke(qnnmem, ["lpai", *arguments], catch_exceptions=False).output
+
+
+@pytest.mark.parametrize("columns", [50, 80, 200])
+@pytest.mark.parametrize("command", ["choices", "rules"])
+def test_text_is_wrapped_to_the_terminal(command: str, columns: int) -> None:
+    """No line is wider than the terminal, and none is too wide to read."""
+    widest = max(map(len, output(command, columns=columns).splitlines()))
+    assert widest <= min(columns, 100)
+
+
+def test_choices_begin_with_how_many_there_are() -> None:
+    """The first line counts, and every choice follows with its id."""
+    text = output("choices")
+    assert text.startswith(f"{len(choices())} choices ")
+    assert [key for key in choices() if f"\n  {key}\n" not in text] == []
+
+
+def test_a_choice_that_cannot_be_changed_offers_no_change() -> None:
+    """The way to change it is printed for the others only."""
+    changeable = sum(choice.override != "none" for choice in choices().values())
+    assert output("choices").count("    Change: ") == changeable
+
+
+def test_choices_as_json_hold_the_whole_table() -> None:
+    """A program finds every field of every choice."""
+    values = json.loads(output("choices", "--json"))
+    assert values["schema"] == "qnnmem.lpai-choices/1"
+    assert {c["id"]: c["override"] for c in values["choices"]} == {
+        choice.id: choice.override for choice in choices().values()
+    }
+
+
+def test_rules_are_a_table_with_a_line_for_each() -> None:
+    """Every id begins a line."""
+    starts = {line.split()[0] for line in output("rules").splitlines()[3:] if line[0] != " "}
+    assert starts == set(rules())
+
+
+@pytest.mark.parametrize("word", ["R3", "r3"])
+def test_one_rule_is_explained(word: str) -> None:
+    """The rule, the names of its codes and what to do."""
+    text = output("rules", word, columns=100)
+    assert text.startswith(f"R3: {rules()['R3'].title}\n")
+    assert "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000)" in text
+    assert "what to do" in text
+
+
+def test_one_rule_as_json_names_its_codes() -> None:
+    """Each code comes with its name."""
+    values = json.loads(output("rules", "R5", "--json"))
+    assert values["schema"] == "qnnmem.lpai-rules/1"
+    assert [rule["id"] for rule in values["rules"]] == ["R5"]
+    assert values["rules"][0]["codes"] == [
+        {"code": 6023, "name": "QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED"}
+    ]
+
+
+def test_an_unknown_rule_is_bad_usage() -> None:
+    """The refusal says where the rules are listed."""
+    with pytest.raises(UsageError, match="'Q9' is not a rule; `qnnmem lpai rules` lists all"):
+        output("rules", "Q9")

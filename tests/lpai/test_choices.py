@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from qnnmem.lpai.choices import Choice, choices
+from qnnmem.lpai.heap import Heap
+from qnnmem.lpai.profile import ALIGNMENTS, Profile
+from qnnmem.lpai.rules import rules
+from qnnmem.lpai.tcm_pool import TcmPool
+from qnnmem.qnn.codes import codes
+
+PAGE = Path(__file__).parents[2] / "docs" / "lpai-choices.md"
+every_choice = pytest.mark.parametrize("choice", choices().values(), ids=lambda c: c.id)
+
+
+@every_choice
+def test_a_choice_says_what_why_and_how_to_change_it(choice: Choice) -> None:
+    """What and why are sentences, and the way to change it is never left out."""
+    assert choice.section
+    assert choice.what.endswith(".")
+    assert choice.why.endswith(".")
+    assert choice.override
+
+
+@every_choice
+def test_a_choice_names_only_fields_that_a_profile_has(choice: Choice) -> None:
+    """A reader who follows the way to change it finds it."""
+    named = re.findall(r"Profile\.(\w+)", choice.override)
+    assert set(named) <= {field.name for field in fields(Profile)}
+
+
+@every_choice
+def test_a_choice_names_only_parameters_that_exist(choice: Choice) -> None:
+    """The same for parameters of the pool and the heap."""
+    for kind in (TcmPool, Heap):
+        for arguments in re.findall(rf"{kind.__name__}\(([^)]*)\)", choice.override):
+            assert set(re.findall(r"(\w+)=", arguments)) <= set(signature(kind).parameters)
+
+
+@every_choice
+def test_a_choice_names_only_rules_and_codes_that_exist(choice: Choice) -> None:
+    """Ids of rules and four-digit codes in the text are known."""
+    assert set(re.findall(r"\b[RTXMHBP]\d+\b", choice.what)) <= set(rules())
+    assert {int(n) for n in re.findall(r"returns? (\d{4,5})\b", choice.what)} <= set(codes())
+
+
+@every_choice
+def test_the_page_has_every_choice(choice: Choice) -> None:
+    """The page says what the table says."""
+    row = f"| `{choice.id}` | {choice.what} | {choice.why} | {choice.override} |"
+    assert row in PAGE.read_text("utf-8").splitlines()
+
+
+def test_sections_are_not_torn_apart() -> None:
+    """Choices about one thing stand together."""
+    sections = [choice.section for choice in choices().values()]
+    changes = [a for a, b in zip(sections, [*sections[1:], ""], strict=True) if a != b]
+    assert len(changes) == len(set(changes))
+
+
+def test_the_alignment_choice_states_the_profiles() -> None:
+    """The numbers in the text are those of the code."""
+    what = choices()["alignment-values"].what
+    for name in ("conservative", "v4-era"):
+        start, size = ALIGNMENTS[name]
+        assert f"{name} ({start}/{size})" in what
+    assert f"start alignment of {ALIGNMENTS['default'][0]} " in what

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from qnnmem.lpai.choices import choices
+from qnnmem.lpai.rules import Rule, finding, rules
+from qnnmem.qnn.codes import UNKNOWN, code_name
+
+PAGE = Path(__file__).parents[2] / "docs" / "lpai-rules.md"
+SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").glob("*.py"))
+ANSWER = re.compile(r'\b_?fail\(\s*(\d+),\s*(?:finding\(\s*)?"([A-Z]\d+)"')
+every_rule = pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
+
+
+def test_the_whole_contract_is_there() -> None:
+    """The documented rules, and those about TCM, the sanitiser, shared memory and binaries."""
+    wanted = {f"R{n}" for n in range(1, 21)} | {f"T{n}" for n in range(1, 5)}
+    wanted |= {f"X{n}" for n in range(1, 8)} | {f"M{n}" for n in range(1, 5)} | {"B1"}
+    assert wanted - set(rules()) == set()
+
+
+@every_rule
+def test_a_rule_is_a_sentence_with_source_and_cure(rule: Rule) -> None:
+    """Title and consequence are sentences; the cure is the end of one."""
+    assert rule.title.endswith(".")
+    assert rule.consequence.endswith(".")
+    assert rule.source
+    assert rule.cure
+    assert not rule.cure.endswith(".")
+
+
+@every_rule
+def test_a_rule_answers_with_codes_of_qnn(rule: Rule) -> None:
+    """Every code has a name, and every answer says how it is known."""
+    assert UNKNOWN not in map(code_name, rule.codes)
+    assert rule.mark in {"D", "P", "I", "C"}
+
+
+@every_rule
+def test_a_code_of_our_choice_is_among_the_choices(rule: Rule) -> None:
+    """What is not documented is admitted in the table of choices."""
+    if rule.mark == "C":
+        texts = " ".join(choice.what for choice in choices().values())
+        assert f"({rule.id})" in texts or rule.id in {"X1", "X2", "X3", "X6"}
+
+
+def test_the_checks_without_a_choice_of_their_own_share_one() -> None:
+    """X1 to X6 are named together."""
+    assert "X1 to X6" in choices()["sanitiser"].what
+
+
+@every_rule
+def test_the_page_has_every_rule(rule: Rule) -> None:
+    """The page says what the table says."""
+    page = PAGE.read_text("utf-8")
+    parts = (rule.title, f"- Source: {rule.source}\n", f"- What to do: {rule.cure}\n")
+    section = page.split(f"\n### {rule.id}\n")[1].split("\n##")[0]
+    assert [part for part in (*parts, *(f"({c})" for c in rule.codes)) if part not in section] == []
+
+
+def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
+    """A code that stands beside a rule in the source stands beside it in the table."""
+    found = {
+        (rule, int(code))
+        for source in SOURCES
+        for code, rule in ANSWER.findall(source.read_text("utf-8"))
+    }
+    assert found
+    assert {(rule, code) for rule, code in found if code not in rules()[rule].codes} == set()
+
+
+def test_a_finding_takes_cure_and_source_from_its_rule() -> None:
+    """The caller says what happened, the table says what to do."""
+    found = finding("R4", "scratch is too small", buffer="scratch", need=128, given=64)
+    assert (found.rule, found.need, found.given) == ("R4", 128, 64)
+    assert (found.cure, found.source) == (rules()["R4"].cure, rules()["R4"].source)
+
+
+def test_a_finding_may_know_a_better_cure() -> None:
+    """A cure with the numbers of the case goes before the general one."""
+    assert finding("R4", "too small", cure="allocate 128 bytes").cure == "allocate 128 bytes"

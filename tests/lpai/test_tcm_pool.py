@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+
+from qnnmem.lpai.heap import Heap
+from qnnmem.lpai.tcm_pool import TcmFatal, TcmPool, allocate_io, parse_mem_type
+from qnnmem.qnn.enums import LogLevel, MemType
+
+POOL = 2_035_712
+
+
+class Lines(list[tuple[LogLevel, str]]):
+    """A log that remembers."""
+
+    def __call__(self, level: LogLevel, text: str) -> None:
+        """Add a line."""
+        self.append((level, text))
+
+
+def test_the_pool_speaks_once_and_every_allocation_speaks() -> None:
+    """The pool's line comes at the first allocation, with nothing in use; sizes are rounded."""
+    lines = Lines()
+    pool = TcmPool(lines)
+    assert lines == []
+    pool.allocate(100, "model")
+    pool.allocate(64, "x")
+    assert lines == [
+        (LogLevel.INFO, "TCM pool current size: 0 max_size: 2035712"),
+        (LogLevel.INFO, "Allocate size 128 from tcm pool 0"),
+        (LogLevel.INFO, "Allocate size 64 from tcm pool 0"),
+    ]
+
+
+def test_an_exact_fit_passes() -> None:
+    """Every byte of the pool can be used."""
+    pool = TcmPool(Lines())
+    assert pool.allocate(POOL - 64) is not None
+    assert pool.allocate(64) is not None
+    assert pool.used == POOL
+
+
+@pytest.mark.parametrize("first", [0, 64, POOL])
+def test_one_byte_more_fails_without_fallback(first: int) -> None:
+    """The request is refused with an error line and no line about an allocation."""
+    lines = Lines()
+    pool = TcmPool(lines)
+    if first:
+        pool.allocate(first)
+    before = len(lines)
+    assert pool.allocate(POOL - first + 1) is None
+    rounded = POOL - first + 64
+    message = (LogLevel.ERROR, f"TCM memory allocation failure: required size: {rounded}")
+    assert lines[before:][-1] == message
+    assert pool.used == first
+
+
+def test_32_allocations_pass_and_the_33rd_is_fatal() -> None:
+    """The limit is an exception of its own, with the status of an abort."""
+    pool = TcmPool(Lines())
+    assert all(pool.allocate(64) is not None for _ in range(32))
+    with pytest.raises(TcmFatal, match=r"^TCM allocator limit of 32 buffers exceeded$") as caught:
+        pool.allocate(64)
+    assert caught.value.exit_code == 134
+
+
+def test_the_limit_counts_what_is_alive() -> None:
+    """A freed buffer makes room for another, and a refused one does not count."""
+    pool = TcmPool(Lines(), max_allocations=2)
+    first = pool.allocate(64)
+    assert first is not None
+    assert pool.allocate(POOL) is None
+    pool.allocate(64)
+    first.free()
+    assert pool.allocate(64) is not None
+
+
+def test_a_larger_start_alignment_costs_room() -> None:
+    """With starts at 256 and sizes of 64, the gap between two buffers counts."""
+    pool = TcmPool(Lines(), size=256 + 64, start_alignment=256)
+    assert pool.allocate(1) is not None
+    assert pool.allocate(64) is not None
+    assert pool.allocate(1) is None
+    starts = [buffer.heap_address % 256 for buffer in pool.buffers]
+    assert starts == [0, 0]
+
+
+def test_model_and_io_of_the_worked_example_fit() -> None:
+    """1,500,000 + 2 x 100,000 + 4,000 bytes take 1,704,128 in 4 allocations."""
+    pool = TcmPool(Lines())
+    made = [pool.allocate(size) for size in (1_500_000, 100_000, 100_000, 4_000)]
+    assert None not in made
+    assert (pool.used, len(pool.buffers)) == (1_704_128, 4)
+
+
+def test_larger_inputs_of_the_worked_example_fail_on_the_second() -> None:
+    """With inputs of 300,000 bytes the binary and the first input fit, the second does not."""
+    pool = TcmPool(Lines())
+    made = [pool.allocate(size) is not None for size in (1_500_000, 300_000, 300_000)]
+    assert made == [True, True, False]
+
+
+@pytest.mark.parametrize(("word", "kind"), [("ddr", MemType.DDR), ("tcm", MemType.TCM)])
+def test_known_memory_types_are_read_silently(word: str, kind: MemType) -> None:
+    """The two documented words lead to their types."""
+    lines = Lines()
+    assert parse_mem_type(word, lines) is kind
+    assert lines == []
+
+
+@pytest.mark.parametrize("word", ["", "TCM", "llc", "psram", "tcm "])
+def test_an_invalid_memory_type_gives_the_documented_pair(word: str) -> None:
+    """The parser speaks, then the allocator, and there is no buffer."""
+    lines = Lines()
+    kind = parse_mem_type(word, lines)
+    assert kind is MemType.UNDEFINED
+    ddr, tcm = Heap(MemType.DDR), TcmPool(lines)
+    assert allocate_io(kind, 64, "x", ddr=ddr, tcm=tcm, log=lines) is None
+    assert lines == [
+        (LogLevel.ERROR, "Invalid memory type"),
+        (LogLevel.ERROR, "Memory type only supports DDR & TCM"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [MemType.LLC, MemType.PSRAM])
+def test_io_comes_from_ddr_or_tcm_only(kind: MemType) -> None:
+    """Other heaps exist, but not for the extensions."""
+    lines = Lines()
+    made = allocate_io(kind, 64, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
+    assert made is None
+    assert lines == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
+
+
+@pytest.mark.parametrize("kind", [MemType.DDR, MemType.TCM])
+def test_io_comes_from_the_heap_it_asks_for(kind: MemType) -> None:
+    """The buffer is rounded and lies in its heap."""
+    lines = Lines()
+    ddr, tcm = Heap(MemType.DDR), TcmPool(lines)
+    made = allocate_io(kind, 100, "x", ddr=ddr, tcm=tcm, log=lines)
+    assert made is not None
+    assert (made.mem_type, made.size) == (kind, 128)
+
+
+def test_ddr_does_not_touch_the_pool() -> None:
+    """Without a request for TCM the pool says nothing."""
+    lines = Lines()
+    allocate_io(MemType.DDR, 100, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
+    assert lines == []
