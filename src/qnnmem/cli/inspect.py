@@ -1,0 +1,51 @@
+"""`qnnmem inspect`: what a context binary holds."""
+
+from __future__ import annotations
+
+import click
+
+_LARGEST = 16 << 30
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON with the nesting of qnn-context-binary-utility.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
+    """Show what the context binary FILE holds: graphs, pools, tensors, places, state.
+
+    FILE is what `qnnmem prepare` writes. Every checksum and every reference in it is checked.
+
+    Exit codes: 0 shown, 1 the binary is damaged or of another version, 2 it cannot be read.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.load.source import read_bytes
+    from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+    from qnnmem.lpai.inspect import binary_info
+
+    target = None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)  # says so before the work, not after
+    # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
+    data = read_bytes(Path(file), _LARGEST)
+    info = binary_info(unpack(data, MALFORMED_BINARY), len(data))
+    write(_render(info, file, as_json), target, force)
+    return 0
+
+
+def _render(info: dict[str, object], file: str, as_json: bool) -> str:
+    import json
+
+    from qnnmem.report import inspect_text
+
+    return json.dumps(info, indent=1) + "\n" if as_json else inspect_text.render(info, file)

@@ -1,0 +1,132 @@
+"""A context binary as text: verdict first, then pools, inputs and outputs, state and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from qnnmem.report.names import clean
+from qnnmem.units import format_size
+
+SHOWN = 20  # tensors of one kind; --json has them all
+_WIDE = 200  # for paths and notes
+
+Values = Mapping[str, Any]
+
+
+def render(info: Values, path: str) -> str:
+    """The whole report from the values behind the JSON; names are made safe to print."""
+    ours = info["qnnmem"]
+    blocks = ["\n".join(_about(ours, path)), *(_graph(graph) for graph in ours["graphs"])]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _about(ours: Values, path: str) -> Iterator[str]:
+    graphs = _count(len(ours["graphs"]), "graph")
+    version = clean(ours["hw_version"])
+    yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums fine"
+    floats = sum(graph["float_ops"] for graph in ours["graphs"])
+    if floats:
+        yield f"computes in floating point ({_count(floats, 'op')}): desk experiment only"
+    size, constants = _bytes(ours["file_bytes"]), _bytes(ours["constants_bytes"])
+    maker = f"format {ours['format_version']}, made by {clean(ours['producer'])}"
+    yield f"{clean(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
+
+
+def _graph(graph: Values) -> str:
+    parts = (_heading, _pools, _io, _states, _windows, _notes)
+    return "\n".join(line for part in parts for line in part(graph))
+
+
+def _heading(graph: Values) -> Iterator[str]:
+    program = "program in planned order" if graph["in_order"] else "program"
+    what = f"{program} of {_bytes(graph['program_bytes'])}" if graph["program_bytes"] else "layout"
+    facts = f"{_count(graph['ops'], 'op')}, {what}, alignment {graph['align']}"
+    yield f"graph {clean(graph['name'])}: {facts}"
+    if not graph["program_bytes"]:
+        yield "  no program: it has pools and places, and cannot compute"
+
+
+def _pools(graph: Values) -> Iterator[str]:
+    held: dict[str, int] = {}
+    for buffer in graph["buffers"]:
+        held[buffer["pool"]] = held.get(buffer["pool"], 0) + 1
+    held["constants"] = graph["constants"]
+    yield f"  {'pool':<11}{'bytes':>15}{'size':>13}   holds"
+    for pool, size in graph["pools"].items():
+        inside = ", IO among them" if pool == "scratch" and graph["io"] == "inside" else ""
+        kind = "tensor" if pool == "constants" else "buffer"
+        holds = f"{_count(held.get(pool, 0), kind)}{inside}"
+        yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
+
+
+def _io(graph: Values) -> Iterator[str]:
+    for kind in ("inputs", "outputs"):
+        yield f"  {kind}:" if graph[kind] else f"  {kind}: none"
+        yield from _some(graph[kind], lambda tensor: f"{_tensor(tensor)}, at {_where(tensor)}")
+
+
+def _states(graph: Values) -> Iterator[str]:
+    if graph["states"]:
+        yield "  state, kept from one execute to the next:"
+        yield from _some(graph["states"], _state)
+
+
+def _state(pair: Values) -> str:
+    old, new = pair["old"], pair["new"]
+    moved = "in place" if _where(old) == _where(new) else f"copied from {_where(new)}"
+    return f"{_tensor(old)}, at {_where(old)}, next from {clean(new['name'])} {moved}"
+
+
+def _windows(graph: Values) -> Iterator[str]:
+    if graph["windows"]:
+        yield "  windows:"
+        yield from _some(graph["windows"], _window)
+
+
+def _window(window: Values) -> str:
+    mode = "blocks until full" if window["blocking"] else "never blocks"
+    frames = f"{window['frames']:,} of {window['size']:,} frames arrive per execute"
+    reset = f", reset by {clean(window['reset'])}" if window["reset"] is not None else ""
+    padding = f", starts with {window['padding']:,} zero frames" if window["padding"] else ""
+    return (
+        f"{clean(window['name'])}: {frames}, moves by {window['stride']:,}, {mode}{padding}{reset}"
+    )
+
+
+def _notes(graph: Values) -> Iterator[str]:
+    if graph["float_ops"]:
+        yield f"  note: {_count(graph['float_ops'], 'op')} in floating point, which LPAI has not"
+    for note in graph["notes"][:SHOWN]:
+        yield f"  note: {clean(note, _WIDE)}"
+    if len(graph["notes"]) > SHOWN:
+        yield f"  … and {len(graph['notes']) - SHOWN:,} more notes; --json lists all"
+
+
+def _some(values: Sequence[Values], show: Callable[[Values], str]) -> Iterator[str]:
+    yield from (f"    {show(value)}" for value in values[:SHOWN])
+    if len(values) > SHOWN:
+        yield f"    … and {len(values) - SHOWN:,} more; --json lists all"
+
+
+def _tensor(tensor: Values) -> str:
+    shape = "x".join(map(str, tensor["shape"])) or "scalar"
+    quant = ""
+    if tensor["scale"] is not None:
+        quant = f", scale {tensor['scale']:.6g} zero point {tensor['zero_point']}"
+    size = f"{tensor['bytes']:,} bytes"
+    return f"{clean(tensor['name'])}  {tensor['data_type']} {shape[:_WIDE]}, {size}{quant}"
+
+
+def _where(tensor: Values) -> str:
+    if tensor["offset"] is None:
+        return str(tensor["pool"])
+    return f"{tensor['pool']} + {tensor['offset']:,}"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

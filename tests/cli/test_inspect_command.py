@@ -1,0 +1,170 @@
+"""`qnnmem inspect`: what it shows, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem import QnnMemError
+from qnnmem.cli import qnnmem as program
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.lpai.binary import unpack, write
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Quant, Window
+from qnnmem.lpai.inspect import binary_info
+from qnnmem.plan import PoolOptions, plan_model
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command as `main` does."""
+    result = CliRunner().invoke(program, ["inspect", *map(str, arguments)], standalone_mode=False)
+    assert result.exception is None or isinstance(
+        result.exception, QnnMemError | click.ClickException
+    ), result.exception
+    return result
+
+
+def code_of(result: Result) -> int:
+    """Exit code that `main` would leave with."""
+    if result.exception is not None:
+        return int(getattr(result.exception, "exit_code", 70))
+    return int(result.return_value)
+
+
+def graph(name: str = "speech", inputs: int = 1) -> CompiledGraph:
+    """Plan a graph with state, a window and so many inputs."""
+    names = [f"x{n}" for n in range(inputs)]
+    tensors = {n: Tensor(n, DType.UINT8, (8, 4)) for n in (*names, "y", "h", "n")}
+    ops = (Op("a", "A", (*names, "h"), ("y",)), Op("b", "B", ("y",), ("n",)))
+    model = Model("m", "onnx", tensors, ops, (*names, "h"), ("y", "n"))
+    states = (("h", "n"),)
+    plan = plan_model(model, PoolOptions(states=states))
+    return CompiledGraph(
+        name,
+        model,
+        plan.buffers,
+        plan.scratch_bytes,
+        plan.persistent_bytes,
+        plan.align,
+        states=states,
+        windows=(Window("win", "h", "n", 2, 8, 4, True, 1, "x0"),),
+        quants={"x0": Quant(0.125, 128)},
+        program=b"program",
+    )
+
+
+def binary(folder: Path, *graphs: CompiledGraph) -> Path:
+    """Write a binary of these graphs, or of one."""
+    path = folder / "model.bin"
+    write(CompiledContext(graphs or (graph(),), "v6", "qnnmem 0.1.0"), path)
+    return path
+
+
+def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
+    """What it is, how many graphs, for which hardware, and that it is whole."""
+    result = run(binary(tmp_path, graph("a"), graph("b")))
+    first = result.output.splitlines()[0]
+    assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums fine"
+    assert code_of(result) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "made by qnnmem 0.1.0",
+        "graph speech: 2 ops, program of 7 bytes, alignment 64",
+        "x0  UFIXED_POINT_8 8x4, 32 bytes, scale 0.125 zero point 128, at scratch + 0",
+        "y  UINT_8 8x4, 32 bytes, at scratch + ",
+        "h  UINT_8 8x4, 32 bytes, at persistent + 0, next from n ",
+        "win: 2 of 8 frames arrive per execute, moves by 4, blocks until full, "
+        "starts with 1 zero frames, reset by x0",
+    ],
+)
+def test_the_text_has_what_matters(tmp_path: Path, words: str) -> None:
+    """Tensors with type, shape, quantisation and place; state; windows."""
+    assert words in run(binary(tmp_path)).output
+
+
+def test_pools_are_shown(tmp_path: Path) -> None:
+    """Each pool has a line with its bytes."""
+    made = graph()
+    rows = [line.split() for line in run(binary(tmp_path, made)).output.splitlines()]
+    assert ["scratch", f"{made.scratch_bytes:,}"] in [row[:2] for row in rows]
+    assert ["persistent", f"{made.persistent_bytes:,}"] in [row[:2] for row in rows]
+
+
+def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
+    """LPAI computes with integers, so a float binary is for the desk."""
+    output = run(binary(tmp_path, replace(graph(), float_ops=3))).output
+    assert "computes in floating point (3 ops): desk experiment only" in output.splitlines()[1]
+    assert "floating point" not in run(binary(tmp_path)).output
+
+
+def test_a_layout_is_called_one(tmp_path: Path) -> None:
+    """Without a program nothing can be computed."""
+    output = run(binary(tmp_path, replace(graph(), program=b""))).output
+    assert "cannot compute" in output
+    assert "cannot compute" not in run(binary(tmp_path)).output
+
+
+def test_long_lists_are_cut(tmp_path: Path) -> None:
+    """A terminal shows some of many tensors and notes; the JSON has them all."""
+    path = binary(tmp_path, replace(graph(inputs=30), notes=("note",) * 25))
+    output = run(path).output
+    assert "… and 10 more; --json lists all" in output
+    assert "… and 5 more notes" in output
+    info = json.loads(run(path, "--json").output)
+    assert info["info"]["graphs"][0]["info"]["numGraphInputs"] == 30
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Control characters of names and notes do not reach the output."""
+    nasty = replace(graph("\x1b[31mred\n"), notes=("\x07bell\r",))
+    output = run(binary(tmp_path, nasty)).output
+    assert output.replace("\n", "").isprintable()
+    assert "[31mred" in output
+
+
+def test_json_is_the_binary_info(tmp_path: Path) -> None:
+    """The JSON is what the library gives, with the size of the file."""
+    path = binary(tmp_path)
+    data = path.read_bytes()
+    assert json.loads(run(path, "--json").output) == binary_info(unpack(data), len(data))
+
+
+def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
+    """A file is written once, and replaced only when told to."""
+    path, target = binary(tmp_path), tmp_path / "info.json"
+    assert code_of(run(path, "--json", "-o", target)) == 0
+    before = target.read_text("utf-8")
+    refused = run(path, "-o", target)
+    assert (code_of(refused), target.read_text("utf-8")) == (2, before)
+    assert code_of(run(path, "-o", target, "--force")) == 0
+    assert target.read_text("utf-8").startswith("qnnmem context binary: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (None, 2, "no such file"),
+        (b"", 2, "is empty"),
+        (b"\x08\x08\x12\x00", 1, "seems to be an ONNX model"),
+        (b"\x89QMEM\r\n\x1a", 1, "(30010) [B1]: the file was cut off after 8 bytes"),
+        (b"\x89QMEM\r\n\x1a\x09" + bytes(99), 1, "(5004) [R19]: the context binary has format"),
+    ],
+    ids=["missing", "empty", "onnx", "short", "newer"],
+)
+def test_what_is_no_binary_is_refused(
+    tmp_path: Path, content: bytes | None, code: int, words: str
+) -> None:
+    """A fault of the binary is exit code 1, a file that cannot be read is 2."""
+    path = tmp_path / "model.bin"
+    if content is not None:
+        path.write_bytes(content)
+    result = run(path)
+    assert (code_of(result), result.output) == (code, "")
+    assert words in str(result.exception)

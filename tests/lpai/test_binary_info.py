@@ -1,0 +1,169 @@
+"""What `binary_info` says: the vendor's nesting, and ours under one key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.lpai.binary import pack
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
+from qnnmem.lpai.inspect import binary_info, data_type
+from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.qnn.enums import DataType
+from qnnmem.units import Bytes, Offset
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = ROOT / "src" / "qnnmem" / "report" / "schemas" / "inspect-1.json"
+
+
+def context(io: Io = Io.INSIDE) -> CompiledContext:
+    """Give a graph with one quantised input, one plain output and state."""
+    tensors = {name: Tensor(name, DType.INT8, (2, 3)) for name in ("x", "w", "h", "n")}
+    tensors["y"] = Tensor("y", DType.INT32, ())
+    ops = (Op("a", "A", ("x", "w"), ("y",)), Op("b", "B", ("h",), ("n",)))
+    model = Model("m", "onnx", tensors, ops, ("h", "x"), ("y", "n"), ("w",))
+    states = (("h", "n"),)
+    plan = plan_model(model, PoolOptions(io=io, states=states))
+    graph = CompiledGraph(
+        "g",
+        model,
+        plan.buffers,
+        plan.scratch_bytes,
+        plan.persistent_bytes,
+        plan.align,
+        io,
+        states,
+        quants={"x": Quant(0.25, -7)},
+        constants=tuple(
+            Constant(name, 3, (2, 3), Offset(0), Bytes(6), False) for name in ("w", "w again")
+        ),
+    )
+    return CompiledContext((graph,), "v6", "qnnmem 0.1.0", memoryview(bytes(6)))
+
+
+def test_the_outer_part_is_the_vendors() -> None:
+    """Identifiers, versions and counts have the names and values of the LPAI backend."""
+    found = binary_info(context())
+    info = found["info"]
+    assert (info["backendId"], info["contextBlobVersion"], info["numGraphs"]) == (12, "1.0.0", 1)
+    assert info["buildId"] == "qnnmem 0.1.0"
+    assert info["contextBlobSize"] == len(b"".join(pack(context())))
+    assert set(found) == {"info", "version", "qnnmem"}
+
+
+def test_tensors_are_nested_as_the_vendor_nests_them() -> None:
+    """State is neither input nor output of the application; ids are unique."""
+    graph = binary_info(context())["info"]["graphs"][0]["info"]
+    (given,), (read,) = graph["graphInputs"], graph["graphOutputs"]
+    assert (graph["graphName"], graph["numGraphInputs"], graph["numGraphOutputs"]) == ("g", 1, 1)
+    assert (given["info"]["id"], read["info"]["id"]) == (0, 1)
+    assert given["info"]["type"] == "QNN_TENSOR_TYPE_APP_WRITE"
+    assert read["info"]["type"] == "QNN_TENSOR_TYPE_APP_READ"
+    assert (read["info"]["rank"], read["info"]["dimensions"]) == (0, [])
+    assert (given["info"]["name"], given["info"]["dimensions"]) == ("x", [2, 3])
+
+
+def test_the_offset_is_the_zero_point_negated() -> None:
+    """QNN adds its offset: (integer + offset) * scale."""
+    graph = binary_info(context())["info"]["graphs"][0]["info"]
+    quant = graph["graphInputs"][0]["info"]["quantizeParams"]
+    assert quant == {
+        "definition": "QNN_DEFINITION_DEFINED",
+        "quantizationEncoding": "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET",
+        "scaleOffset": {"scale": 0.25, "offset": 7},
+    }
+    plain = graph["graphOutputs"][0]["info"]["quantizeParams"]
+    assert plain["definition"] == "QNN_DEFINITION_UNDEFINED"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "quantised", "name"),
+    [
+        (DType.INT8, True, "SFIXED_POINT_8"),
+        (DType.UINT8, True, "UFIXED_POINT_8"),
+        (DType.INT16, True, "SFIXED_POINT_16"),
+        (DType.UINT16, True, "UFIXED_POINT_16"),
+        (DType.INT32, True, "SFIXED_POINT_32"),
+        (DType.INT8, False, "INT_8"),
+        (DType.UINT8, False, "UINT_8"),
+        (DType.INT64, True, "INT_64"),
+        (DType.FLOAT32, True, "FLOAT_32"),
+        (DType.FLOAT16, False, "FLOAT_16"),
+        (DType.BOOL, False, "BOOL_8"),
+        (DType.INT4, True, "SFIXED_POINT_4"),
+        (DType.UINT4, False, "UFIXED_POINT_4"),
+        (DType.COMPLEX64, False, "UNDEFINED"),
+    ],
+)
+def test_types_have_qnns_names(dtype: DType, quantised: bool, name: str) -> None:
+    """Integers with a scale are fixed point; what QNN lacks is undefined."""
+    assert data_type(dtype, quantised) is DataType[name]
+
+
+def test_every_type_has_an_answer() -> None:
+    """No element type of a model is left out."""
+    widths = {d: data_type(d, True).bits for d in DType if data_type(d, True).bits}
+    assert all(dtype.bits == width for dtype, width in widths.items())
+    assert len(widths) == len(DType) - 4  # 8-bit and brain floats, complex numbers
+
+
+@pytest.mark.parametrize("io", list(Io))
+def test_our_part_has_pools_and_places(io: Io) -> None:
+    """Pool sizes, and where each tensor lies; constants that share bytes count once."""
+    given = context(io)
+    ours = binary_info(given)["qnnmem"]
+    graph, places = ours["graphs"][0], given.graphs[0].places()
+    pools = {"scratch", "persistent", "constants"} | ({"io"} if io is Io.OUTSIDE else set())
+    assert set(graph["pools"]) == pools
+    assert graph["pools"]["scratch"] == given.graphs[0].scratch_bytes
+    assert graph["pools"]["constants"] == 6
+    rows = [*graph["inputs"], *graph["outputs"], *graph["states"][0].values()]
+    assert {row["name"]: (row["pool"], row["offset"]) for row in rows} == {
+        name: (places[name].pool.value, places[name].offset) for name in ("x", "y", "h", "n")
+    }
+    assert (ours["hw_version"], ours["format_version"]) == ("v6", "1.0")
+
+
+def test_everything_is_json() -> None:
+    """The values survive a trip through JSON unchanged."""
+    info = binary_info(context(), 1000)
+    assert json.loads(json.dumps(info)) == info
+    assert info["info"]["contextBlobSize"] == info["qnnmem"]["file_bytes"] == 1000
+
+
+@pytest.mark.parametrize("io", list(Io))
+def test_the_schema_holds(io: Io) -> None:
+    """The values satisfy the schema that is shipped, which allows nothing else."""
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    info = json.loads(json.dumps(binary_info(context(io))))
+    jsonschema.validate(info, schema)
+    info["qnnmem"]["graphs"][0]["extra"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="extra"):
+        jsonschema.validate(info, schema)
+
+
+def keys(value: Any) -> Iterator[str]:
+    """Give every key of a JSON value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+def test_the_page_explains_every_key() -> None:
+    """Each key of the JSON is named on the page of the command."""
+    page = (ROOT / "docs" / "inspect.md").read_text("utf-8")
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    named = {word for text in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", text)}
+    assert set(keys(binary_info(context()))) - named == set()
