@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from qnnmem import load
+from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.ir import DType, Model
+from qnnmem.load.onnx import executable
+from qnnmem.lpai.quantize import (
+    Encoding,
+    QuantizeResult,
+    classify,
+    encodings,
+    float_io,
+    float_tensors,
+    quantize_command,
+    quantize_model,
+)
+from qnnmem.lpai.quantize_masks import replace_endless
+from qnnmem.lpai.quantize_ranges import Range, range_of
+
+STATE = [("h", "h_new")]
+
+
+def weights(name: str, *shape: int) -> onnx.TensorProto:
+    """Make weights that depend on their name alone."""
+    random = numpy.random.default_rng(list(name.encode()))
+    return numpy_helper.from_array(random.normal(0, 0.3, shape).astype("float32"), name)
+
+
+def save(
+    folder: Path, text: str, *stored: onnx.TensorProto, opset: int = 17, name: str = "model"
+) -> Path:
+    """Write a model given in ONNX's text form, with further stored tensors."""
+    domains = f'"" : {opset}, "com.microsoft": 1'
+    model = onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{domains}]> g {text}")
+    model.graph.initializer.extend(stored)
+    path = folder / f"{name}.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def convolutions(folder: Path, opset: int = 17) -> Path:
+    """Two convolutions with batch normalisation, activation and pooling."""
+    text = """(float[1,3,8,8] x) => (float[1,4,2,2] y) {
+        a = Conv<pads=[1,1,1,1]>(x, w1, b1)
+        n = BatchNormalization(a, s, b1, m, v)
+        r = Relu(n)
+        p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+        c = Conv<pads=[1,1,1,1]>(p, w2)
+        y = AveragePool<kernel_shape=[2,2], strides=[2,2]>(c)
+    }"""
+    positive = [numpy_helper.from_array(numpy.full(4, 1.5, "float32"), name) for name in "sv"]
+    stored = [weights("w1", 4, 3, 3, 3), weights("b1", 4), weights("w2", 4, 4, 3, 3)]
+    return save(folder, text, *stored, weights("m", 4), *positive, opset=opset)
+
+
+def chain(folder: Path) -> Path:
+    """Matrix products with the element-wise ops of a small language model between."""
+    text = """(float[2,8] x) => (float[2,5] y) {
+        a = MatMul(x, w1)
+        b = Add(a, b1)
+        t = Tanh(b)
+        g = Sigmoid(b)
+        q = Mul(t, g)
+        z = Gemm(q, w2, b2)
+        y = Softmax(z)
+    }"""
+    stored = (weights("w1", 8, 6), weights("b1", 6), weights("w2", 6, 5), weights("b2", 5))
+    return save(folder, text, *stored)
+
+
+def recurrent(folder: Path) -> Path:
+    """A cell whose state the caller carries: its range is not that of its input."""
+    text = """(float[1,4] x, float[1,6] h) => (float[1,3] y, float[1,6] h_new) {
+        a = MatMul(x, wx)
+        b = MatMul(h, wh)
+        s = Add(a, b)
+        h_new = Tanh(s)
+        y = MatMul(h_new, wy)
+    }"""
+    stored = (weights("wx", 4, 6), weights("wh", 6, 6), weights("wy", 6, 3))
+    return save(folder, text, *stored)
+
+
+def run(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Run a model without optimisation."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def quantised(value: NDArray[Any], encoding: Encoding, dtype: str) -> NDArray[Any]:
+    """Give the integers that stand for a float array."""
+    limits = numpy.iinfo(dtype)
+    codes = numpy.round(value / encoding.scale) + encoding.zero_point
+    return numpy.clip(codes, limits.min, limits.max).astype(dtype)
+
+
+def real(value: NDArray[Any], encoding: Encoding) -> NDArray[Any]:
+    """Give the numbers that integers stand for."""
+    return (value.astype("float32") - encoding.zero_point) * numpy.float32(encoding.scale)
+
+
+def kinds(model: Model) -> set[DType]:
+    """Find the types of everything that ops of a model write."""
+    return {model.tensors[name].dtype for op in model.ops for name in op.outputs}
+
+
+class Made(NamedTuple):
+    """A model, its quantised copy, and what was said about it."""
+
+    path: Path
+    out: Path
+    result: QuantizeResult
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def chain16(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Quantise the chain of matrix products once, to 16 bits."""
+    folder = tmp_path_factory.mktemp("chain")
+    path, out, said = chain(folder), folder / "out.onnx", list[str]()
+    return Made(path, out, quantize_model(path, out, bits=16, progress=said.append), said)
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(8, DType.UINT8), (16, DType.UINT16)])
+@pytest.mark.parametrize("make", [convolutions, chain])
+def test_a_quantised_model_computes_on_integers(
+    make: Any, bits: Any, kind: DType, tmp_path: Path
+) -> None:
+    """All that ops write is of the wanted type, graph outputs included, and LPAI would take it."""
+    out = tmp_path / "out.onnx"
+    result = quantize_model(make(tmp_path), out, bits=bits)
+    model = load(out)
+    assert classify(model).is_quantised
+    assert float_tensors(model) == ()
+    assert kinds(model) == {kind}
+    assert result.worst_error is not None
+    assert result.worst_error < 0.1
+
+
+def test_integers_mean_what_the_metadata_says(chain16: Made) -> None:
+    """Quantising the input by hand and scaling the output back gives nearly the float result."""
+    path, out, result, _ = chain16
+    x = numpy.random.default_rng(5).normal(0, 1, (2, 8)).astype("float32").clip(-2, 2)
+    codes = quantised(x, result.io["x"], "uint16")
+    y = real(run(out, {"x": codes})["y"], result.io["y"])
+    assert abs(y - run(path, {"x": x})["y"]).max() < 0.02
+    assert encodings(onnx.load(out)) == dict(result.io)
+    assert encodings(executable(out)) == dict(result.io)
+
+
+def test_the_border_may_stay_float(tmp_path: Path) -> None:
+    """A quantise op then comes first, a dequantise op last; nobody quantises that again."""
+    out = tmp_path / "out.onnx"
+    quantize_model(chain(tmp_path), out, bits=8, integer_io=False)
+    model = load(out)
+    assert (model.ops[0].type, model.ops[-1].type) == ("QuantizeLinear", "DequantizeLinear")
+    assert float_io(model) == ("x", "y")
+    assert classify(model).is_quantised
+    assert encodings(onnx.load(out)) == {}
+    with pytest.raises(LoadError, match="quantised in part already"):
+        quantize_model(out, tmp_path / "twice.onnx", bits=8)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("opset", [9, 21])
+def test_old_and_new_operator_sets_work(opset: int, bits: Any, tmp_path: Path) -> None:
+    """Sets without the needed quantise op use the one of the com.microsoft domain."""
+    out = tmp_path / "out.onnx"
+    quantize_model(convolutions(tmp_path, opset), out, bits=bits)
+    assert classify(load(out)).is_quantised
+    codes = numpy.full((1, 3, 8, 8), 7, f"uint{bits}")
+    assert run(out, {"x": codes})["y"].dtype == codes.dtype
+
+
+def test_weights_are_signed_symmetric_and_per_tensor(chain16: Made) -> None:
+    """Each weight has one scale and the zero point 0, also next to 16-bit activations."""
+    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(chain16.out).graph.initializer}
+    assert stored["w1_quantized"].dtype == numpy.int8
+    assert stored["w1_zero_point"] == 0
+    assert stored["w1_scale"].size == 1
+
+
+def test_weights_of_16_bits_are_nearer_to_the_float_model(chain16: Made, tmp_path: Path) -> None:
+    """Wider weights cost bytes and lower the error."""
+    wide = quantize_model(chain16.path, tmp_path / "out.onnx", bits=16, weight_bits=16)
+    assert wide.worst_error is not None
+    assert chain16.result.worst_error is not None
+    assert wide.worst_error < chain16.result.worst_error / 10
+
+
+def test_the_same_seed_gives_the_same_bytes(chain16: Made, tmp_path: Path) -> None:
+    """Nothing but seed and model reaches the file."""
+    same, other = tmp_path / "same.onnx", tmp_path / "other.onnx"
+    quantize_model(chain16.path, same, bits=16)
+    quantize_model(chain16.path, other, bits=16, seed=1)
+    assert same.read_bytes() == chain16.out.read_bytes()
+    assert other.read_bytes() != chain16.out.read_bytes()
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_state_has_one_meaning_at_both_ends(bits: Any, tmp_path: Path) -> None:
+    """Bytes of the state output, fed back as they are, follow the float model for ten frames."""
+    path, out = recurrent(tmp_path), tmp_path / "out.onnx"
+    result = quantize_model(path, out, bits=bits, states=STATE)
+    assert result.io["h"] == result.io["h_new"]
+    dtype, random = f"uint{bits}", numpy.random.default_rng(3)
+    h = numpy.zeros((1, 6), "float32")
+    codes = quantised(h, result.io["h"], dtype)
+    for _ in range(10):
+        x = random.uniform(-1, 1, (1, 4)).astype("float32")
+        h = run(path, {"x": x, "h": h})["h_new"]
+        codes = run(out, {"x": quantised(x, result.io["x"], dtype), "h": codes})["h_new"]
+        assert abs(real(codes, result.io["h_new"]) - h).max() < 0.05
+
+
+def test_a_state_that_shares_the_scale_of_another_tensor_is_requantised(tmp_path: Path) -> None:
+    """Where onnxruntime gives an op's output the scale of its input, the state is converted."""
+    text = """(float[1,4] x, float[4,1] h) => (float[4,1] y, float[4,1] h_new) {
+        s = Mul(x, k)
+        y = Tanh(h)
+        h_new = Transpose<perm=[1,0]>(s)
+    }"""
+    path = save(tmp_path, text, numpy_helper.from_array(numpy.array(9, "float32"), "k"))
+    sample = tmp_path / "data"
+    sample.mkdir()
+    numpy.savez(sample / "a.npz", x=numpy.ones((1, 4), "f4"), h=-50 * numpy.ones((4, 1), "f4"))
+    result = quantize_model(path, tmp_path / "out.onnx", bits=8, calibration=sample, states=STATE)
+    assert result.io["h"] == result.io["h_new"]
+    assert any("requantised" in note for note in result.notes)
+    assert classify(load(tmp_path / "out.onnx")).is_quantised
+
+
+def test_a_relu_behind_a_state_still_cuts(tmp_path: Path) -> None:
+    """The range of a state may reach below zero; its Relu must not vanish into the range."""
+    text = "(float[1,4] x, float[1,4] h) => (float[1,4] h_new) { a = Add(x, h) h_new = Relu(a) }"
+    data = tmp_path / "data"
+    data.mkdir()
+    numpy.savez(data / "a.npz", x=-numpy.ones((1, 4), "f4"), h=-numpy.ones((1, 4), "f4"))
+    out = tmp_path / "out.onnx"
+    path = save(tmp_path, text)
+    result = quantize_model(path, out, bits=8, calibration=data, states=STATE)
+    feeds = {n: quantised(-numpy.ones((1, 4)), result.io[n], "uint8") for n in ("x", "h")}
+    assert (real(run(out, feeds)["h_new"], result.io["h_new"]) == 0).all()
+
+
+def test_a_recurrent_op_is_quantised_at_its_ends(tmp_path: Path) -> None:
+    """An LSTM reads and writes integers, its weights are 8-bit, and a note says what is not."""
+    text = """(float[3,1,4] x, float[1,1,2] h, float[1,1,2] c) =>
+        (float[1,1,2] h_new, float[1,1,2] c_new) {
+        y, h_new, c_new = LSTM<hidden_size=2>(x, w, r, b, , h, c)
+    }"""
+    stored = (weights("w", 1, 8, 4), weights("r", 1, 8, 2), weights("b", 1, 16))
+    out = tmp_path / "out.onnx"
+    states = [*STATE, ("c", "c_new")]
+    result = quantize_model(save(tmp_path, text, *stored), out, bits=16, states=states)
+    model = load(out)
+    assert classify(model).is_quantised
+    assert model.tensors["w_quantized"].dtype is DType.INT8
+    assert result.io["c"] == result.io["c_new"]
+    assert any("recurrent ops" in note for note in result.notes)
+
+
+def test_what_stays_float_is_said(tmp_path: Path) -> None:
+    """Branches are not quantised inside; the note says so and the verdict names an op in them."""
+    text = """(float[2] x, bool c) => (float[2] y) {
+        a = Tanh(x)
+        y = If(c) <then_branch = t () => (float[2] p) { p = Exp(a) },
+                   else_branch = e () => (float[2] q) { q = Neg(a) }>
+    }"""
+    out = tmp_path / "out.onnx"
+    result = quantize_model(save(tmp_path, text), out, bits=8)
+    assert "branches and loops that stay floating point inside: 1" in result.notes
+    assert "'y' stays floating point" in result.notes
+    assert {op.type for op in classify(load(out)).float_ops} >= {"If", "Exp", "Neg"}
+
+
+def test_infinite_constants_do_not_spoil_scales(tmp_path: Path) -> None:
+    """A maximum with minus infinity stays what it was."""
+    low = numpy_helper.from_array(numpy.array(-numpy.inf, "float32"), "low")
+    path = save(tmp_path, "(float[2,4] x) => (float[2,4] y) { y = Max(x, low) }", low)
+    result = quantize_model(path, tmp_path / "out.onnx", bits=8)
+    assert result.worst_error is not None
+    assert result.worst_error < 0.01
+    assert any("infinity" in note for note in result.notes)
+
+
+def test_a_mask_ends_one_range_below_the_values() -> None:
+    """The result of the masking op is widened by as much, on that side only."""
+    mask = numpy.array([0, -3.4e38], "float32")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "m"], ["y"])], "g", [], [])
+    graph.initializer.append(numpy_helper.from_array(mask, "m"))
+    ranges = {"x": Range(-1.0, 3.0), "y": Range(-1.0, 3.0)}
+    assert len(replace_endless(graph, ranges)) == 1
+    assert list(numpy_helper.to_array(graph.initializer[0])) == [0, -5]
+    assert ranges["y"] == Range(-5.0, 3.0)
+
+
+def test_ranges_count_finite_values_only() -> None:
+    """Infinities, masks and NaN are no part of a range; without other values it is empty."""
+    values = numpy.array([1.5, -numpy.inf, numpy.nan, 3.4e38, -2.0], "float32")
+    assert range_of(values) == Range(-2.0, 1.5)
+    assert range_of(values[1:4]) == Range(0.0, 0.0)
+
+
+def test_a_bias_of_two_ops_is_copied_under_a_free_name(tmp_path: Path) -> None:
+    """A tensor that has the name of the copy already stays what it is."""
+    text = """(float[1,3,4,4] x) => (float[1,4,4,4] y) {
+        b0 = Conv<kernel_shape=[1,1]>(x, w, b)
+        b1 = Conv<kernel_shape=[1,1]>(b0, v, b)
+        y = Sub(b0, b1)
+    }"""
+    stored = (weights("w", 4, 3, 1, 1), weights("v", 4, 4, 1, 1), weights("b", 4))
+    result = quantize_model(save(tmp_path, text, *stored), tmp_path / "out.onnx", bits=16)
+    assert result.worst_error is not None
+    assert result.worst_error < 0.05
+
+
+def test_an_output_that_is_read_again_becomes_integer_too(tmp_path: Path) -> None:
+    """Other readers of a graph output get their own dequantise node."""
+    text = "(float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Tanh(x) z = Exp(y) }"
+    out = tmp_path / "out.onnx"
+    result = quantize_model(save(tmp_path, text), out, bits=8)
+    assert set(result.io) == {"x", "y", "z"}
+    assert kinds(load(out)) == {DType.UINT8}
+
+
+def test_random_ranges_are_called_random(chain16: Made) -> None:
+    """Without calibration data the result says so first."""
+    assert chain16.result.seeded_random
+    assert chain16.result.samples == 8
+    assert "made-up" in chain16.result.notes[0]
+
+
+def test_progress_is_told(chain16: Made) -> None:
+    """The caller hears about every sample."""
+    assert chain16.said[:8] == [f"calibrating {number} of 8" for number in range(1, 9)]
+    assert chain16.said[-1] == "comparing with the float model"
+
+
+def test_weights_may_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """External data is read; the result is one file that equals that of the model in one piece."""
+    model = onnx.load(chain(tmp_path))
+    path, outs = tmp_path / "split.onnx", [tmp_path / "1.onnx", tmp_path / "2.onnx"]
+    quantize_model(tmp_path / "model.onnx", outs[0], bits=8)
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    quantize_model(path, outs[1], bits=8)
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+def test_free_dimensions_are_fixed_first(tmp_path: Path) -> None:
+    """Dimensions given by name are numbers in the result."""
+    path = save(tmp_path, "(float[n,4] x) => (float[n,4] y) { y = Tanh(x) }")
+    quantize_model(path, tmp_path / "out.onnx", bits=8, dims={"n": 3})
+    assert load(tmp_path / "out.onnx").tensors["x"].shape == (3, 4)
+
+
+def test_the_file_gives_way_to_the_result_only_when_it_is_whole(tmp_path: Path) -> None:
+    """A model that fails leaves no file, and a folder that is not there is named."""
+    path = chain(tmp_path)
+    with pytest.raises(OutputError, match="cannot be written: No such file"):
+        quantize_model(path, tmp_path / "no" / "out.onnx", bits=8)
+    with pytest.raises(LoadError, match=r"did not finish within 0\.01 s"):
+        quantize_model(path, tmp_path / "out.onnx", bits=8, time_limit_s=0.01)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bits": 4}, "4 bits are not possible"),
+        ({"bits": 8, "weight_bits": 32}, "32 bits are not possible"),
+        ({"bits": 8, "states": [("x", "h")]}, "state 'x'='h' is not an input and an output"),
+    ],
+)
+def test_impossible_wishes_are_refused(options: Any, message: str, tmp_path: Path) -> None:
+    """Widths and states that cannot be are named."""
+    with pytest.raises(UsageError, match=message):
+        quantize_model(chain(tmp_path), tmp_path / "out.onnx", **options)
+
+
+def test_the_command_can_be_pasted() -> None:
+    """Names with blanks are quoted, options repeat what was given."""
+    command = quantize_command(
+        Path("my model.onnx"), bits=16, dims={"n": 1}, shapes={"x": (1, 2), "s": ()}, states=STATE
+    )
+    assert command == (
+        "qnnmem prepare 'my model.onnx' --backend lpai --quantize int16 --calibration DIR "
+        "--dim=n=1 --shape=x=1x2 --shape=s=scalar --state=h=h_new -o model.bin"
+    )
+
+
+def test_results_are_frozen() -> None:
+    """The scales in a result cannot be changed."""
+    result = QuantizeResult((), 1, False, None, {"x": Encoding(1.0, 0)})
+    with pytest.raises(TypeError):
+        result.io["x"] = Encoding(2.0, 0)  # type: ignore[index]  # that is the point
+
+
+def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:
+    """The scale of an input covers exactly what the samples hold; states need no data."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number, value in enumerate((-4.0, 6.2)):
+        numpy.savez(data / f"{number}.npz", x=numpy.full((1, 4), value, "float32"))
+    out = tmp_path / "out.onnx"
+    result = quantize_model(recurrent(tmp_path), out, bits=8, calibration=data, states=STATE)
+    assert not result.seeded_random
+    assert result.samples == 2
+    assert result.io["x"].scale == pytest.approx(10.2 / 255)
+    assert result.io["x"].zero_point == 100
+
+
+def test_bad_calibration_data_stops_quantising(tmp_path: Path) -> None:
+    """The sentence of the child program arrives as it is, and no file is left."""
+    data = tmp_path / "data"
+    data.mkdir()
+    numpy.save(data / "a.npy", numpy.ones((9, 8), "float32"))
+    with pytest.raises(UsageError, match=r"a\.npy: float32 of shape 9x8 given"):
+        quantize_model(chain(tmp_path), tmp_path / "out.onnx", bits=8, calibration=data)
+    assert not (tmp_path / "out.onnx").exists()
