@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
-    "report": {"plan", "ir", "units", "provenance"},
+    # Renderers may name result values, wherever those live.
+    "report": {"plan", "ir", "lpai", "units", "provenance"},
     "history": {"plan", "ir", "units", "provenance"},
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "ir"} | BASE,
@@ -36,8 +37,14 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # Where a package of others may be used at all.
 ONLY_IN = {
-    "onnx": ("qnnmem.load.onnx", "qnnmem.load.dryrun", "qnnmem.lpai.arena"),
-    "onnxruntime": ("qnnmem.load.dryrun", "qnnmem.lpai.arena"),
+    "onnx": (
+        *("qnnmem.load.onnx", "qnnmem.load.dryrun"),
+        *("qnnmem.lpai.arena", "qnnmem.lpai.program", "qnnmem.lpai.quantize"),
+    ),
+    "onnxruntime": (
+        *("qnnmem.load.dryrun", "qnnmem.lpai.arena"),
+        *("qnnmem.lpai.program_run", "qnnmem.lpai.quantize"),
+    ),
     "tflite": ("qnnmem.load.tflite",),
     "numba": ("qnnmem.plan.compiled_",),
     "ctypes": ("qnnmem.htp.native",),

@@ -10,7 +10,7 @@ from types import ModuleType
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import Model
 
-__all__ = ["load"]
+__all__ = ["kind_of", "load"]
 
 _HEAD = 4096
 _CONTEXT_SUFFIXES = frozenset({".bin", ".dlc", ".serialized"})
@@ -33,7 +33,7 @@ def load(
     formats that leave sizes open.
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = kind_of(path)
     if kind == "onnx":
         return _load_onnx(path, dims or {}, shapes or {})
     if dims:
@@ -56,8 +56,8 @@ def _load_onnx(path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequenc
     return onnx.read(path, dims=dims, shapes=fixed, time_limit_s=_ONNX_TIME_LIMIT_S)
 
 
-def _kind(path: Path) -> str:
-    """Which reader a file is for."""
+def kind_of(path: Path) -> str:
+    """Which reader a file is for: onnx, tflite, eaix or csv."""
     from qnnmem.load.source import read_head, regular_size
 
     regular_size(path)

@@ -53,10 +53,27 @@ def executable(
     Its value infos carry the types of all tensors. External data stays where it is: locations
     were checked and are relative to the model's folder.
     """
-    from qnnmem.load.onnx_trial import value_info
+    return _typed(*_prepare(Path(path), dims, shapes, time_limit_s))
+
+
+def read_with_graph(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NOTHING,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    time_limit_s: float = 60.0,
+) -> tuple[Model, onnx.ModelProto]:
+    """What `read` and `executable` give, for the time of one."""
+    from qnnmem.load.onnx_build import build
 
     path = Path(path)
-    model, scope = _prepare(path, dims, shapes, time_limit_s)
+    proto, scope = _prepare(path, dims, shapes, time_limit_s)
+    return build(path.stem, scope, _notes(scope, shapes)), _typed(proto, scope)
+
+
+def _typed(model: onnx.ModelProto, scope: Scope) -> onnx.ModelProto:
+    from qnnmem.load.onnx_trial import value_info
+
     outer = {item.name for item in (*model.graph.input, *model.graph.initializer)}
     outputs = {item.name for item in model.graph.output}
     for name, kind in scope.types.items():

@@ -118,7 +118,7 @@ class Child:
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
     ) -> list[str]:
-        """Names of the nodes in the order that onnxruntime runs them in, run after run."""
+        """Names of the nodes in the order that onnxruntime runs them in."""
         options = {"verb": "order", "inputs": [list(item) for item in inputs]}
         header, _ = self._ask(options, model.SerializeToString())
         return list(header["order"])

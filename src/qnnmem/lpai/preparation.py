@@ -1,0 +1,280 @@
+"""Offline preparation: from model files to a compiled context with every offset fixed.
+
+    state hidden in ops becomes explicit        Buffer windows, RNN state if wanted
+    a float model is quantised or refused       LPAI computes with 8 and 16 bits only
+    all pools are planned                       the plan of `qnnmem plan`
+    the program is arranged in planned order    and tried once in a child process
+
+Files that are not ONNX give a layout: pools, tensors and contract without a program to execute.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from qnnmem.errors import UsageError
+from qnnmem.ir import Model
+from qnnmem.ir.lifetime import reordered
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
+from qnnmem.lpai.program_state_window import BLOCKING
+from qnnmem.lpai.program_state_window import Window as Gate
+from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
+from qnnmem.plan import Io, MemoryPlan, PoolOptions, plan_model
+from qnnmem.units import Align, round_up
+
+if TYPE_CHECKING:
+    import onnx
+
+
+Say = Callable[[str], None]
+DEFAULT_HW_VERSION = "v6"
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """How models become a binary; the defaults are those of the LPAI documentation."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    states: tuple[tuple[str, str], ...] = ()
+    rnn_state: bool = False
+    io: Io = Io.INSIDE
+    align: Align = Align(64)
+    inplace: bool = False
+    reorder: bool = False
+    quantize: Literal[8, 16] | None = None
+    calibration: Path | None = None
+    seed: int = 0
+    allow_float: bool = False
+    hw_version: str = DEFAULT_HW_VERSION
+    time_limit_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A compiled context and the plans behind its graphs."""
+
+    context: CompiledContext
+    plans: tuple[MemoryPlan, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    model: Model
+    proto: onnx.ModelProto | None
+    folder: Path | None
+    states: tuple[tuple[str, str], ...]
+    gates: tuple[Gate, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def prepare(
+    files: Mapping[str, Path], options: PrepareOptions | None = None, say: Say | None = None
+) -> Prepared:
+    """Context of one graph per file, under the names given."""
+    from qnnmem import __version__
+
+    options, say = options or PrepareOptions(), say or (lambda _text: None)
+    if not files:
+        raise UsageError("there is no model to prepare")
+    graphs: list[CompiledGraph] = []
+    plans: list[MemoryPlan] = []
+    warnings: list[str] = []
+    block = bytearray()
+    for name, path in files.items():
+        with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
+            loaded, notes = _load(Path(path), options, Path(folder), say)
+            warnings += notes
+            say(f"planning {name}")
+            graph, plan, constants = _compile(name, loaded, options, len(block), say)
+        warnings += [
+            f"{old} and {new} look like state; --state={old}={new} keeps it in persistent memory"
+            for old, new in plan.likely_states
+        ]
+        block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
+        graphs.append(graph)
+        plans.append(plan)
+    context = CompiledContext(
+        tuple(graphs), options.hw_version, f"qnnmem {__version__}", memoryview(bytes(block))
+    )
+    return Prepared(context, tuple(plans), tuple(warnings))
+
+
+def _load(
+    path: Path, options: PrepareOptions, folder: Path, say: Say
+) -> tuple[_Loaded, tuple[str, ...]]:
+    from qnnmem.load import kind_of
+
+    if kind_of(path) != "onnx":
+        return _load_layout(path, options), ()
+    from qnnmem.load.onnx import read_with_graph
+    from qnnmem.lpai.program_state import rewrite_states
+
+    dims, shapes = options.dims, options.shapes
+    say(f"reading {path.name}")
+    (rewritten_to := folder / "state").mkdir()
+    keep = options.rnn_state
+    made = rewrite_states(path, rewritten_to, keep_rnn_state=keep, dims=dims, shapes=shapes)
+    states = (*options.states, *made.states)
+    source, warnings = made.path, made.notes
+    if options.quantize is not None:
+        source = folder / f"{path.stem}.onnx"
+        warnings += _quantize(made.path, source, states, options, say)
+    model, proto = read_with_graph(source, dims=dims, shapes=shapes)
+    loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
+    _refuse_float(path, loaded, options)
+    return loaded, warnings
+
+
+def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
+    from qnnmem.load import load
+
+    if options.quantize is not None or options.rnn_state:
+        raise UsageError(f"{path}: --quantize and --rnn-state are for ONNX models")
+    model = load(path, dims=dict(options.dims), shapes=dict(options.shapes))
+    note = "a layout without a program: pools and contract can be tried, execution cannot"
+    loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
+    _refuse_float(path, loaded, options)
+    return loaded
+
+
+def _quantize(
+    path: Path,
+    target: Path,
+    states: Sequence[tuple[str, str]],
+    options: PrepareOptions,
+    say: Say,
+) -> tuple[str, ...]:
+    if options.quantize is None:
+        return ()
+    say(f"quantising {path.name}")
+    result = quantize_model(
+        path,
+        target,
+        bits=options.quantize,
+        calibration=options.calibration,
+        seed=options.seed,
+        dims=options.dims,
+        shapes=options.shapes,
+        states=states,
+        progress=say,
+    )
+    return result.notes
+
+
+def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
+    precision = classify(loaded.model)
+    if precision.is_quantised or options.allow_float:
+        return
+    if loaded.proto is None:
+        way = "quantise it before, or add --float for a desk experiment"
+    else:
+        command = quantize_command(
+            path, dims=options.dims, shapes=options.shapes, states=options.states
+        )
+        way = f"quantise it on the way with {command} or add --float for a desk experiment"
+    raise UsageError(f"{path}: LPAI runs 8- and 16-bit models only, {precision.sentence}; {way}")
+
+
+def _windows(gates: Sequence[Gate]) -> tuple[Window, ...]:
+    return tuple(
+        Window(
+            name=w.name,
+            old=w.state[0],
+            new=w.state[1],
+            frames=w.frames,
+            size=w.size,
+            stride=w.stride,
+            blocking=w.mode == BLOCKING,
+            padding=w.padding,
+            reset=w.reset,
+        )
+        for w in gates
+    )
+
+
+def _compile(
+    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say
+) -> tuple[CompiledGraph, MemoryPlan, bytes]:
+    """One graph, its plan, and its constants from `start` on."""
+    is_list = loaded.model.format == "csv"
+    pools = PoolOptions(
+        io=options.io,
+        align=options.align,
+        states=loaded.states,
+        inplace=options.inplace,
+        reorder=options.reorder and not loaded.gates,
+    )
+    model = _gated(loaded.model, loaded.gates)
+    plan = plan_model(
+        model,
+        PoolOptions(align=options.align) if is_list else pools,
+        time_limit=options.time_limit_s,
+    )
+    graph = CompiledGraph(
+        name=name,
+        model=plan.model,
+        buffers=plan.buffers,
+        scratch_bytes=plan.scratch_bytes,
+        persistent_bytes=plan.persistent_bytes,
+        align=plan.align,
+        io=plan.options.io,
+        states=plan.options.states,
+        windows=_windows(loaded.gates),
+        notes=loaded.notes,
+        float_ops=len(classify(loaded.model).float_ops),
+    )
+    if loaded.proto is None:
+        return graph, plan, b""
+    say(f"trying {name}")
+    graph, constants = _with_program(graph, loaded.proto, loaded.folder, start)
+    return graph, plan, constants
+
+
+def _with_program(
+    graph: CompiledGraph, proto: onnx.ModelProto, folder: Path | None, start: int
+) -> tuple[CompiledGraph, bytes]:
+    from qnnmem.lpai.program import arrange
+    from qnnmem.lpai.program_run import Parts, rehearse
+
+    begin = round_up(start, CONSTANT_ALIGN)
+    program = arrange(proto, graph.model, folder, begin)
+    constants = program.constant_bytes()
+    graph = replace(
+        graph,
+        model=program.model,
+        quants=program.quants,
+        constants=program.constants,
+        program=program.proto.SerializeToString(deterministic=True),
+    )
+    # Offsets count from the first graph's constants; a view that begins earlier saves copying.
+    here = memoryview(bytes(begin) + constants)
+    return replace(graph, in_order=rehearse(Parts(graph, here))), constants
+
+
+def _gated(model: Model, windows: Sequence[Gate]) -> Model:
+    """Ops in an order in which a blocking window can stop an execution.
+
+    First come all ops that wait for no window, the ones that fill windows last; then those that
+    wait for these windows only, and so on.
+    """
+    opens = {window.state[1]: window for window in windows if window.mode == BLOCKING}
+    if not opens:
+        return model
+    level_of: dict[str, int] = {}  # of tensors: how many windows one after the other they wait for
+    held: dict[str, int] = {}  # state that must wait although no tensor says so
+    levels = []
+    for op in model.ops:
+        level = max((level_of.get(name, 0) for name in op.inputs), default=0)
+        level = max(level, *(held.get(name, 0) for name in op.outputs), 0)
+        fills = [opens[name] for name in op.outputs if name in opens]
+        levels.append((level, bool(fills)))
+        level_of.update(dict.fromkeys(op.outputs, level + bool(fills)))
+        for window in fills:
+            held.update(dict.fromkeys(window.gated, level + 1))
+    return reordered(model, sorted(range(len(levels)), key=levels.__getitem__))
