@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qnnmem.version import __version__ as __version__
+
 if TYPE_CHECKING:
+    from qnnmem import lpai
     from qnnmem.errors import (
         CannotTell,
         FreeDimensions,
@@ -31,14 +34,14 @@ if TYPE_CHECKING:
         verify,
     )
     from qnnmem.provenance import Origin, Sourced
-
-__version__ = "0.1.0"
+    from qnnmem.qnn.finding import Finding, QnnError
 
 __all__ = [
     "Buffer",
     "CannotTell",
     "DType",
     "Effect",
+    "Finding",
     "FixedBuffer",
     "FreeDimensions",
     "Infeasible",
@@ -54,6 +57,7 @@ __all__ = [
     "Pool",
     "PoolOptions",
     "Problem",
+    "QnnError",
     "QnnMemError",
     "Sourced",
     "Span",
@@ -62,6 +66,7 @@ __all__ = [
     "UsageError",
     "judge_tcm",
     "load",
+    "lpai",
     "plan",
     "verify",
 ]
@@ -87,6 +92,7 @@ _HOMES = {
         "Tensor",
     ),
     "qnnmem.load": ("load",),
+    "qnnmem.lpai": ("lpai",),
     "qnnmem.plan": (
         "Buffer",
         "Infeasible",
@@ -105,6 +111,10 @@ _HOMES = {
     "qnnmem.provenance": (
         "Origin",
         "Sourced",
+    ),
+    "qnnmem.qnn.finding": (
+        "Finding",
+        "QnnError",
     ),
 }
 
