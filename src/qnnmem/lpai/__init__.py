@@ -1,1 +1,100 @@
-"""The LPAI memory contract as a runtime: planned addresses, really executed."""
+"""The LPAI memory contract as a runtime: planned addresses, really executed.
+
+`open` is the short way. The classes named after QNN's own objects are the long one, call by call.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.backend import Backend
+    from qnnmem.lpai.context import Context
+    from qnnmem.lpai.descriptors import (
+        AlignmentReq,
+        Config,
+        CoreAffinityCfg,
+        HwInfo,
+        Mem,
+        MemDescriptor,
+        MemInfoCustom,
+        PerfCfg,
+        Property,
+        custom,
+        custom_property,
+    )
+    from qnnmem.lpai.graph import EARLY_TERMINATION, SUCCESS, Graph
+    from qnnmem.lpai.heap import Heap, HeapBuffer
+    from qnnmem.lpai.preparation import Prepared, PrepareOptions, prepare
+    from qnnmem.lpai.profile import Mode, Profile, profile
+    from qnnmem.lpai.queue import Signal
+    from qnnmem.lpai.session import Session
+    from qnnmem.lpai.system_context import get_binary_info
+    from qnnmem.lpai.tcm_pool import TcmFatal
+
+# Importing the folder must not import numpy: names find their module when they are first used.
+_HOMES = {
+    "Backend": "backend",
+    "Context": "context",
+    **dict.fromkeys(
+        (
+            *("AlignmentReq", "Config", "CoreAffinityCfg", "HwInfo", "Mem", "MemDescriptor"),
+            *("MemInfoCustom", "PerfCfg", "Property", "custom", "custom_property"),
+        ),
+        "descriptors",
+    ),
+    **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "graph"),
+    **dict.fromkeys(("Heap", "HeapBuffer"), "heap"),
+    **dict.fromkeys(("PrepareOptions", "Prepared", "prepare"), "preparation"),
+    **dict.fromkeys(("Mode", "Profile", "profile"), "profile"),
+    "Signal": "queue",
+    "Session": "session",
+    "get_binary_info": "system_context",
+    "TcmFatal": "tcm_pool",
+}
+
+__all__ = [
+    "EARLY_TERMINATION",
+    "SUCCESS",
+    "AlignmentReq",
+    "Backend",
+    "Config",
+    "Context",
+    "CoreAffinityCfg",
+    "Graph",
+    "Heap",
+    "HeapBuffer",
+    "HwInfo",
+    "Mem",
+    "MemDescriptor",
+    "MemInfoCustom",
+    "Mode",
+    "PerfCfg",
+    "PrepareOptions",
+    "Prepared",
+    "Profile",
+    "Property",
+    "Session",
+    "Signal",
+    "TcmFatal",
+    "custom",
+    "custom_property",
+    "get_binary_info",
+    "open",
+    "prepare",
+    "profile",
+]
+
+
+def open(path: Any, **options: Any) -> Session:
+    """A prepared model, ready to run; see `Session` for the options."""
+    from qnnmem.lpai.session import Session
+
+    return Session(path, **options)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -105,8 +105,12 @@ class Heap:
     """One kind of memory; `capacity` in bytes, or None for as much as the machine has."""
 
     def __init__(self, mem_type: MemType, capacity: int | None = None) -> None:
-        if mem_type not in BASE:
+        if not isinstance(mem_type, int) or mem_type not in BASE:
             raise UsageError("a heap is of type DDR, LLC, TCM or PSRAM")
+        if not (capacity is None or isinstance(capacity, int)):
+            raise UsageError(
+                f"the capacity of a heap is a number of bytes, not a {type(capacity).__name__}"
+            )
         self.mem_type, self.capacity = mem_type, capacity
         self._live: dict[int, tuple[int, HeapBuffer]] = {}  # by address: bytes taken, buffer
         self._freed: deque[HeapBuffer] = deque()
@@ -125,7 +129,7 @@ class Heap:
 
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
         """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
-        _check(size, align)
+        _check(size, align, name)
         with self._lock:
             address = self._room(size, align)
             if address is None:
@@ -169,7 +173,9 @@ class Heap:
         return QnnError(_MEM_ALLOC, finding("H1", sentence, buffer=name, need=size, given=free))
 
 
-def _check(size: int, align: int) -> None:
+def _check(size: int, align: int, name: str) -> None:
+    if not (isinstance(size, int) and isinstance(align, int) and isinstance(name, str)):
+        raise UsageError("a buffer has a whole number of bytes, an alignment and a name")
     if not 0 <= size <= MAX_BYTES:
         raise UsageError(f"a buffer cannot have {size:,} bytes")
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):

@@ -1,8 +1,9 @@
 """Memory that the application owns and the runtime uses: its address, size and whether it is gone.
 
 A lease keeps the bytes mapped, so that a buffer freed too early is a finding and not a crash. That
-the owner let go of it shows in two ways: a heap buffer was freed, or nobody but the lease refers to
-the Python object (or to anything it is a view of) any more.
+the owner let go of it shows in two ways: a heap buffer was freed, or nobody but leases refers to
+the Python object (or to anything it is a view of) any more. Leases of parts of one block are judged
+together: the block is there as long as the application holds the block or any of the parts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, WeakValueDictionary
 
 from qnnmem.errors import UsageError
 from qnnmem.lpai.heap import HeapBuffer
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 class Lease:
     """Bytes of somebody else: any object with the buffer protocol, or a heap buffer."""
 
-    __slots__ = ("_heap", "address", "array", "readonly", "size")
+    __slots__ = ("__weakref__", "_base", "_group", "_heap", "address", "array", "readonly", "size")
 
     def __init__(self, memory: Any) -> None:
         import numpy
@@ -40,6 +43,8 @@ class Lease:
             ) from exc
         self.readonly = view.readonly
         self.array: NDArray[Any] = numpy.frombuffer(view, numpy.uint8)
+        self._base = self.array.base  # slices of the array, ours or not, do not count as owners
+        self._group: WeakSet[Lease] | None = None
         self.size = self.array.size
         self.address: int = self.array.__array_interface__["data"][0]
 
@@ -48,7 +53,22 @@ class Lease:
         """Whether the owner has let go of the memory."""
         if self._heap is not None:
             return self._heap.freed
-        return not any(_others_hold(owner) for owner in _owners(self.array.base))
+        others = len(self._group) - 1 if self._group is not None else 0
+        most = _HELD_BY_ONE + others  # the usual answer, quickly: more than all leases together
+        if any(sys.getrefcount(owner[0]) > most for owner in _owners(self._base)):
+            return False
+        with _registry:
+            together = {self, *(self._group or ())}
+        return not _held([lease._base for lease in together])
+
+    def watch(self) -> Lease:
+        """Let the lease count as ours when another one of the same block is judged."""
+        if self._heap is None:
+            *_, root = (id(owner[0]) for owner in _owners(self._base))
+            with _registry:
+                self._group = _groups.setdefault(root, WeakSet())
+                self._group.add(self)
+        return self
 
     @property
     def heap(self) -> HeapBuffer | None:
@@ -90,15 +110,36 @@ def _holds_objects(memory: Any) -> bool:
     return bool(getattr(getattr(memory, "dtype", None), "hasobject", False))
 
 
-def _others_hold(box: list[Any]) -> bool:
-    return sys.getrefcount(box[0]) > _HELD_BY_US
+def _held(bases: list[Any]) -> bool:
+    """Whether anybody but these views, which are all of one block, holds any part of it."""
+    holders = _holders(bases)
+    return any(
+        sys.getrefcount(owner[0]) > _HELD_BY_ONE + len(holders[id(owner[0])]) - 1
+        for base in bases
+        for owner in _owners(base)
+    )
+
+
+def _holders(bases: list[Any]) -> dict[int, set[int]]:
+    """What refers to each object among the views; ids only, because a variable would count."""
+    found: dict[int, set[int]] = {}
+    for base in bases:
+        above = id(base)
+        for owner in _owners(base):
+            found.setdefault(id(owner[0]), set()).add(above)
+            above = id(owner[0])
+    return found
 
 
 def _calibrate() -> int:
-    """How many references this module itself accounts for, measured on an object of nobody else."""
+    """How many references one view accounts for, measured on an object of nobody else."""
     owners = _owners(memoryview(bytearray(1)))
     next(owners)
     return sys.getrefcount(next(owners)[0])
 
 
-_HELD_BY_US = _calibrate()
+_HELD_BY_ONE = _calibrate()
+
+# Leases by the object at the bottom of what they are views of. A group goes with its last lease.
+_groups: WeakValueDictionary[int, WeakSet[Lease]] = WeakValueDictionary()
+_registry = Lock()

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import array
+import gc
+import mmap
+import threading
+from collections.abc import Callable
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+from qnnmem.errors import UsageError
+from qnnmem.lpai.heap import Heap
+from qnnmem.lpai.lease import Lease
+from qnnmem.qnn.enums import MemType
+
+# What an application may own, and which part of it is handed over.
+Make: TypeAlias = Callable[[], Any]
+Part: TypeAlias = Callable[[Any], Any]
+
+
+def whole(owner: Any) -> Any:
+    """All of it."""
+    return owner
+
+
+def in_a_record() -> np.ndarray[Any, Any]:
+    """An array with two fields."""
+    return np.zeros(100, [("left", "i4"), ("right", "f4")])
+
+
+OWNERS: dict[str, tuple[Make, Part]] = {
+    "bytearray": (lambda: bytearray(200), whole),
+    "array": (lambda: array.array("i", bytes(200)), whole),
+    "mmap": (lambda: mmap.mmap(-1, 4096), whole),
+    "view of an mmap": (lambda: mmap.mmap(-1, 4096), lambda o: memoryview(o)[64:]),
+    "memoryview": (lambda: memoryview(bytearray(200)), whole),
+    "slice of a memoryview": (lambda: memoryview(bytearray(200)), lambda o: o[64:]),
+    "slice of a slice of a memoryview": (
+        lambda: memoryview(bytearray(200)),
+        lambda o: o[64:][8:],
+    ),
+    "view of a bytearray": (lambda: bytearray(200), lambda o: memoryview(o)[64:]),
+    "numpy": (lambda: np.zeros(200, np.uint8), whole),
+    "numpy of floats": (lambda: np.zeros((10, 10), np.float32), whole),
+    "numpy of records": (in_a_record, whole),
+    "scalar array": (lambda: np.zeros((), np.int64), whole),
+    "slice of numpy": (lambda: np.zeros(200, np.uint8), lambda o: o[64:128]),
+    "slice of a slice of numpy": (lambda: np.zeros(200, np.uint8), lambda o: o[8:][8:]),
+    "reshaped numpy": (lambda: np.zeros(200, np.uint8), lambda o: o.reshape(10, 20)),
+    "other type of numpy": (lambda: np.zeros(200, np.uint8), lambda o: o.view(np.int32)),
+    "data of numpy": (lambda: np.zeros(200, np.uint8), lambda o: o.data),
+    "numpy over a bytearray": (lambda: np.frombuffer(bytearray(200), np.uint8), whole),
+    "slice of numpy over a bytearray": (
+        lambda: np.frombuffer(bytearray(200), np.uint8),
+        lambda o: o[64:],
+    ),
+    "numpy over an mmap": (lambda: np.frombuffer(mmap.mmap(-1, 4096), np.uint8), whole),
+    "buffer below numpy": (lambda: bytearray(200), lambda o: np.frombuffer(o, np.uint8)),
+}
+owners = pytest.mark.parametrize(("make", "part"), OWNERS.values(), ids=OWNERS)
+
+
+@owners
+def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
+    """As long as the application has the owner, nothing is released, however often one asks."""
+    owner = make()
+    lease = Lease(part(owner))
+    assert [lease.is_released for _ in range(3)] == [False] * 3
+    assert owner is not None
+
+
+@owners
+def test_memory_that_was_dropped_counts_as_released(make: Make, part: Part) -> None:
+    """With the last reference of the application the memory is gone, though its bytes stay."""
+    owner = make()
+    lease = Lease(part(owner))
+    del owner
+    assert lease.is_released
+    assert lease.array.size == lease.size
+
+
+@owners
+def test_our_own_views_do_not_count_as_an_owner(make: Make, part: Part) -> None:
+    """What the runtime cuts out of a lease does not keep it from being released."""
+    owner = make()
+    lease = Lease(part(owner))
+    views = [lease.array[:4], lease.array[2:].view(np.uint8), lease.array.data]
+    lease.array = lease.array[:6]
+    assert not lease.is_released
+    del owner
+    assert lease.is_released
+    assert len(views) == 3
+
+
+@owners
+def test_a_part_is_enough_to_hold_memory(make: Make, part: Part) -> None:
+    """An application that keeps only the part it handed over keeps the memory."""
+    held = part(make())
+    lease = Lease(held)
+    assert not lease.is_released
+    del held
+    assert lease.is_released
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda owner: [owner],
+        lambda owner: {"state": owner},
+        lambda owner: lambda: owner,
+        lambda owner: type("Holder", (), {"owner": owner})(),
+        lambda owner: memoryview(owner)[10:20],
+        lambda owner: np.frombuffer(owner, np.uint8)[3:],
+    ],
+    ids=["list", "dict", "closure", "attribute", "other view", "other array"],
+)
+def test_any_way_of_keeping_counts(keep: Callable[[bytearray], object]) -> None:
+    """A container, a closure or another view of the owner all keep the memory."""
+    owner = bytearray(200)
+    lease, kept = Lease(owner), keep(owner)
+    del owner
+    assert not lease.is_released
+    del kept
+    gc.collect()
+    assert lease.is_released
+
+
+def test_an_owner_in_another_thread_counts() -> None:
+    """A variable of a thread that waits keeps the memory."""
+    owner = bytearray(200)
+    lease, started, go = Lease(owner), threading.Event(), threading.Event()
+
+    def hold(_mine: bytearray) -> None:
+        started.set()
+        go.wait(10)
+
+    thread = threading.Thread(target=hold, args=(owner,))
+    thread.start()
+    started.wait(10)
+    del owner
+    held = not lease.is_released
+    go.set()
+    thread.join()
+    assert held
+    assert lease.is_released
+
+
+def test_parts_of_one_block_are_released_together() -> None:
+    """Leases of two parts do not count as owners of each other."""
+    block = np.zeros(200, np.uint8)
+    first, second = Lease(block[:100]).watch(), Lease(block[100:]).watch()
+    assert (first.is_released, second.is_released) == (False, False)
+    assert not first.overlaps(second)
+    del block
+    assert (first.is_released, second.is_released) == (True, True)
+
+
+@owners
+def test_the_same_part_may_be_leased_again(make: Make, part: Part) -> None:
+    """Three leases of one thing are held by the application alone."""
+    held = part(make())
+    leases = [Lease(held).watch() for _ in range(3)]
+    assert not any(lease.is_released for lease in leases)
+    del held
+    assert all(lease.is_released for lease in leases)
+
+
+def test_one_part_that_is_held_keeps_the_block() -> None:
+    """The block is there as long as the application has any part of it."""
+    block = np.zeros(300, np.uint8)
+    parts = [block[:100], block[100:200], block.data[200:]]
+    leases = [Lease(part).watch() for part in parts]
+    del block
+    while parts:
+        assert not any(lease.is_released for lease in leases)
+        parts.pop()
+    assert all(lease.is_released for lease in leases)
+
+
+def test_leases_that_are_gone_do_not_count() -> None:
+    """After one lease went, the other is still judged rightly."""
+    block = np.zeros(200, np.uint8)
+    first, second = Lease(block[:100]).watch(), Lease(block[100:]).watch()
+    del first
+    gc.collect()
+    assert not second.is_released
+    del block
+    assert second.is_released
+
+
+def test_a_heap_buffer_is_released_by_freeing_it() -> None:
+    """References do not matter for a heap buffer, freeing does."""
+    heap = Heap(MemType.DDR)
+    buffer = heap.allocate(128)
+    lease = Lease(buffer)
+    assert (lease.address, lease.size, lease.heap) == (buffer.address, 128, buffer)
+    assert not lease.is_released
+    buffer.free()
+    assert lease.is_released
+
+
+def test_shared_memory_that_is_held_counts_as_there() -> None:
+    """A block that other processes may see is held by its own object."""
+    block = SharedMemory(create=True, size=4096)
+    lease = Lease(block.buf)
+    held = not lease.is_released
+    del lease
+    block.close()
+    block.unlink()
+    assert held
+
+
+@pytest.mark.parametrize("size", [1, 64, 100])
+def test_address_and_size_are_those_of_the_memory(size: int) -> None:
+    """A write through the lease shows in the owner, at the address it states."""
+    owner = np.zeros(size + 3, np.uint8)
+    lease = Lease(owner[3:])
+    lease.array[0] = 7
+    assert owner[3] == 7
+    assert lease.address == owner[3:].__array_interface__["data"][0]
+    assert (lease.size, lease.readonly) == (size, False)
+
+
+def test_read_only_memory_is_known_as_such() -> None:
+    """Bytes and locked arrays can be leased, but say that they cannot be written."""
+    locked = np.zeros(10, np.uint8)
+    locked.flags.writeable = False
+    assert Lease(b"abc").readonly
+    assert Lease(locked).readonly
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        None,
+        "text",
+        5,
+        [1, 2],
+        np.zeros(10)[::2],
+        np.zeros(10)[::-1],
+        np.zeros((3, 4)).T,
+        np.zeros(3, object),
+        np.zeros(3, [("a", object)]),
+        np.zeros(3, object).data,
+        np.zeros(3, "M8[s]"),
+    ],
+    ids=lambda memory: type(memory).__name__,
+)
+def test_what_is_no_memory_in_one_piece_is_refused(memory: object) -> None:
+    """Gaps, other orders, Python objects and things without bytes give a sentence."""
+    with pytest.raises(UsageError, match="is no memory"):
+        Lease(memory)
+
+
+def test_memory_that_is_gone_is_refused() -> None:
+    """A closed mmap and a released view cannot be leased."""
+    closed, released = mmap.mmap(-1, 4096), memoryview(bytearray(3))
+    closed.close()
+    released.release()
+    for memory in (closed, released):
+        with pytest.raises(UsageError):
+            Lease(memory)
+
+
+def test_empty_memory_has_no_bytes_and_overlaps_nothing() -> None:
+    """Nothing is a valid buffer of size 0."""
+    lease = Lease(np.zeros((0, 4)))
+    assert lease.size == 0
+    assert not lease.overlaps(Lease(bytearray(10)))

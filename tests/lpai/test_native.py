@@ -1,0 +1,745 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qnnmem import lpai
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.lpai.descriptors import HwInfo
+from qnnmem.lpai.profile import profile
+from qnnmem.lpai.selftest_client import KEEP, SCRATCH, Client, is_all, numbers
+from qnnmem.lpai.selftest_models import binary
+from qnnmem.qnn.enums import (
+    ContextOption,
+    DataType,
+    HwVersion,
+    LogLevel,
+    MemType,
+    Target,
+    TensorMemType,
+)
+from qnnmem.qnn.finding import QnnError
+from qnnmem.qnn.tensor import Tensor
+
+WAIT_S = 20.0
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "lpai-runtime.md"
+
+
+def code_of(call: Callable[[], object]) -> tuple[int, str]:
+    """Code and rule of a call that fails."""
+    with pytest.raises(QnnError) as caught:
+        call()
+    return caught.value.code, caught.value.finding.rule
+
+
+# --- Arguments that make no sense ------------------------------------------------------------
+
+
+def freed_buffer() -> lpai.HeapBuffer:
+    """Memory that was given back."""
+    buffer = lpai.Heap(MemType.DDR).allocate(512)
+    buffer.free()
+    return buffer
+
+
+def released_view() -> memoryview:
+    """A view that was given back."""
+    view = memoryview(bytearray(512))
+    view.release()
+    return view
+
+
+def raises(*_arguments: object) -> None:
+    """A function of the application that has a bug."""
+    raise ZeroDivisionError
+
+
+NONSENSE: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "text": lambda: "text",
+    "empty text": lambda: "",
+    "half a character": lambda: "\ud800",
+    "bytes": lambda: b"abc",
+    "negative": lambda: -1,
+    "zero": lambda: 0,
+    "one": lambda: 1,
+    "over 32 bits": lambda: 1 << 32,
+    "over 64 bits": lambda: 1 << 70,
+    "fraction": lambda: 1.5,
+    "not a number": lambda: float("nan"),
+    "true": lambda: True,
+    "list": lambda: [1, "a"],
+    "list in a list": lambda: [[None]],
+    "dict": lambda: {"a": 1},
+    "set": lambda: {1},
+    "object": object,
+    "class": lambda: int,
+    "function": lambda: raises,
+    "generator": lambda: (item for item in [object()]),
+    "scalar array": lambda: np.zeros((), np.int32),
+    "empty array": lambda: np.zeros(0),
+    "array": lambda: np.zeros(4096, np.uint8),
+    "array with gaps": lambda: np.zeros((64, 64))[::2, ::2],
+    "read-only array": lambda: np.broadcast_to(np.uint8(1), (4096,)),
+    "array of objects": lambda: np.zeros(100, object),
+    "freed buffer": freed_buffer,
+    "released view": released_view,
+    "config": lambda: lpai.Config(0),
+    "config of nonsense": lambda: lpai.Config([], {}),  # type: ignore[arg-type]  # on purpose
+    "config in a config": lambda: lpai.custom("x"),  # type: ignore[arg-type]  # on purpose
+    "property": lambda: lpai.Property(0, lpai.Property([])),  # type: ignore[arg-type]  # on purpose
+    "memory": lambda: lpai.Mem(1, 256, None),
+    "tensor": lambda: Tensor(0, "x", 0, 0x32, (1, 25)),  # type: ignore[arg-type]  # on purpose
+    "enum": lambda: MemType.DDR,
+}
+
+
+def create(*configs: Any) -> lpai.Context:
+    """A context with these configs in ARM mode, which takes most of them."""
+    backend = lpai.Backend.create(profile=profile("arm"))
+    return lpai.Context.create_from_binary(backend, binary(), configs, trusted=True)
+
+
+def create_with(make: Callable[[int, Any], lpai.Config], option: int, value: Any) -> lpai.Context:
+    """A context with one config."""
+    return create(make(option, value))
+
+
+def execute_with(client: Client, group: int, field: str, value: Any, handle: bool = False) -> None:
+    """Execute with one field of one tensor changed."""
+    tensors = client.tensors()
+    tensors[group][0].mem_type = TensorMemType(int(handle))
+    setattr(tensors[group][0], field, value)
+    client.graph.execute(*tensors)
+
+
+def register(fd: int, **changes: Any) -> lpai.MemDescriptor:
+    """A descriptor of one tensor with some fields changed."""
+    fields = {
+        "dimensions": (1, 25),
+        "data_type": DataType.INT_32,
+        "custom_info": lpai.MemInfoCustom(fd, 0),
+    }
+    return lpai.MemDescriptor(**{**fields, **changes})
+
+
+def calls_before_a_graph() -> dict[str, Callable[[Any], object]]:
+    """Every call that makes backends, contexts and heaps, as functions of one argument."""
+    calls: dict[str, Callable[[Any], object]] = {
+        "backend configs": lpai.Backend.create,
+        "backend config": lambda v: lpai.Backend.create([v]),
+        "hardware info": lambda v: lpai.Backend.create([lpai.custom(0, v)]),
+        "target": lambda v: lpai.Backend.create([lpai.custom(0, HwInfo(v, HwVersion.V6))]),
+        "version": lambda v: lpai.Backend.create([lpai.custom(0, HwInfo(Target.X86, v))]),
+        "profile": lambda v: lpai.Backend.create(profile=v),
+        "log": lambda v: lpai.Backend.create(log=v),
+        "properties": lambda v: lpai.Backend.create().get_property(v),
+        "property": lambda v: lpai.Backend.create().get_property([v]),
+        "custom property": lambda v: lpai.Backend.create().get_property([lpai.custom_property(v)]),
+        "binary": lambda v: lpai.Context.create_from_binary(lpai.Backend.create(), v, trusted=True),
+        "no backend": lambda v: lpai.Context.create_from_binary(v, binary(), trusted=True),
+        "context config": create,
+        "graph names": lambda v: create(lpai.Config(ContextOption.ENABLE_GRAPHS, [v])),
+        "binary info": lpai.get_binary_info,
+        "heap": lpai.Heap,
+        "capacity": lambda v: lpai.Heap(MemType.DDR, v).allocate(1),
+        "alignment": lambda v: lpai.Heap(MemType.DDR).allocate(1, v),
+        "name": lambda v: lpai.Heap(MemType.DDR).allocate(1, 64, v),
+        "path": lpai.open,
+    }
+    for option in range(11):
+        calls[f"context option {option}"] = partial(create_with, lpai.Config, option)
+        calls[f"context custom {option}"] = partial(create_with, lpai.custom, option + 1)
+    return calls
+
+
+def calls_of_a_graph(client: Client, fd: int) -> dict[str, Callable[[Any], object]]:
+    """Every call on a graph and its context, as functions of one argument."""
+    graph, context, buffer = client.graph, client.context, client.buffer(512)
+
+    def give(**changes: Any) -> None:
+        fields = {"mem_type": 1, "size": 512, "addr": buffer}
+        graph.set_config([lpai.custom(SCRATCH, lpai.Mem(**{**fields, **changes}))])
+
+    def configure(option: int, value: Any) -> None:
+        graph.set_config([lpai.custom(option, value)])
+
+    def configure_plainly(option: int, value: Any) -> None:
+        graph.set_config([lpai.Config(option, value)])
+
+    calls: dict[str, Callable[[Any], object]] = {
+        "retrieve": context.graph_retrieve,
+        "create": context.graph_create,
+        "configs": graph.set_config,
+        "config": lambda v: graph.set_config([v]),
+        "memory type": lambda v: give(mem_type=v),
+        "memory size": lambda v: give(size=v),
+        "memory": lambda v: give(addr=v),
+        "fps": lambda v: configure(201, lpai.PerfCfg(v)),
+        "ratio": lambda v: configure(201, lpai.PerfCfg(1, v)),
+        "client": lambda v: configure(201, lpai.PerfCfg(1, 1, v)),
+        "affinity": lambda v: configure(301, lpai.CoreAffinityCfg(v)),
+        "cores": lambda v: configure(301, lpai.CoreAffinityCfg(1, v)),
+        "properties": graph.get_property,
+        "property": lambda v: graph.get_property([v]),
+        "custom property": lambda v: graph.get_property([lpai.custom_property(v)]),
+        "inputs": lambda v: graph.execute(v, client.tensors()[1]),
+        "outputs": lambda v: graph.execute(client.tensors()[0], v),
+        "input": lambda v: graph.execute([v], client.tensors()[1]),
+        "signal": lambda v: graph.execute(*client.tensors(), v),
+        "async tensors": lambda v: graph.execute_async(v, v),
+        "async input": lambda v: graph.execute_async([v], client.tensors()[1]),
+        "notify": lambda v: graph.execute_async(*client.tensors(), v),
+        "view": graph.view,
+        "restore": graph.restore,
+        "restored bytes": lambda v: graph.restore((v, {})),
+        "restored windows": lambda v: graph.restore((b"", v)),
+        "register": context.mem_register,
+        "descriptor": lambda v: context.mem_register([v]),
+        "dimensions": lambda v: context.mem_register([register(fd, dimensions=v)]),
+        "dimension": lambda v: context.mem_register([register(fd, dimensions=(1, v))]),
+        "data type": lambda v: context.mem_register([register(fd, data_type=v)]),
+        "register type": lambda v: context.mem_register([register(fd, mem_type=v)]),
+        "place": lambda v: context.mem_register([register(fd, custom_info=v)]),
+        "fd": lambda v: context.mem_register([register(fd, custom_info=lpai.MemInfoCustom(v))]),
+        "offset": lambda v: context.mem_register(
+            [register(fd, custom_info=lpai.MemInfoCustom(fd, v))]
+        ),
+        "deregister": context.mem_deregister,
+        "handle": lambda v: context.mem_deregister([v]),
+    }
+    for option in (0, 3, 4, 5, 6):
+        calls[f"option {option}"] = partial(configure_plainly, option)
+    for option in (1, 101, 201, 301, 10001):
+        calls[f"custom option {option}"] = partial(configure, option)
+    for field in ("client_buf", "data_size", "mem_type", "mem_handle", "name", "dimensions"):
+        for group in (0, 1):
+            calls[f"tensor {group} {field}"] = partial(execute_with, client, group, field)
+        calls[f"handle {field}"] = partial(execute_with, client, 0, field, handle=True)
+    return calls
+
+
+def answer(call: Callable[[Any], object], value: Any) -> None:
+    """Call it; anything but success and our own errors is left to fail the test."""
+    sentence = ""
+    try:
+        call(value)
+    except QnnMemError as exc:
+        sentence = str(exc)
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("make", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_before_there_is_a_graph_gives_a_sentence(make: Callable[[], Any]) -> None:
+    """Whatever is passed, the answer is success, a code or a sentence about usage."""
+    for call in calls_before_a_graph().values():
+        answer(call, make())
+
+
+@pytest.mark.parametrize("make", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize("graph", ["plain", "outside"])
+def test_nonsense_for_a_graph_gives_a_sentence(graph: str, make: Callable[[], Any]) -> None:
+    """Whatever is passed, the graph answers so and goes on working."""
+    client = Client(graph).ready()
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4096)
+        for call in calls_of_a_graph(client, file.fileno()).values():
+            answer(call, make())
+    client.give_scratch()  # an array may have been good enough by chance, and is gone now
+    assert is_all(client.run(2), 6)
+    client.context.free()
+
+
+def test_nonsense_for_a_session_gives_a_sentence(tmp_path: Path) -> None:
+    """The short way is as patient as the long one."""
+    path = tmp_path / "all.bin"
+    path.write_bytes(binary())
+    with lpai.open(path, graph="plain", trusted=True) as session:
+        calls: list[Callable[[Any], object]] = [
+            session.run,
+            session.feed,
+            session.restore,
+            lambda v: session.run({"x": v}),
+            lambda v: list(session.stream(v)),
+            lambda v: list(session.stream([v])),
+            lambda v: lpai.open(path, graph=v, trusted=True).close(),
+            lambda v: lpai.open(path, graph="plain", mem_type=v, trusted=True).close(),
+            lambda v: lpai.open(path, graph="plain", profile=v, trusted=True).close(),
+        ]
+        for make in NONSENSE.values():
+            for call in calls:
+                answer(call, make())
+        assert is_all(session.run({"x": np.full((1, 25), 2, np.int32)})["y"], 6)
+
+
+# --- After free ------------------------------------------------------------------------------
+
+
+def test_nothing_works_after_the_context_was_freed() -> None:
+    """Each call says so, and none touches memory that may be somebody else's now."""
+    client = Client().ready()
+    view, saved = client.graph.view("x"), client.graph.snapshot()
+    client.context.free()
+    assert client.persistent is not None
+    client.persistent.free()
+    calls: list[Callable[[], object]] = [
+        client.graph.execute,
+        client.graph.execute_async,
+        client.graph.finalize,
+        client.graph.reset,
+        client.graph.snapshot,
+        lambda: client.graph.restore(saved),
+        lambda: client.graph.view("x"),
+        lambda: view.array,
+        lambda: client.graph.set_config([None]),
+        lambda: client.graph.get_property([None]),
+    ]
+    assert {code_of(call) for call in calls} == {(6039, "R16")}
+    handles: list[Callable[[], object]] = [
+        client.context.free,
+        lambda: client.context.graph_retrieve("counter"),
+        lambda: client.context.mem_register([]),
+        lambda: client.context.mem_deregister([]),
+    ]
+    assert {code_of(call) for call in handles} == {(5002, "R16")}
+    assert not client.persistent.written_after_free()
+
+
+def test_nothing_works_after_the_backend_was_freed() -> None:
+    """A backend cannot be asked, freed again or used for a context."""
+    client = Client().ready()
+    client.backend.free()
+    calls: list[Callable[[], object]] = [
+        client.backend.free,
+        lambda: client.backend.get_property([None]),
+        lambda: lpai.Context.create_from_binary(client.backend, binary(), trusted=True),
+    ]
+    assert {code_of(call) for call in calls} == {(4011, "R16")}
+    assert code_of(client.graph.execute) == (6039, "R16")
+
+
+def test_freed_buffers_cannot_be_handed_over() -> None:
+    """Scratch and binary that were given back are refused at once."""
+    client = Client()
+    gone = lpai.Mem(MemType.DDR, 512, freed_buffer())
+    assert code_of(lambda: client.graph.set_config([lpai.custom(SCRATCH, gone)]))[0] == 6000
+    made = lpai.Context.create_from_binary
+    assert code_of(lambda: made(client.backend, freed_buffer(), trusted=True))[0] == 5005
+
+
+def test_a_pool_freed_before_finalize_is_noticed_there() -> None:
+    """Finalize does not write into memory that was given back."""
+    client = Client()
+    client.give_scratch()
+    persistent = client.give_persistent()
+    assert persistent is not None
+    persistent.free()
+    assert code_of(client.graph.finalize) == (6039, "R8")
+    assert not persistent.written_after_free()
+
+
+@pytest.mark.parametrize("call", ["reset", "snapshot"])
+def test_state_that_was_freed_is_not_touched(call: str) -> None:
+    """Reset and snapshot look whether persistent is still there."""
+    client = Client().ready()
+    assert client.persistent is not None
+    client.persistent.free()
+    assert code_of(getattr(client.graph, call)) == (6039, "R8")
+
+
+# --- Inputs and outputs ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared() -> Iterator[int]:
+    """An fd of one page."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(4096)
+        yield file.fileno()
+
+
+def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Input and output of a graph in shared memory at these offsets."""
+    inputs, outputs = client.tensors()
+    places = [register(fd, custom_info=lpai.MemInfoCustom(fd, o)) for o in dict.fromkeys(offsets)]
+    handles = dict(zip(dict.fromkeys(offsets), client.context.mem_register(places), strict=True))
+    for tensor, offset in zip((inputs[0], outputs[0]), offsets, strict=True):
+        tensor.mem_type, tensor.mem_handle = TensorMemType.MEMHANDLE, handles[offset]
+    return inputs, outputs
+
+
+@pytest.mark.parametrize("graph", ["plain", "outside"])
+@pytest.mark.parametrize("offset", [0, 64])
+def test_an_output_in_place_cannot_lie_on_the_input(graph: str, offset: int, shared: int) -> None:
+    """The same or overlapping shared memory for both is refused before anything is written."""
+    client = Client(graph).ready()
+    tensors = in_shared(client, shared, 0, offset)
+    assert code_of(lambda: client.graph.execute(*tensors)) == (6004, "R9")
+
+
+def test_outputs_that_are_copied_may_use_the_buffer_of_the_input() -> None:
+    """With IO in scratch one buffer for both gives the right result."""
+    client = Client("plain").ready()
+    inputs, outputs = client.tensors()
+    outputs[0].client_buf = inputs[0].client_buf
+    numbers(inputs[0])[:] = 2
+    client.graph.execute(inputs, outputs)
+    assert is_all(numbers(outputs[0]), 6)
+
+
+def test_an_output_cannot_lie_on_state() -> None:
+    """Persistent memory as output buffer is refused, and state stays."""
+    client = Client().ready()
+    client.run()
+    inputs, outputs = client.tensors()
+    outputs[0].client_buf = client.persistent
+    assert code_of(lambda: client.graph.execute(inputs, outputs)) == (6004, "R9")
+    assert is_all(client.run(), 4)
+
+
+def test_shared_memory_made_shorter_is_a_code_and_not_the_end(shared: int) -> None:
+    """Touching pages that are gone would end the process."""
+    client = Client("plain").ready()
+    tensors = in_shared(client, shared, 0, 128)
+    os.ftruncate(shared, 0)
+    assert code_of(lambda: client.graph.execute(*tensors)) == (6004, "R9")
+
+
+def test_memory_that_cannot_be_mapped_is_refused(tmp_path: Path) -> None:
+    """A folder and a file that is open for reading only answer 8003."""
+    client = Client("plain")
+    (file := tmp_path / "file").write_bytes(bytes(4096))
+    for path in (tmp_path, file):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            assert code_of(partial(client.context.mem_register, [register(fd)])) == (8003, "M2")
+        finally:
+            os.close(fd)
+
+
+def test_an_fd_number_used_again_is_another_file() -> None:
+    """What counts is the file, not the number that happened to name it."""
+    client = Client("plain")
+    for _ in range(2):
+        with tempfile.TemporaryFile() as file:
+            file.truncate(4096)
+            assert client.context.mem_register([register(file.fileno())])
+
+
+def test_two_fds_of_one_file_are_the_same_memory(shared: int) -> None:
+    """A range that is registered under one number is known under the other."""
+    client = Client("plain")
+    client.context.mem_register([register(shared)])
+    again = os.dup(shared)
+    try:
+        call = partial(client.context.mem_register, [register(again)])
+        assert code_of(call) == (8002, "M1")
+    finally:
+        os.close(again)
+
+
+def test_registration_is_all_or_nothing(shared: int) -> None:
+    """After a refused call each of its good descriptors can still be registered."""
+    client = Client("plain")
+    good = [register(shared, custom_info=lpai.MemInfoCustom(shared, o)) for o in (0, 128)]
+    bad = register(shared, custom_info=lpai.MemInfoCustom(shared, 32))
+    assert code_of(lambda: client.context.mem_register([*good, bad])) == (8004, "M3")
+    assert len(client.context.mem_register(good)) == 2
+
+
+def test_deregistration_lets_every_valid_handle_go(shared: int) -> None:
+    """A bad handle fails the call, but the good ones are gone."""
+    client = Client("plain")
+    handles = client.context.mem_register([register(shared)])
+    bad: Any = [None, *handles]
+    assert code_of(lambda: client.context.mem_deregister(bad)) == (8001, "M2")
+    assert len(client.context.mem_register([register(shared)])) == 1
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_number_of_tensors_must_be_right(count: int) -> None:
+    """None, or the same one twice, is refused."""
+    client = Client("plain").ready()
+    inputs, outputs = client.tensors()
+    assert code_of(lambda: client.graph.execute(inputs * count, outputs)) == (6004, "R9")
+
+
+def test_a_layout_cannot_execute() -> None:
+    """A graph without a program keeps the contract, but has nothing to run."""
+    client = Client("layout").ready()
+    assert code_of(client.graph.execute) == (1000, "R14")
+
+
+# --- State -----------------------------------------------------------------------------------
+
+
+def test_a_snapshot_fits_only_its_own_graph() -> None:
+    """State of another graph is refused and nothing changes."""
+    counter, window = Client().ready(), Client("window").ready()
+    counter.run()
+    with pytest.raises(UsageError, match="not a snapshot"):
+        counter.graph.restore(window.graph.snapshot())
+    assert is_all(counter.run(), 4)
+
+
+@pytest.mark.parametrize("present", [-1, 3, True, 1.0, "1"])
+def test_a_window_cannot_hold_more_frames_than_it_has(present: Any) -> None:
+    """A snapshot with impossible counts is refused."""
+    client = Client("window").ready()
+    state, _ = client.graph.snapshot()
+    with pytest.raises(UsageError, match="not a snapshot"):
+        client.graph.restore((state, {"window": present}))
+
+
+def test_a_window_is_restored_with_its_frames() -> None:
+    """After restore the next frame completes the window as it did before."""
+    client = Client("window").ready()
+    client.run(3)
+    saved = client.graph.snapshot()
+    first = client.run(4)
+    client.run(9)
+    client.graph.restore(saved)
+    assert (client.run(4) == first).all()
+
+
+def test_reset_is_for_finalized_graphs() -> None:
+    """There is no state to reset before."""
+    assert code_of(Client().graph.reset) == (6023, "R5")
+
+
+# --- Threads and notifications ---------------------------------------------------------------
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
+    """Run it that many times at once and collect what goes wrong."""
+    wrong: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as exc:
+            wrong.append(exc)
+
+    threads = [threading.Thread(target=guarded, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+    return wrong
+
+
+def test_contexts_of_several_threads_do_not_disturb_each_other() -> None:
+    """Four counters count by themselves."""
+
+    def work(number: int) -> None:
+        client = Client().ready()
+        for turn in range(1, 26):
+            assert is_all(client.run(number), 2 * number * turn)
+        assert client.rules == []
+        client.context.free()
+
+    assert in_threads(4, work) == []
+
+
+def test_threads_may_share_a_graph() -> None:
+    """Executions of one graph follow each other; none is lost."""
+    client = Client().ready()
+
+    def work(_number: int) -> None:
+        for _ in range(25):
+            client.run(1)
+
+    assert in_threads(4, work) == []
+    assert is_all(client.run(0), 200)
+
+
+def test_scratch_can_be_replaced_while_another_thread_executes() -> None:
+    """Each replacement takes effect or answers 1005, and no result is wrong."""
+    client = Client().ready()
+    answers: set[int] = set()
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            if number:
+                client.run(1)
+                continue
+            try:
+                client.give(SCRATCH, client.buffer(256))
+                answers.add(0)
+            except QnnError as exc:
+                answers.add(exc.code)
+
+    assert in_threads(2, work) == []
+    assert answers <= {0, 1005}
+    assert is_all(client.run(0), 100)
+    assert client.rules.count("X3") == 0
+
+
+def test_a_notification_may_execute_and_ask_for_more() -> None:
+    """Neither waits for the queue that it is called from."""
+    client = Client("plain").ready()
+    done = threading.Event()
+    codes: list[int] = []
+
+    def again(code: int) -> None:
+        codes.extend((code, client.graph.execute()))
+        client.graph.reset()
+        client.graph.execute_async(notify=lambda _code: done.set())
+
+    client.graph.execute_async(notify=again)
+    assert done.wait(WAIT_S)
+    client.context.free()
+    assert codes == [0, 0]
+
+
+def test_a_notification_cannot_free_its_context() -> None:
+    """It would wait for itself; the answer is 1005 and the context lives on."""
+    client = Client("plain").ready()
+    told: list[tuple[int, str]] = []
+    client.graph.execute_async(notify=lambda _code: told.append(code_of(client.context.free)))
+    client.graph.execute()
+    assert told == [(1005, "R16")]
+    client.context.free()
+
+
+def test_a_notification_that_fails_is_logged_and_the_queue_goes_on() -> None:
+    """A bug of the application does not stop what is queued."""
+    client = Client("plain").ready()
+    lines: list[str] = []
+
+    def log(level: LogLevel, text: str) -> None:
+        lines.append(f"{level.name} {text}")
+
+    client.backend.log = log
+    client.graph.execute_async(notify=raises)
+    client.graph.execute_async()
+    assert client.graph.execute() == 0
+    assert client.graph.counters.executions == 3
+    assert lines == ["ERROR the notification of graph 'plain' raised ZeroDivisionError"]
+
+
+def test_an_execution_that_fails_in_the_queue_tells_its_code() -> None:
+    """The call itself succeeded, so the notification comes, with the code of the execution."""
+    client = Client("plain").ready()
+    inputs, outputs = client.tensors()
+    inputs[0].client_buf = "nothing"
+    told: list[int] = []
+    client.graph.execute_async(inputs, outputs, told.append)
+    client.graph.execute()
+    assert told == [6004]
+
+
+def test_free_waits_for_what_is_queued() -> None:
+    """Everything asked for before is executed."""
+    client = Client("plain").ready()
+    told: list[int] = []
+    for _ in range(5):
+        client.graph.execute_async(notify=told.append)
+    client.context.free()
+    assert told == [0] * 5
+
+
+def test_a_log_that_configures_the_graph_does_not_hang() -> None:
+    """The log may be called in the middle of a config."""
+    client = Client("plain").ready()
+    mem = lpai.Mem(MemType.DDR, 0, None)
+    depth: list[int] = []
+
+    def log(_level: LogLevel, _text: str) -> None:
+        if not depth:
+            depth.append(1)
+            client.graph.set_config([None])
+
+    client.backend.log = log
+    assert code_of(lambda: client.graph.set_config([lpai.custom(SCRATCH, mem)])) == (6000, "R7")
+    assert depth == [1]
+
+
+# --- Options ---------------------------------------------------------------------------------
+
+
+def test_hardware_info_changes_only_the_hardware() -> None:
+    """What a profile says about anything but the mode stays."""
+    own = profile("x86", start_alignment=128, core_count=5, inference_us=7)
+    backend = lpai.Backend.create([lpai.custom(0, HwInfo(Target.ADSP, HwVersion.V7))], profile=own)
+    made = backend.profile
+    assert (made.mode.value, made.hw_version) == ("adsp", HwVersion.V7)
+    assert (made.start_alignment, made.core_count, made.inference_us) == (128, 5, 7)
+    assert made.require_persistent_binary
+
+
+@pytest.mark.parametrize("version", [HwVersion.NA, HwVersion.V3, HwVersion.UNKNOWN, 99])
+def test_hardware_that_qnn_does_not_execute_on_is_refused(version: Any) -> None:
+    """The code is that of an invalid config."""
+    info = lpai.custom(0, HwInfo(Target.X86, version))
+    assert code_of(lambda: lpai.Backend.create([info])) == (4012, "R14")
+
+
+def test_several_memory_types_in_direct_mode() -> None:
+    """Scratch may be in any heap that the platform has, and in no other."""
+    client = Client(profile=profile("adsp"))
+    buffer = client.buffer(512)
+    for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM):
+        client.graph.set_config([lpai.custom(SCRATCH, lpai.Mem(kind, 512, buffer))])
+    bad = lpai.custom(SCRATCH, lpai.Mem(MemType.UNDEFINED, 512, buffer))
+    assert code_of(lambda: client.graph.set_config([bad])) == (6000, "R14")
+    desk = Client()
+    tcm = lpai.custom(SCRATCH, lpai.Mem(MemType.TCM, 512, buffer))
+    assert code_of(lambda: desk.graph.set_config([tcm])) == (1000, "R14")
+
+
+def test_scratch_and_persistent_must_be_apart() -> None:
+    """One buffer for both would lose the state."""
+    client = Client()
+    buffer = client.buffer(512)
+    mem = lpai.Mem(MemType.DDR, 512, buffer)
+    both = [lpai.custom(1, mem), lpai.custom(101, mem), None]
+    assert code_of(lambda: client.graph.set_config(both)) == (6000, "X6")
+    assert client.graph.scratch is None
+
+
+def test_read_only_memory_is_no_pool() -> None:
+    """Nothing could be written there."""
+    client = Client()
+    mem = lpai.Mem(MemType.DDR, 256, client.buffer(256).view.toreadonly())
+    assert code_of(lambda: client.graph.set_config([lpai.custom(SCRATCH, mem)])) == (6000, "R4")
+
+
+def test_findings_are_bounded() -> None:
+    """A client that repeats its mistake does not fill the memory."""
+    client = Client(configs=[KEEP])
+    for _ in range(1100):
+        code_of(client.graph.execute)
+    assert len(client.backend.findings) == 1000
+
+
+# --- The page --------------------------------------------------------------------------------
+
+
+def test_the_page_is_one_program_that_prints_what_it_says(tmp_path: Path) -> None:
+    """All snippets of the page run in order, and their output is the output shown."""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(text for kind, text in blocks if kind == "py"), "utf-8")
+    command = [sys.executable, "-W", "error", script.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout == "".join(text for kind, text in blocks if kind == "text")
+
+
+def test_the_page_names_everything_that_is_public() -> None:
+    """Each name of the module is on the page."""
+    page = PAGE.read_text("utf-8")
+    assert [name for name in lpai.__all__ if not re.search(rf"\b{name}\b", page)] == []
