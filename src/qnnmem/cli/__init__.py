@@ -6,9 +6,15 @@ import sys
 
 import click
 
-from qnnmem import __version__
+from qnnmem.cli.config import config
+from qnnmem.cli.inspect import inspect
+from qnnmem.cli.lint import lint
+from qnnmem.cli.lpai import lpai
+from qnnmem.cli.net_run import net_run
 from qnnmem.cli.plan import plan
+from qnnmem.cli.prepare import prepare
 from qnnmem.errors import QnnMemError
+from qnnmem.version import __version__
 
 _BUG = 70  # EX_SOFTWARE of sysexits: a fault of qnnmem, not of its input
 
@@ -23,6 +29,12 @@ def qnnmem() -> None:
 
 
 qnnmem.add_command(plan)
+qnnmem.add_command(prepare)
+qnnmem.add_command(lpai)
+qnnmem.add_command(lint)
+qnnmem.add_command(config)
+qnnmem.add_command(inspect)
+qnnmem.add_command(net_run)
 
 
 def main() -> None:

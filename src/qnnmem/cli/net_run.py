@@ -1,0 +1,249 @@
+"""`qnnmem net-run`: qnn-net-run's flags, at a desk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qnnmem.cli.options import seconds
+from qnnmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.net_run import Report
+    from qnnmem.lpai.net_run_log import Console
+    from qnnmem.lpai.net_run_options import RunOptions
+    from qnnmem.qnn.enums import MemRegisterType
+
+# Flags of the real tool that change nothing at a desk: accepted, with a word about it.
+_IGNORED = {
+    "op_packages": "operators come from the binary",
+    "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
+    "profiling_option": "LPAI has no such profiling",
+    "platform_options": "there is no platform to set up",
+    "device_options": "LPAI has no devices",
+    "model_prefix": "a context binary has no symbols",
+    "max_input_cache_tensor_sets": "input files are read when their turn comes",
+    "max_input_cache_size_mb": "input files are read when their turn comes",
+    "timeout": "LPAI takes no timeout signal",
+    "retrieve_context_timeout": "LPAI takes no timeout signal",
+}
+# Flags that would change results, or cannot go with a context binary: refused.
+_REFUSED = {
+    "model": "needs a compiled model library; prepare the model with "
+    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "dlc_path": "needs a converted model; prepare the original with "
+    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "binary_updates": "would change the weights; prepare the changed model again",
+    "set_output_tensors": "cannot go with --retrieve_context: a binary has the outputs it has",
+}
+_Decorated = Callable[..., Any]
+
+
+def _foreign(command: _Decorated) -> _Decorated:
+    """Adds the flags that are only answered."""
+    for name in (*reversed(_REFUSED), *reversed(_IGNORED)):
+        kind = "Refused here" if name in _REFUSED else "Ignored here"
+        reason = (_REFUSED | _IGNORED)[name]
+        command = click.option(f"--{name}", metavar="VALUE", help=f"{kind}: {reason}.")(command)
+    return command
+
+
+def _flag(name: str, text: str) -> Callable[[_Decorated], _Decorated]:
+    return click.option(name, is_flag=True, help=text)
+
+
+def _count(name: str, text: str, least: int = 0) -> Callable[[_Decorated], _Decorated]:
+    return click.option(name, type=click.IntRange(least, 1 << 40), metavar="N", help=text)
+
+
+def _one_of(
+    name: str, words: str, text: str, default: str | None = None
+) -> Callable[[_Decorated], _Decorated]:
+    choice = click.Choice(words.split())
+    return click.option(name, type=choice, default=default, show_default=bool(default), help=text)
+
+
+@click.command("net-run")
+@click.option("--retrieve_context", metavar="FILE", help="Context binary, from `qnnmem prepare`.")
+@click.option("--backend", metavar="FILE", help="libQnnLpai.so; the file need not be there.")
+@click.option(
+    "--input_list",
+    metavar="FILE[,FILE...]",
+    help="Input lists, one for each graph; __ skips a graph.",
+)
+@click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
+@click.option("--config_file", metavar="FILE", help="Tool file, e.g. eaiParams_direct.json.")
+@click.option(
+    "--direct_mode",
+    is_flag=False,
+    flag_value="adsp",
+    metavar="[adsp]",
+    help="Run as native code of the aDSP does.",
+)
+@_flag("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied.")
+@_one_of("--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.")
+@_flag("--use_native_input_files", "Input files hold the tensors' own type, not float32.")
+@_flag("--use_native_output_files", "Write outputs in the tensors' own type, not float32.")
+@click.option(
+    "--native_input_tensor_names",
+    metavar="GRAPH:TENSOR,...",
+    help="Inputs whose files hold the tensor's own type.",
+)
+@_one_of("--input_data_type", "float native", "Type of input files.")
+@_one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
+@_count("--num_inferences", "Loop over the list until so many ran.", least=1)
+@click.option(
+    "--duration",
+    type=seconds,
+    metavar="SECONDS",
+    help="Loop over the list until so much time passed.",
+)
+@_count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
+@_count("--batch_multiplier", "Only 1 is possible here.", least=1)
+@_flag("--synchronous", "Execute one inference after the other; this is the default.")
+@_flag("--asynchronous", "Execute through the queue, as deep as the config says.")
+@_one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
+@_one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
+@_flag("--debug", "Refused: a binary has the outputs it has.")
+@_flag("--use_mmap", "Map the context binary instead of reading it.")
+@_flag("--validate_binary", "Every binary is validated anyway.")
+@_foreign
+@_flag("--version", "Show the version and exit.")
+@_flag("--no-sanitize", "Ours: do not watch memory during the first execution.")
+@click.option("--hw_ver", metavar="VERSION", help="Ours: LPAI hardware, e.g. v6.")
+@_one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
+@_flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
+def net_run(**flags: Any) -> int:
+    """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
+
+    Flags of the real tool that mean nothing at a desk are ignored with a warning; those that
+    would change results are refused.
+
+    Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments or unreadable
+    input, 134 the fatal limit of TCM allocations.
+    """
+    import os
+
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.lpai.net_run import net_run as run
+    from qnnmem.lpai.net_run_log import LEVELS, Console
+    from qnnmem.version import __version__
+
+    build = f"qnn-net-run build version: vqnnmem-{__version__}"
+    if flags["version"]:
+        click.echo(build)
+        return 0
+    level = LEVELS[flags["log_level"]]
+    console = Console(level, _line(err=False), _line(err=True))
+    options = _options(flags, console)
+    console.say(f"qnn-net-run pid:{os.getpid()}")
+    console.say(build)
+    console.say(f"qnn-net-run log level is : QNN_LOG_LEVEL_{level.name}")
+    with ProgressBar("running") as bar:
+        report = run(options, console, bar.say)
+    _explain(report, console)
+    return 0 if report.passes else 1
+
+
+def _line(*, err: bool) -> Callable[[str], None]:
+    from qnnmem.report.names import clean
+
+    return lambda text: click.echo(clean(text, 4000), err=err)
+
+
+def _explain(report: Report, console: Console) -> None:
+    """What went wrong, and what only looks as if it had."""
+    if report.failure is not None:
+        console.explain(report.failure.finding)
+    for hint in report.hints:
+        console.note(hint)
+    for found in report.findings:
+        console.explain(found)
+    tally = report.tally
+    if tally.early:
+        console.note(
+            f"{tally.early} of {tally.executions} executions returned 6038 (early termination): "
+            "a window was waiting for more frames, so they have no result"
+        )
+
+
+def _options(flags: dict[str, Any], console: Console) -> RunOptions:
+    from pathlib import Path
+
+    from qnnmem.lpai.net_run_options import RunOptions
+    from qnnmem.version import __version__
+
+    _answer_foreign(flags, console)
+    _check_together(flags)
+    for name in ("backend", "input_list", "retrieve_context"):
+        if not flags[name]:
+            raise UsageError(f"--{name} is missing")
+    outputs = _outputs(flags)
+    level = flags["profiling_level"]
+    return RunOptions(
+        retrieve_context=Path(flags["retrieve_context"]),
+        input_lists=tuple(flags["input_list"].split(",")),
+        backend=flags["backend"],
+        output_dir=Path(flags["output_dir"]),
+        config_file=None if flags["config_file"] is None else Path(flags["config_file"]),
+        direct=flags["direct_mode"] is not None,
+        native_inputs=flags["use_native_input_files"] or flags["input_data_type"] == "native",
+        native_names=flags["native_input_tensor_names"] or "",
+        float_outputs=outputs != "native_only",
+        native_outputs=outputs != "float_only",
+        num_inferences=flags["num_inferences"],
+        duration_s=flags["duration"],
+        keep_num_outputs=flags["keep_num_outputs"],
+        shared=_shared(flags),
+        asynchronous=flags["asynchronous"],
+        use_mmap=flags["use_mmap"],
+        profiling="detailed" if level in ("detailed", "backend") else level and "basic",
+        hw_version=flags["hw_ver"],
+        alignment=flags["alignment"],
+        lenient_scratch=flags["lenient_scratch"],
+        sanitize=not flags["no_sanitize"],
+        producer=f"qnnmem {__version__}",
+    )
+
+
+def _answer_foreign(flags: dict[str, Any], console: Console) -> None:
+    """Refuse what would change results; say what is ignored."""
+    for name, reason in _REFUSED.items():
+        if flags[name] is not None:
+            raise UsageError(f"--{name} {reason}")
+    if flags["debug"]:
+        raise UsageError("--debug cannot go with --retrieve_context: a binary has its outputs")
+    if flags["batch_multiplier"] not in (None, 1):
+        raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
+    if flags["direct_mode"] not in (None, "adsp"):
+        raise UsageError("--direct_mode: LPAI is beside the aDSP, so the only value is adsp")
+    for name, reason in _IGNORED.items():
+        if flags[name] is not None:
+            console.warn(f"--{name} is ignored: {reason}")
+
+
+def _check_together(flags: dict[str, Any]) -> None:
+    pairs = (
+        ("use_native_input_files", "native_input_tensor_names"),
+        ("synchronous", "asynchronous"),
+        ("max_input_cache_tensor_sets", "max_input_cache_size_mb"),
+    )
+    for one, other in pairs:
+        if flags[one] and flags[other]:
+            raise UsageError(f"--{one} and --{other} cannot go together")
+
+
+def _outputs(flags: dict[str, Any]) -> str:
+    native = "native_only" if flags["use_native_output_files"] else "float_only"
+    return flags["output_data_type"] or native
+
+
+def _shared(flags: dict[str, Any]) -> MemRegisterType | None:
+    from qnnmem.qnn.enums import MemRegisterType
+
+    kind = flags["io_tensor_mem_handle_type"]
+    if kind is not None:
+        return MemRegisterType[kind.upper()]
+    return MemRegisterType.CUSTOM if flags["shared_buffer"] else None

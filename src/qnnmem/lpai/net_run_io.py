@@ -1,0 +1,110 @@
+"""Buffers for the inputs and outputs of a graph: plain memory of a heap, or shared by fd."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.context import Context
+from qnnmem.lpai.descriptors import MemDescriptor, MemInfoCustom
+from qnnmem.lpai.extensions import Extensions
+from qnnmem.lpai.heap import HeapBuffer
+from qnnmem.lpai.system_context import io_tensors
+from qnnmem.qnn.enums import MemRegisterType, TensorMemType
+from qnnmem.qnn.tensor import Tensor
+from qnnmem.units import round_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnnmem.lpai.shared_memory import MemHandle
+
+
+@dataclass(slots=True)
+class IoBuffers:
+    """Memory for all inputs and outputs of one execution."""
+
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    input_bytes: dict[str, NDArray[Any]]
+    output_bytes: dict[str, NDArray[Any]]
+    # Whoever lends memory to an execution must hold it.
+    held: list[HeapBuffer] = field(default_factory=list)
+    handles: list[MemHandle] = field(default_factory=list)
+    fd: int | None = None
+
+    def close(self) -> None:
+        """Lets go of the file descriptor, once the context is freed."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def heap_io(extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
+    """Buffers in the memory of the run's `mem_type`, inputs first, in the graph's order."""
+    inputs, outputs = io_tensors(graph)
+    found = IoBuffers(inputs, outputs, {}, {})
+    groups = (("input", inputs, found.input_bytes), ("output", outputs, found.output_bytes))
+    for kind, tensors, views in groups:
+        for tensor in tensors:
+            size = graph.model.tensors[tensor.name].nbytes
+            buffer = extensions.allocate(size, f"{kind} {tensor.name[:80]}")
+            tensor.client_buf, tensor.data_size = buffer, size
+            views[tensor.name] = buffer.array[:size]
+            found.held.append(buffer)
+    return found
+
+
+def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
+    """Buffers in one file descriptor, registered with the context: nothing is copied."""
+    inputs, outputs = io_tensors(graph)
+    tensors = (*inputs, *outputs)
+    sizes = [graph.model.tensors[tensor.name].nbytes for tensor in tensors]
+    offsets, total = _offsets(sizes, context.backend.profile.start_alignment)
+    fd = _memory_fd(total)
+    try:
+        handles = context.mem_register(
+            [
+                MemDescriptor(t.dimensions, t.data_type, kind, MemInfoCustom(fd, offset))
+                for t, offset in zip(tensors, offsets, strict=True)
+            ]
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    for tensor, handle in zip(tensors, handles, strict=True):
+        tensor.mem_type, tensor.mem_handle = TensorMemType.MEMHANDLE, handle
+    first = len(inputs)
+    return IoBuffers(
+        inputs,
+        outputs,
+        {t.name: h.array for t, h in zip(inputs, handles[:first], strict=True)},
+        {t.name: h.array for t, h in zip(outputs, handles[first:], strict=True)},
+        handles=handles,
+        fd=fd,
+    )
+
+
+def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
+    """Places one after the other, and the room for all of them."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end = round_up(end + max(size, 1), align)
+    return offsets, max(end, mmap.PAGESIZE)
+
+
+def _memory_fd(size: int) -> int:
+    """A file descriptor of so many bytes that has no name."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("qnnmem-io")
+    else:  # pragma: no cover - systems other than Linux
+        with tempfile.TemporaryFile(prefix="qnnmem-io-") as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size)
+    return fd

@@ -1,0 +1,765 @@
+"""`qnnmem net-run`: a script for the device runs here, with the same files and the same lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from qnnmem import QnnMemError
+from qnnmem.cli import qnnmem as program
+from qnnmem.lpai import PrepareOptions, prepare
+from qnnmem.lpai.binary import write
+from qnnmem.lpai.binary_layout import MAGIC
+from qnnmem.lpai.descriptors import CoreAffinityCfg, PerfCfg
+from qnnmem.lpai.extensions import Extensions
+from qnnmem.lpai.graph import Graph
+from qnnmem.lpai.heap import HeapBuffer
+from qnnmem.plan import Io
+from qnnmem.qnn.enums import ClientPerfType, CoreAffinity, Priority
+
+Array = NDArray[Any]
+FLOAT, UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
+TCM = 2_035_712
+A = np.arange(6, dtype="<f4").reshape(2, 3)
+X = np.array([-1, 0.5, 2, 100], "<f4")
+
+
+def info(name: str, shape: Sequence[int] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
+    """Say the type of an input or output."""
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Iterable[onnx.ValueInfoProto],
+    outputs: Iterable[onnx.ValueInfoProto],
+    weights: Mapping[str, Any] | None = None,
+) -> onnx.ModelProto:
+    """Put a model together."""
+    constants = [numpy_helper.from_array(v, name) for name, v in (weights or {}).items()]
+    graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), constants)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("qti_aisw", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def addition() -> onnx.ModelProto:
+    """Add two float tensors."""
+    shape = (2, 3)
+    node = helper.make_node("Add", ["a", "b"], ["y"])
+    return model([node], [info("a", shape), info("b", shape)], [info("y", shape)])
+
+
+def quantised() -> onnx.ModelProto:
+    """Relu between 8-bit input (scale 0.5, zero 3) and 8-bit output (scale 0.25, zero 10)."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]),
+        helper.make_node("Relu", ["f"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "t", "w"], ["out/y:0"]),
+    ]
+    values = {
+        "s": np.float32(0.5),
+        "z": np.uint8(3),
+        "t": np.float32(0.25),
+        "w": np.uint8(10),
+    }
+    constants = {name: np.asarray(value) for name, value in values.items()}
+    return model(nodes, [info("x", (4,), UINT8)], [info("out/y:0", (4,), UINT8)], constants)
+
+
+def largest(size: int) -> onnx.ModelProto:
+    """Find the largest of so many bytes."""
+    node = helper.make_node("ReduceMax", ["x"], ["y"], keepdims=1)
+    return model([node], [info("x", (size,), UINT8)], [info("y", (1,), UINT8)])
+
+
+def maximum(count: int) -> onnx.ModelProto:
+    """Find the largest of so many inputs."""
+    names = [f"x{n}" for n in range(count)]
+    node = helper.make_node("Max", names, ["y"])
+    return model([node], [info(name, (4,)) for name in names], [info("y", (4,))])
+
+
+def windowed() -> onnx.ModelProto:
+    """Wait for three frames, then negate the window."""
+    options: dict[str, Any] = {"buffer_size": 3, "buffer_dim": 0, "mode": 0}
+    nodes = [
+        helper.make_node("Buffer", ["x"], ["w"], domain="qti_aisw", **options),
+        helper.make_node("Neg", ["w"], ["y"]),
+    ]
+    return model(nodes, [info("x", (1, 4))], [onnx.ValueInfoProto(name="y")])
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Give a function that prepares models once each; equal names mean equal models."""
+    folder = tmp_path_factory.mktemp("binaries")
+
+    def make(io: Io = Io.INSIDE, hw_version: str = "v6", **models: onnx.ModelProto) -> Path:
+        key = "-".join(models) + io.value + hw_version
+        path = folder / f"{key}.bin"
+        if not path.exists():
+            files = {}
+            for name, proto in models.items():
+                files[name] = folder / f"{name}.onnx"
+                onnx.save(proto, files[name])
+            options = PrepareOptions(allow_float=True, io=io, hw_version=hw_version)
+            write(prepare(files, options).context, path)
+        return path
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in an empty folder with some inputs."""
+    monkeypatch.chdir(tmp_path)
+    A.tofile("a.raw")
+    (10 * A).astype("<f4").tofile("b.raw")
+    X.tofile("x.raw")
+    np.array([0, 3, 9, 255], np.uint8).tofile("x.u8")
+    Path("ab.txt").write_text("a.raw b.raw\n")
+    Path("x.txt").write_text("x.raw\n")
+    Path("x8.txt").write_text("x.u8\n")
+    return tmp_path
+
+
+def config(
+    mem_type: str = "ddr", target: str = "adsp", context: Mapping[str, Any] | None = None
+) -> str:
+    """Write a pair of config files and name the first."""
+    library = "libQnnLpaiNetRunExtensions.so"
+    tool = {
+        "backend_extensions": {"shared_library_path": library, "config_file_path": "l.conf"},
+        "context_configs": {"is_persistent_binary": True} if context is None else context,
+    }
+    run = {"mem_type": mem_type, "fps": 5, "client_type": "non_real_time", "affinity": "hard"}
+    lpai = {"lpai_backend": {"target_env": target}, "lpai_graph": {"execute": run}}
+    Path("tool.json").write_text(json.dumps(tool))
+    Path("l.conf").write_text(json.dumps(lpai))
+    return "tool.json"
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command as `main` does."""
+    words = ["net-run", "--backend", "/data/libQnnLpai.so", *map(str, arguments)]
+    result = CliRunner().invoke(program, words, standalone_mode=False)
+    assert result.exception is None or isinstance(
+        result.exception, QnnMemError | click.ClickException
+    ), result.exception
+    return result
+
+
+def code_of(result: Result) -> int:
+    """Exit code that `main` would leave with."""
+    if result.exception is not None:
+        return int(getattr(result.exception, "exit_code", 70))
+    return int(result.return_value)
+
+
+def refused(*arguments: str | Path) -> str:
+    """Run what must be refused as bad usage, and give the sentence."""
+    result = run(*arguments)
+    assert code_of(result) == 2
+    return str(result.exception)
+
+
+def lines_of(result: Result) -> list[str]:
+    """The transcript without pid and times."""
+    lines = result.stdout.splitlines()
+    return [re.sub(r"^[0-9.]+ms |(?<=pid:)[0-9]+", "", line) for line in lines]
+
+
+def floats(path: str) -> Array:
+    """Read a float32 file."""
+    return np.fromfile(path, "<f4")
+
+
+@cache
+def version() -> str:
+    """Version of the package."""
+    import qnnmem
+
+    return qnnmem.__version__
+
+
+# Results and files
+
+
+def test_a_run_prints_the_lines_of_the_tool_in_its_order(binary: Any) -> None:
+    """Process, version, level, inputs, context, execution; the version is visibly ours."""
+    file = binary(add=addition())
+    result = run("--retrieve_context", file, "--input_list", "ab.txt", "--log_level", "warn")
+    assert code_of(result) == 0
+    assert lines_of(result) == [
+        "qnn-net-run pid:",
+        f"qnn-net-run build version: vqnnmem-{version()}",
+        "qnn-net-run log level is : QNN_LOG_LEVEL_WARN",
+        "Processing inference input(s):",
+        "a.raw b.raw",
+        f"Creating context from binary file: {file}",
+        "Executing Graphs",
+        "Finished Executing Graphs",
+    ]
+    assert np.array_equal(floats("output/Result_0/y.raw"), (11 * A).ravel())
+    assert not list(Path("output").rglob(".*"))
+
+
+def test_results_of_float_ops_say_so(binary: Any) -> None:
+    """A warning and the metadata tell that LPAI would not compute this."""
+    result = run("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt")
+    assert "results of graph 'add' come from floating point" in result.stderr
+    assert "results_from_floating_point: true" in Path("output/execution_metadata.yaml").read_text()
+
+
+def test_floats_are_quantised_on_the_way_in_and_back(binary: Any) -> None:
+    """Files are float32; the graph sees and gives 8-bit integers."""
+    file = binary(quant=quantised())
+    flags = ("--output_data_type", "float_and_native", "--output_dir=o")
+    result = run("--retrieve_context", file, "--input_list", "x.txt", *flags)
+    assert code_of(result) == 0
+    assert "floating point" not in result.stderr
+    stored = np.clip(np.rint(X / 0.5 + 3), 0, 255)
+    real = np.maximum((stored - 3) * 0.5, 0)
+    native = np.clip(np.rint(real / 0.25 + 10), 0, 255).astype(np.uint8)
+    assert np.array_equal(np.fromfile("o/Result_0/out_y_0_native.raw", np.uint8), native)
+    expected = (native.astype(np.float32) - 10) * 0.25
+    assert np.array_equal(floats("o/Result_0/out_y_0.raw"), expected)
+    metadata = Path("o/execution_metadata.yaml").read_text().splitlines()
+    assert metadata[0] == "inferences_completed: 1"
+    assert "results_from_floating_point: false" in metadata
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--use_native_input_files",),
+        ("--input_data_type", "native"),
+        ("--native_input_tensor_names", "quant:x"),
+    ],
+)
+def test_native_inputs_are_taken_as_they_are(flags: tuple[str, ...], binary: Any) -> None:
+    """All three ways of saying so mean the same."""
+    arguments = ("--retrieve_context", binary(quant=quantised()), "--input_list", "x8.txt")
+    assert code_of(run(*arguments, *flags, "--use_native_output_files")) == 0
+    assert [path.name for path in Path("output/Result_0").iterdir()] == ["out_y_0_native.raw"]
+    found = np.fromfile("output/Result_0/out_y_0_native.raw", np.uint8)
+    assert found.tolist() == [10, 10, 22, 255]
+
+
+def test_the_list_is_repeated_and_results_are_kept_as_asked(binary: Any) -> None:
+    """Five inferences over two lines, of which three leave results."""
+    Path("two.txt").write_text("a:=a.raw b:=b.raw\na:=b.raw b:=b.raw\n")
+    flags = ("--num_inferences", "5", "--keep_num_outputs", "3")
+    run("--retrieve_context", binary(add=addition()), "--input_list", "two.txt", *flags)
+    found = sorted(path.name for path in Path("output").glob("Result_*"))
+    assert found == ["Result_0", "Result_1", "Result_2"]
+    assert np.array_equal(floats("output/Result_1/y.raw"), (20 * A).ravel())
+    assert np.array_equal(floats("output/Result_2/y.raw"), (11 * A).ravel())
+    assert "inferences_completed: 5" in Path("output/execution_metadata.yaml").read_text()
+
+
+def test_no_outputs_are_kept_when_none_are_wanted(binary: Any) -> None:
+    """Keeping 0 results writes the metadata alone; a time limit runs at least once."""
+    flags = ("--keep_num_outputs", "0", "--duration", "0")
+    run("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt", *flags)
+    assert [path.name for path in Path("output").iterdir()] == ["execution_metadata.yaml"]
+
+
+def test_several_graphs_have_a_folder_each(binary: Any) -> None:
+    """One list belongs to each graph; two underscores skip one."""
+    file = binary(add=addition(), quant=quantised())
+    result = run("--retrieve_context", file, "--input_list", "ab.txt,x.txt")
+    assert code_of(result) == 0
+    assert Path("output/add/Result_0/y.raw").exists()
+    assert Path("output/quant/Result_0/out_y_0.raw").exists()
+    flags = ("--input_list", "__,x.txt", "--output_dir", "other")
+    assert code_of(run("--retrieve_context", file, *flags)) == 0
+    assert sorted(path.name for path in Path("other").iterdir()) == [
+        "execution_metadata.yaml",
+        "quant",
+    ]
+    assert "1 list for 2 graphs ('add', 'quant')" in refused(
+        "--retrieve_context", file, "--input_list", "ab.txt"
+    )
+    assert "skips every graph" in refused("--retrieve_context", file, "--input_list", "__,__")
+
+
+def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
+    """What the config leaves out does not run and needs no input."""
+    file = binary(add=addition(), quant=quantised())
+    chosen = config(target="x86", context={"enable_graphs": ["quant"]})
+    flags = ("--input_list", "x.txt", "--config_file", chosen)
+    assert code_of(run("--retrieve_context", file, *flags)) == 0
+
+
+@pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
+@pytest.mark.parametrize("io", [Io.INSIDE, Io.OUTSIDE])
+def test_shared_buffers_are_not_copied(style: str, io: Io, binary: Any) -> None:
+    """Inputs and outputs in registered memory are used in place, in either style."""
+    file = binary(add=addition(), io=io)
+    flags = ("--shared_buffer", style, "--num_inferences", "20")
+    result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
+    assert code_of(result) == 0
+    assert "[INFO] Graph 'add': executions 20, bytes of IO and state copied 0" in lines_of(result)
+    for number in range(20):
+        assert np.array_equal(floats(f"output/Result_{number}/y.raw"), (11 * A).ravel())
+
+
+def test_the_queue_is_as_deep_as_the_config_says(binary: Any) -> None:
+    """More inferences than places in the queue all complete, in order."""
+    Path("many.txt").write_text("a.raw b.raw\nb.raw b.raw\n")
+    depth = config(target="x86", context={"async_execute_queue_depth": 2})
+    flags = ("--asynchronous", "--num_inferences", "9", "--config_file", depth)
+    file = binary(add=addition())
+    assert code_of(run("--retrieve_context", file, "--input_list", "many.txt", *flags)) == 0
+    for number in range(9):
+        expected = (20 if number % 2 else 11) * A
+        assert np.array_equal(floats(f"output/Result_{number}/y.raw"), expected.ravel())
+
+
+@pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
+def test_what_ran_before_a_bad_line_has_its_result(style: str, binary: Any) -> None:
+    """A file of the wrong size ends the run in the words of the tool, and in ours."""
+    Path("list.txt").write_text("a.raw b.raw\nx.raw b.raw\n")
+    file = binary(add=addition())
+    result = run("--retrieve_context", file, "--input_list", "list.txt", style)
+    assert code_of(result) == 1
+    words = "Input file x.raw: file size in bytes (16), should be equal to: 24"
+    assert lines_of(result)[-3:] == [
+        f"[ERROR] {words}",
+        "[ERROR] Execution of Graph: 0 failed!",
+        "[ERROR] Graph Execution failure",
+    ]
+    assert f"[R4] {words}" in result.stderr
+    assert [path.name for path in Path("output").glob("R*")] == ["Result_0"]
+    assert "inferences_completed: 1" in Path("output/execution_metadata.yaml").read_text()
+
+
+def test_windows_wait_for_frames(binary: Any) -> None:
+    """An execution that returns 6038 has no result; the run goes on and counts."""
+    Path("frames.txt").write_text("x.raw\n" * 5)
+    result = run("--retrieve_context", binary(w=windowed()), "--input_list", "frames.txt")
+    assert code_of(result) == 0
+    found = sorted(path.name for path in Path("output").glob("Result_*"))
+    assert found == ["Result_2", "Result_3", "Result_4"]
+    assert np.array_equal(floats("output/Result_2/y.raw"), -np.tile(X, 3))
+    assert "2 of 5 executions returned 6038" in result.stderr
+    text = Path("output/execution_metadata.yaml").read_text()
+    assert "inferences_completed: 3\nearly_terminations: 2\n" in text
+
+
+def test_times_are_written_beside_the_results(binary: Any) -> None:
+    """The profiling file has a row for each API function."""
+    flags = ("--profiling_level", "detailed", "--use_mmap", "--validate_binary")
+    run("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt", *flags)
+    text = Path("output/qnn-profiling-data_0.log").read_text()
+    for name in ("QnnContext_createFromBinary", "QnnGraph_execute", "QnnContext_free"):
+        assert re.search(rf"^{name} +1 ", text, re.MULTILINE)
+
+
+# Modes and TCM
+
+
+@pytest.mark.parametrize("mode", [("--direct_mode",), ("--direct_mode", "adsp")])
+def test_direct_mode_takes_its_value_or_none(mode: tuple[str, ...], binary: Any) -> None:
+    """Both spellings run on the aDSP and end with its success line."""
+    file = binary(add=addition())
+    flags = (*mode, "--config_file", config(), "--input_list", "ab.txt")
+    result = run("--retrieve_context", file, *flags)
+    assert code_of(result) == 0
+    assert lines_of(result)[-1] == "[INFO] [Qnn Runtime] NonRPC net-run SUCCESS"
+
+
+def test_direct_mode_needs_a_persistent_binary(binary: Any) -> None:
+    """Without the key in the config, context creation fails as on the device."""
+    file = binary(add=addition())
+    flags = ("--direct_mode", "--config_file", config(context={}), "--input_list", "ab.txt")
+    result = run("--retrieve_context", file, *flags)
+    assert code_of(result) == 1
+    assert lines_of(result)[-3:] == [
+        "[ERROR] QNN_CONTEXT_ERROR_INVALID_CONFIG (5010)",
+        "[ERROR] Could not create context from binary.",
+        "[ERROR] Create From Binary failure",
+    ]
+    assert "[R10]" in result.stderr
+    assert '"is_persistent_binary": true' in result.stderr
+
+
+def test_adsp_without_direct_mode_is_the_traditional_way(binary: Any) -> None:
+    """The process is not on the DSP, so it runs as over FastRPC, and that is said."""
+    file = binary(add=addition())
+    flags = ("--config_file", config(context={}), "--input_list", "ab.txt")
+    result = run("--retrieve_context", file, *flags, "--io_tensor_mem_handle_type", "ion")
+    assert code_of(result) == 0  # ION is for arm mode alone
+    assert "--direct_mode is not given" in result.stderr
+
+
+def test_ion_is_for_arm_mode_alone(binary: Any) -> None:
+    """Elsewhere registration fails with 8005."""
+    file = binary(add=addition())
+    flags = ("--input_list", "ab.txt", "--io_tensor_mem_handle_type", "ion")
+    result = run("--retrieve_context", file, *flags)
+    assert code_of(result) == 1
+    assert "[ERROR] QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005)" in lines_of(result)
+
+
+def tcm_run(file: Path, inputs: str, *flags: str) -> Result:
+    """Run in direct mode with everything in TCM."""
+    mode = ("--direct_mode", "adsp", "--config_file", config("tcm"), "--use_native_input_files")
+    return run("--retrieve_context", file, "--input_list", inputs, *mode, *flags)
+
+
+@pytest.fixture(scope="module")
+def tight(binary: Any) -> tuple[Path, int]:
+    """Give a binary that fills TCM to the last byte, and the size of its input."""
+    guess = 2_030_000  # as many digits as the size that is looked for, so the binary stays as long
+    around = binary(guess=largest(guess)).stat().st_size
+    size = TCM - -(-around // 64) * 64 - 64
+    file = binary(exact=largest(size))
+    assert -(-file.stat().st_size // 64) == -(-around // 64)
+    return file, size
+
+
+def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
+    """Binary, then inputs, then outputs, each with its line, up to the last byte."""
+    file, size = tight
+    Path("in.raw").write_bytes(bytes(size - 1) + b"\x07")
+    Path("in.txt").write_text("in.raw\n")
+    result = tcm_run(file, "in.txt")
+    assert code_of(result) == 0
+    binary_bytes = -(-file.stat().st_size // 64) * 64
+    assert [line for line in lines_of(result) if "TCM" in line or "tcm" in line] == [
+        "[INFO] TCM pool current size: 0 max_size: 2035712",
+        f"[INFO] Allocate size {binary_bytes} from tcm pool 0",
+        f"[INFO] Allocate size {size} from tcm pool 0",
+        "[INFO] Allocate size 64 from tcm pool 0",
+    ]
+    assert floats("output/Result_0/y.raw").tolist() == [7]
+
+
+def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], binary: Any) -> None:
+    """There is no fallback; the table says what took the room and what would help."""
+    size = tight[1] + 1
+    Path("in.raw").write_bytes(bytes(size))
+    Path("in.txt").write_text("in.raw\n")
+    result = tcm_run(binary(extra=largest(size)), "in.txt", "--log_level", "error")
+    assert code_of(result) == 1
+    assert lines_of(result)[-3:] == [
+        "[ERROR] TCM memory allocation failure: required size: 64",
+        "[ERROR] QNN_COMMON_ERROR_MEM_ALLOC (1002)",
+        "[ERROR] Graph Prepare failure",
+    ]
+    assert "Allocate size" not in result.stdout
+    first, table = result.stderr.splitlines()[0], result.stderr
+    assert first.startswith("[T1] output y needs 64 bytes of TCM, 0 of 2,035,712 are left")
+    assert "64 are missing" in table
+    assert re.search(r"model binary\n.*input 'x'\n.*output 'y'  <- does not fit", table)
+    assert "enough by itself" in table
+
+
+def test_a_binary_larger_than_tcm_fails_before_the_context(binary: Any, tight: Any) -> None:
+    """The binary is the first allocation."""
+    weights = np.zeros(TCM, np.uint8)
+    node = helper.make_node("Gather", ["w", "i"], ["y"])
+    index = helper.make_tensor_value_info("i", onnx.TensorProto.INT64, (1,))
+    file = binary(big=model([node], [index], [info("y", (1,), UINT8)], {"w": weights}))
+    result = tcm_run(file, "x.txt")
+    assert code_of(result) == 1
+    assert lines_of(result)[-1] == "[ERROR] Create From Binary failure"
+    assert "a model binary smaller by" in result.stderr
+
+
+@pytest.mark.parametrize(("count", "status"), [(30, 0), (31, 134)])
+def test_the_33rd_allocation_ends_the_process(count: int, status: int, binary: Any) -> None:
+    """One binary, the inputs and one output: 32 allocations pass, one more is fatal."""
+    file = binary(**{f"max{count}": maximum(count)})
+    Path("in.txt").write_text(" ".join(["x.raw"] * count))
+    words = ["--retrieve_context", str(file), "--backend", "libQnnLpai.so", "--input_list"]
+    words += ["in.txt", "--direct_mode", "--config_file", config("tcm")]
+    done = subprocess.run(
+        [sys.executable, "-m", "qnnmem", "net-run", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    text = "TCM allocator limit of 32 buffers exceeded"
+    assert (text in done.stdout, f"qnnmem: {text}" in done.stderr) == (status != 0,) * 2
+    assert ("33 allocations are needed" in done.stderr) == (status != 0)
+
+
+def test_an_unknown_memory_type_fails_with_both_messages(binary: Any) -> None:
+    """The parser complains, then the allocator, then the run."""
+    file = binary(add=addition())
+    flags = ("--direct_mode", "--config_file", config("tmc"), "--input_list", "ab.txt")
+    result = run("--retrieve_context", file, *flags)
+    assert code_of(result) == 1
+    said = [line for line in lines_of(result) if line.startswith("[ERROR]")]
+    assert said[:2] == [
+        "[ERROR] Invalid memory type",
+        "[ERROR] Memory type only supports DDR & TCM",
+    ]
+    assert "[T4]" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--direct_mode", "--hw_ver", "v5")])
+def test_tcm_is_for_direct_mode_on_new_hardware(flags: tuple[str, ...], binary: Any) -> None:
+    """Elsewhere the run fails and says where it would not."""
+    file = binary(hw_version="v5", add5=addition())
+    mode = ("--config_file", config("tcm", "x86"), *flags)
+    result = run("--retrieve_context", file, "--input_list", "ab.txt", *mode)
+    assert code_of(result) == 1
+    assert "[T3]" in result.stderr
+
+
+def test_shared_buffers_and_tcm_cannot_go_together(binary: Any) -> None:
+    """IO is in one kind of memory or in the other."""
+    flags = ("--direct_mode", "--config_file", config("tcm"), "--shared_buffer")
+    file = binary(add=addition())
+    assert "TCM" in refused("--retrieve_context", file, "--input_list", "ab.txt", *flags)
+
+
+def test_a_binary_for_newer_hardware_is_refused(binary: Any) -> None:
+    """The code is 5008, and the flag that runs it anyway is named."""
+    arguments = ("--retrieve_context", binary(hw_version="v7", add7=addition()))
+    result = run(*arguments, "--input_list", "ab.txt")
+    assert code_of(result) == 1
+    assert "--hw_ver v7" in result.stderr
+    assert code_of(run(*arguments, "--input_list", "ab.txt", "--hw_ver", "v7")) == 0
+
+
+@pytest.mark.parametrize("alignment", ["conservative", "v4-era"])
+def test_every_alignment_runs(alignment: str, binary: Any) -> None:
+    """The run allocates as the platform asks."""
+    flags = ("--alignment", alignment, "--lenient_scratch", "--input_list", "ab.txt")
+    assert code_of(run("--retrieve_context", binary(add=addition()), *flags)) == 0
+
+
+@pytest.mark.parametrize(("flags", "status"), [((), 1), (("--no-sanitize",), 0)])
+def test_findings_of_the_sanitiser_fail_the_run(
+    flags: tuple[str, ...], status: int, binary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte behind scratch that changes is told at the end, unless nobody looks."""
+    original = Extensions.allocate_pool
+
+    def careless(self: Extensions, *arguments: Any) -> HeapBuffer:
+        buffer = original(self, *arguments)
+        buffer._storage[buffer._start + buffer.size] ^= 1
+        return buffer
+
+    monkeypatch.setattr(Extensions, "allocate_pool", careless)
+    file = binary(add=addition())
+    result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
+    assert code_of(result) == status
+    assert ("[X2]" in result.stderr) == (status == 1)
+    assert Path("output/Result_0/y.raw").exists()
+
+
+def test_a_failing_finalize_is_told_in_the_words_of_the_tool(
+    binary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graph number and code are in the log, the reason in the explanation."""
+
+    def forgetful(_self: Graph, _configs: Any) -> None:
+        return None
+
+    monkeypatch.setattr(Graph, "set_config", forgetful)
+    file = binary(add=addition())
+    result = run("--retrieve_context", file, "--input_list", "ab.txt")
+    assert code_of(result) == 1
+    assert lines_of(result)[-3:] == [
+        "[ERROR] QNN_GRAPH_ERROR_FINALIZE_FAILED (6022)",
+        "[ERROR] Finalize Graph for Idx = 0 failed with error = 6022",
+        "[ERROR] Graph Finalize failure",
+    ]
+    assert "[R2] scratch needs" in result.stderr
+
+
+def test_settings_of_the_config_reach_graph_and_context(
+    binary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Performance, cores and priorities are handed over before finalize."""
+    seen: list[Graph] = []
+    original = Graph.finalize
+
+    def watching(self: Graph) -> None:
+        seen.append(self)
+        original(self)
+
+    monkeypatch.setattr(Graph, "finalize", watching)
+    chosen = Path(config(target="x86", context={"context_priority": "high"}))
+    entries = [
+        {"graph_name": "add", "graph_priority": "low"},
+        {"graph_name": "gone", "graph_priority": "low"},
+    ]
+    chosen.write_text(json.dumps(json.loads(chosen.read_text()) | {"graph_configs": entries}))
+    arguments = ("--retrieve_context", binary(add=addition()), "--config_file", chosen)
+    result = run(*arguments, "--input_list", "ab.txt")
+    assert code_of(result) == 0
+    assert "an entry for graph 'gone', which does not run" in result.stderr
+    (graph,) = seen
+    assert graph.context.settings.priority is Priority.HIGH
+    assert graph.priority is Priority.LOW
+    assert graph.perf == PerfCfg(5, 10, ClientPerfType.NON_REAL_TIME)
+    assert graph.affinity == CoreAffinityCfg(CoreAffinity.HARD, 0)
+
+
+def test_a_layout_without_a_program_fails_at_execution(tmp_path: Path) -> None:
+    """Memory can be tried, numbers cannot be computed, and that is said."""
+    source = Path(__file__).parents[2] / "examples" / "tiny.eaix"
+    write(prepare({"tiny": source}).context, tmp_path / "tiny.bin")
+    Path("in.raw").write_bytes(bytes(4 * 256))
+    Path("in.txt").write_text("in.raw\n")
+    result = run("--retrieve_context", "tiny.bin", "--input_list", "in.txt")
+    assert code_of(result) == 1
+    assert lines_of(result)[-1] == "[ERROR] Graph Execution failure"
+    assert "layout without a program" in result.stderr
+
+
+def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
+    """Old files stay, as with the real tool, but nobody takes them for new ones."""
+    arguments = ("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt")
+    assert "earlier run" not in run(*arguments).stderr
+    assert "earlier run" in run(*arguments).stderr
+
+
+# What is refused, and what is ignored
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--model", "m.so"), "qnnmem prepare"),
+        (("--dlc_path", "m.dlc"), "qnnmem prepare"),
+        (("--binary_updates", "u"), "prepare the changed model"),
+        (("--set_output_tensors", "a"), "cannot go with --retrieve_context"),
+        (("--debug",), "cannot go with --retrieve_context"),
+        (("--batch_multiplier", "2"), "one batch size"),
+        (("--direct_mode", "cdsp"), "the only value is adsp"),
+        (("--backend", "/x/libQnnHtp.so"), "is the HTP backend"),
+        (("--backend", "foo.so"), "no LPAI backend"),
+        (("--backend", ""), "--backend is missing"),
+        (("--use_native_input_files", "--native_input_tensor_names", "g:x"), "together"),
+        (("--synchronous", "--asynchronous"), "together"),
+        (
+            ("--max_input_cache_tensor_sets", "1", "--max_input_cache_size_mb", "1"),
+            "together",
+        ),
+        (("--native_input_tensor_names", "add:z"), "no input 'z'"),
+        (("--hw_ver", "v99"), "not an LPAI hardware version"),
+        (("--duration", "soon"), "not a number of seconds"),
+        (("--input_list", "nowhere.txt"), "no such file"),
+        (("--input_list", "."), "is a folder"),
+        (("--retrieve_context", "nowhere.bin"), "no such file"),
+        (("--retrieve_context", "."), "is a folder"),
+        (("--config_file", "nowhere.json"), "nowhere.json"),
+        (("--output_dir", "a.raw"), "exists and is not a folder"),
+        (("--output_dir", "a.raw/sub"), "cannot be made"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(
+    flags: tuple[str, ...], sentence: str, binary: Any
+) -> None:
+    """What would change results or cannot be read ends with exit code 2 before any result."""
+    file = binary(add=addition())
+    said = refused("--retrieve_context", file, "--input_list", "ab.txt", *flags)
+    assert sentence in said
+    assert "\n" not in said
+    assert not Path("output/Result_0").exists()
+
+
+def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
+    """Results are the same, and each flag is named."""
+    flags = {
+        "--op_packages": "p:q",
+        "--perf_profile": "burst",
+        "--profiling_option": "optrace",
+        "--platform_options": "a:b",
+        "--device_options": "x",
+        "--model_prefix": "Q",
+        "--max_input_cache_tensor_sets": "1",
+        "--timeout": "5",
+        "--retrieve_context_timeout": "5",
+    }
+    words = [word for pair in flags.items() for word in pair]
+    file = binary(add=addition())
+    result = run("--retrieve_context", file, "--input_list", "ab.txt", *words)
+    assert code_of(result) == 0
+    for flag in flags:
+        assert f"warning: {flag} is ignored" in result.stderr
+
+
+def test_the_version_needs_nothing_else() -> None:
+    """It is the build line of a run."""
+    result = CliRunner().invoke(program, ["net-run", "--version"], standalone_mode=False)
+    assert result.stdout == f"qnn-net-run build version: vqnnmem-{version()}\n"
+
+
+def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
+    """A probe with an empty list succeeds, and says that it ran nothing."""
+    Path("empty.txt").write_text("")
+    result = run("--retrieve_context", binary(add=addition()), "--input_list", "empty.txt")
+    assert code_of(result) == 0
+    assert "nothing will be executed" in result.stderr
+    assert "inferences_completed: 0" in Path("output/execution_metadata.yaml").read_text()
+
+
+@pytest.mark.parametrize("content", [b"", b"QNN", bytes(1000), b"\x7fELF" + bytes(5000)])
+def test_what_is_no_binary_is_refused(content: bytes) -> None:
+    """An empty file cannot be read; anything else fails as context creation fails."""
+    Path("bad.bin").write_bytes(content)
+    result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
+    assert code_of(result) == (1 if content else 2)
+    if content:
+        assert "[ERROR] QNN_CONTEXT_ERROR_CREATE_FROM_BINARY (5005)" in lines_of(result)
+
+
+def test_a_giant_file_is_refused_unread() -> None:
+    """Neither memory nor time is spent on a file that cannot be a binary."""
+    for size, code in ((17 << 30, 2), (1 << 30, 1)):
+        with Path("giant.bin").open("wb") as file:
+            file.write(MAGIC)
+            file.truncate(size)
+        result = run("--retrieve_context", "giant.bin", "--input_list", "ab.txt")
+        assert code_of(result) == code
+
+
+def test_a_damaged_binary_is_refused(binary: Any) -> None:
+    """A flipped bit is found before anything runs."""
+    data = bytearray(binary(add=addition()).read_bytes())
+    data[len(data) // 2] ^= 4
+    Path("bad.bin").write_bytes(data)
+    result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
+    assert code_of(result) == 1
+    assert "Create From Binary failure" in lines_of(result)[-1]
+
+
+def test_files_that_a_list_names_must_be_there(binary: Any) -> None:
+    """A missing input ends with exit code 2 and its name."""
+    Path("list.txt").write_text("a.raw nowhere.raw\n")
+    said = refused("--retrieve_context", binary(add=addition()), "--input_list", "list.txt")
+    assert said == "nowhere.raw: cannot be read (no such file or directory)"
+
+
+def test_names_never_leave_the_output_folder(binary: Any) -> None:
+    """Tensor and graph names become words, however they are written."""
+    node = helper.make_node("Neg", ["x"], ["../../evil"])
+    proto = model([node], [info("x", (4,))], [info("../../evil", (4,))])
+    file = binary(**{"bad..": proto, "other": addition()})
+    run("--retrieve_context", file, "--input_list", "x.txt,__", "--output_dir", "o")
+    found = [str(path) for path in Path("o").rglob("*.raw")]
+    assert found == ["o/bad_/Result_0/_evil.raw"]

@@ -1,0 +1,67 @@
+"""Lines of a run: which are shown, and in which words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from qnnmem.lpai.net_run_log import CODE, LEVELS, Console
+from qnnmem.lpai.net_run_profile import ApiTimes
+from qnnmem.lpai.rules import finding
+from qnnmem.qnn.enums import LogLevel
+from qnnmem.qnn.finding import QnnError
+
+
+def console(level: str) -> tuple[Console, list[str], list[str]]:
+    """Make a console whose two streams are lists."""
+    out: list[str] = []
+    err: list[str] = []
+    return Console(LEVELS[level], out.append, err.append), out, err
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [("error", 1), ("warn", 2), ("info", 3), ("verbose", 4), ("debug", 5)],
+)
+def test_a_level_shows_itself_and_what_is_worse(level: str, shown: int) -> None:
+    """Levels are ordered error, warn, info, verbose, debug."""
+    made, out, _ = console(level)
+    for one in LogLevel:
+        made.log(one, "text")
+    assert len(out) == shown
+    words = ["ERROR", "WARNING", "INFO", "VERBOSE", "DEBUG"]
+    for line, word in zip(out, words, strict=False):
+        assert re.fullmatch(rf"[0-9]+\.[0-9]ms \[{word}\] text", line)
+
+
+def test_an_error_of_the_backend_is_logged_with_its_code_only() -> None:
+    """The reason is explained once, on the other stream."""
+    made, out, err = console("error")
+    error = QnnError(6000, finding("R3", "scratch is misaligned", cure="align it"))
+    made.backend_log(LogLevel.ERROR, str(error))
+    made.backend_log(LogLevel.ERROR, "Invalid memory type")
+    made.explain(error.finding)
+    assert out[0].endswith("[ERROR] QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000)")
+    assert out[1].endswith("[ERROR] Invalid memory type")
+    assert err == ["[R3] scratch is misaligned; align it"]
+
+
+def test_a_failure_is_logged_in_the_words_of_the_tool() -> None:
+    """The code of the call goes into the text, and the failure goes on."""
+    made, out, _ = console("error")
+    with pytest.raises(QnnError), made.failing_with(f"failed with error = {CODE}", "Bad"):
+        raise QnnError(6022, finding("R2", "nothing was handed over"))
+    assert [line.split("] ")[1] for line in out] == ["failed with error = 6022", "Bad"]
+
+
+@pytest.mark.parametrize(("level", "lists_calls"), [("basic", False), ("detailed", True)])
+def test_times_are_summed_by_function(level: str, lists_calls: bool) -> None:
+    """Each function has a row; the detailed level adds every call."""
+    times = ApiTimes(level)
+    for name in ("A", "B", "A"):
+        with times.timed(name):
+            pass
+    lines = times.report("qnnmem 1").splitlines()
+    assert [line.split()[:2] for line in lines[2:4]] == [["A", "2"], ["B", "1"]]
+    assert [line.split()[0] for line in lines[6:]] == (["A", "B", "A"] if lists_calls else [])

@@ -1,0 +1,95 @@
+"""The output tree and the account of TCM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.lpai.compiled import CompiledGraph, Quant
+from qnnmem.lpai.net_run_bill import bill_lines, bill_of
+from qnnmem.lpai.net_run_outputs import OutputForm, OutputTree, ResultWriter, write_whole
+from qnnmem.lpai.profile import profile
+from qnnmem.plan import plan_model
+
+
+def graph(
+    dtype: DType = DType.INT8, elements: int = 4, quant: Quant | None = None
+) -> CompiledGraph:
+    """Make a graph from x to y."""
+    tensors = {name: Tensor(name, dtype, (elements,)) for name in "xy"}
+    model = Model("m", "onnx", tensors, (Op("a", "A", ("x",), ("y",)),), ("x",), ("y",))
+    plan = plan_model(model)
+    quants = {} if quant is None else {"y": quant}
+    pools = plan.scratch_bytes, plan.persistent_bytes
+    return CompiledGraph("g", plan.model, plan.buffers, *pools, plan.align, quants=quants)
+
+
+def bytes_of(*values: int) -> dict[str, NDArray[Any]]:
+    """Give the output as the runtime does."""
+    return {"y": np.array(values, np.int8).view(np.uint8)}
+
+
+def test_outputs_are_real_numbers_and_stored_ones(tmp_path: Path) -> None:
+    """The float file holds what the integers stand for."""
+    form = OutputForm(as_float=True, native=True)
+    writer = ResultWriter(tmp_path, graph(quant=Quant(0.5, 2)), form, None)
+    writer.write(3, bytes_of(-128, 0, 2, 127))
+    found = np.fromfile(tmp_path / "Result_3/y.raw", "<f4")
+    assert found.tolist() == [-65.0, -1.0, 0.0, 62.5]
+    assert np.fromfile(tmp_path / "Result_3/y_native.raw", np.int8).tolist() == [-128, 0, 2, 127]
+
+
+def test_a_type_without_numbers_is_written_native_only(tmp_path: Path) -> None:
+    """What cannot be float32 says which flag to use, before anything runs."""
+    strange = graph(DType.BFLOAT16)
+    with pytest.raises(UsageError, match="add --use_native_output_files"):
+        ResultWriter(tmp_path, strange, OutputForm(), None)
+    writer = ResultWriter(tmp_path, strange, OutputForm(as_float=False, native=True), None)
+    writer.write(0, {"y": np.arange(8, dtype=np.uint8)})
+    assert (tmp_path / "Result_0/y_native.raw").read_bytes() == bytes(range(8))
+
+
+def test_a_file_in_the_way_is_an_error_in_words(tmp_path: Path) -> None:
+    """Neither the tree nor a result replaces what is not its own."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="exists and is not a folder"):
+        OutputTree(tmp_path / "file", OutputForm())
+    with pytest.raises(OutputError, match="cannot be made"):
+        OutputTree(tmp_path / "a\0b", OutputForm())
+    (tmp_path / "Result_0/y.raw").mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"y\.raw cannot be written"):
+        ResultWriter(tmp_path, graph(), OutputForm(), None).write(0, bytes_of(1, 2, 3, 4))
+    assert [path.name for path in (tmp_path / "Result_0").iterdir()] == ["y.raw"]
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Files appear whole or not at all."""
+    with pytest.raises(TypeError):
+        write_whole(tmp_path / "x", "no bytes")  # type: ignore[arg-type] # what is tested
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bill_names_everything_in_order_of_allocation() -> None:
+    """Binary, input and output have a row; the one that does not fit is marked."""
+    graphs = [graph(DType.INT16, 600_000)]
+    lines = list(bill_lines(bill_of(1_000_000, graphs, profile("adsp"))))
+    total = 1_000_000 + 2 * 1_200_000  # all of them multiples of 64
+    missing = total - 2_035_712
+    words = f"TCM: {total:,} bytes are needed, the pool has 2,035,712, {missing:,} are missing"
+    assert lines[0] == words
+    assert [line.split("  ")[-1] for line in lines[2:5] if "fit" not in line] == ["model binary"]
+    assert "input 'x'  <- does not fit" in lines[3]
+    assert "output 'y'  <- does not fit" in lines[4]
+    assert any("8-bit elements" in line for line in lines)
+
+
+def test_the_bill_of_several_graphs_says_whose_tensor_it_is() -> None:
+    """Equal names of two graphs are told apart."""
+    text = "\n".join(bill_lines(bill_of(10, [graph(), graph()], profile("adsp"))))
+    assert text.count("input 'g/x'") == 2
