@@ -111,9 +111,12 @@ def test_every_verb_has_a_page_with_every_option(name: str) -> None:
     """Each verb has a page of its name, which mentions every spelling of every option."""
     page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
     command = qnnmem.commands[name]
-    options = [p for p in command.params if isinstance(p, click.Option)]
+    verbs = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+    options = [p for verb in verbs for p in verb.params if isinstance(p, click.Option)]
     spellings = [spelling for option in options for spelling in option.opts]
     assert len(spellings) > 1
+    if isinstance(command, click.Group):
+        assert all(f"`qnnmem {name} {verb.name}" in page for verb in verbs)
     missing = [s for s in spellings if not re.search(rf"`{re.escape(s)}[` ]", page)]
     assert missing == []
 
@@ -200,10 +203,17 @@ def test_there_are_snippets_to_run() -> None:
     [
         ("plan_a_model.py", "scratch 24,576 bytes, proven minimal"),
         ("plan_buffers.py", "peak 1,920 bytes, optimal: True"),
+        ("run_under_contract.py", "20 executions, 0 waited for more frames"),
     ],
 )
-def test_example_scripts_run(script: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_scripts_run(
+    script: str,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each example script prints its answer."""
+    monkeypatch.setattr(sys, "argv", [script])
     runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
     assert capsys.readouterr().out.splitlines()[0] == line
 

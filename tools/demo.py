@@ -1,33 +1,90 @@
-"""The main job end to end: fetch a small real model, plan it, and ask the questions that follow."""
+"""The main job end to end: a small real model planned, prepared and run under the contract."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import models
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Path(".cache/demo")
+
+
+class Step(NamedTuple):
+    """One command of the story, and the exit code it must leave with."""
+
+    story: str
+    command: list[str]  # of qnnmem, or a Python script
+    code: int = 0
 
 
 def main() -> int:
     """Runs each command of the story and shows it; stops at the first that fails."""
+    (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
     model = fetch_model()
-    steps = []
-    if model is not None:
-        plan = ["plan", str(model.relative_to(ROOT)), "--shape", "input=64x576"]
-        states = ["--state", "h=hn", "--state", "c=cn"]
-        steps = [
-            ("How much memory does a voice activity detector need?", plan, 0),
-            ("The same in 8 bits, with its state kept", [*plan, *states, "--bits", "8"], 0),
-        ]
-    kws, kept = "examples/keyword_spotting.csv", "which Qualcomm's own compiler also reached"
-    steps += [
-        (f"A published LPAI keyword spotter: 16,000 bytes, {kept}", ["plan", kws], 0),
-        ("Would it fit 15,000 bytes? What is in the way?", ["plan", kws, "--capacity", "15000"], 1),
+    steps = [] if model is None else real_model(model.relative_to(ROOT))
+    return next((1 for step in [*steps, *examples()] if not tell(step)), 0)
+
+
+def real_model(model: Path) -> list[Step]:
+    """A voice activity detector, from its memory plan to a run in the TCM pool."""
+    file, binary = str(model), str(FOLDER / "vad.bin")
+    frame = ["--shape", "input=1x576", "--state", "h=hn", "--state", "c=cn"]
+    write_inputs(ROOT / FOLDER)
+    # Eight-bit weights are too coarse for this model without real calibration data.
+    quantize = ["--quantize", "int16", "--weight-bits", "16"]
+    run = ["net-run", "--backend", "libQnnLpai.so", "--retrieve_context", binary]
+    run += ["--input_list", str(FOLDER / "inputs.txt"), "--output_dir", str(FOLDER / "output")]
+    tcm = ["--direct_mode", "adsp", "--config_file", str(FOLDER / "eaiParams_direct.json")]
+    return [
+        Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
+        Step(
+            "Prepare it for LPAI: quantised, its state in persistent memory, every offset fixed",
+            ["prepare", file, *frame, *quantize, "-o", binary, "--force"],
+        ),
+        Step(
+            "Run it under the contract, then hand over a buffer that is 4 bytes off",
+            ["examples/run_under_contract.py", binary],
+        ),
+        Step(
+            "Configuration files for the TCM pool of aDSP direct mode",
+            ["config", "--backend", "lpai", "--mem-type", "tcm", "-o", str(FOLDER), "--force"],
+        ),
+        Step("Does it fit TCM? Run it there", [*run, *tcm, "--log_level", "info"]),
     ]
-    return next((1 for story, command, code in steps if not tell(story, command, code)), 0)
+
+
+def examples() -> list[Step]:
+    """What needs no model."""
+    kws = "examples/keyword_spotting.csv"
+    return [
+        Step(
+            "A published LPAI keyword spotter: 16,000 bytes, which Qualcomm's own compiler reached",
+            ["plan", kws],
+        ),
+        Step(
+            "Would it fit 15,000 bytes? What is in the way?",
+            ["plan", kws, "--capacity", "15000"],
+            1,
+        ),
+        Step("Does the runtime keep every rule of the contract?", ["lpai", "selftest"]),
+    ]
+
+
+def write_inputs(folder: Path) -> None:
+    """Three frames of noise as qnn-net-run wants them: 32-bit floating point, one list."""
+    import numpy
+
+    random = numpy.random.default_rng(0)
+    lines = []
+    for number in range(3):
+        path = folder / f"frame_{number}.raw"
+        (random.standard_normal(576) * 0.1).astype("<f4").tofile(path)
+        lines.append(f"input:={path.relative_to(ROOT)}\n")
+    (folder / "inputs.txt").write_text("".join(lines), encoding="utf-8")
 
 
 def fetch_model() -> Path | None:
@@ -40,12 +97,15 @@ def fetch_model() -> Path | None:
         return None
 
 
-def tell(story: str, command: list[str], code: int) -> bool:
+def tell(step: Step) -> bool:
     """Shows and runs one command; whether it left with the expected exit code."""
-    print(f"# {story}\n$ qnnmem {' '.join(command)}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "qnnmem", *command], cwd=ROOT, check=False)  # noqa: S603 - our own program
+    script = step.command[0].endswith(".py")
+    words = ["python", *step.command] if script else ["qnnmem", *step.command]
+    print(f"# {step.story}\n$ {' '.join(words)}", flush=True)
+    program = [] if script else ["-m", "qnnmem"]
+    done = subprocess.run([sys.executable, *program, *step.command], cwd=ROOT, check=False)  # noqa: S603 - our own program
     print(flush=True)
-    return done.returncode == code
+    return done.returncode == step.code
 
 
 if __name__ == "__main__":

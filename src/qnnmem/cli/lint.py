@@ -46,8 +46,8 @@ def lint(
 
 
 def _render(report: LintReport, as_json: bool) -> str:
-    from qnnmem import __version__
     from qnnmem.report import lint_json, lint_text
+    from qnnmem.version import __version__
 
     if as_json:
         return lint_json.render(report, f"qnnmem {__version__}")

@@ -1,4 +1,4 @@
-"""`qnnmem lpai`: the rules of the LPAI memory contract and the choices made where it is silent."""
+"""`qnnmem lpai`: the LPAI memory contract: rules, choices where it is silent, and the self-test."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from qnnmem.errors import UsageError
 if TYPE_CHECKING:
     from qnnmem.lpai.choices import Choice
     from qnnmem.lpai.rules import Rule
+    from qnnmem.lpai.selftest import Row
 
 _ANSWER = 11  # width of the column with codes: two of them
 _MARKS = {
@@ -60,6 +61,23 @@ def rules_command(rule_id: str | None, as_json: bool) -> None:
         _show_json("qnnmem.lpai-rules/1", "rules", [_rule_values(rule) for rule in chosen])
     else:
         _show(_rule_table(chosen) if rule_id is None else _rule_lines(chosen[0]))
+
+
+@lpai.command("selftest")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def selftest_command(as_json: bool) -> int:
+    """Keep and break every rule on purpose and see that the runtime notices.
+
+    Needs no files and no network. Exit codes: 0 all as expected, 1 not.
+    """
+    from qnnmem.lpai.selftest import cases, run_cases
+
+    rows = run_cases(cases())
+    if as_json:
+        _show_json("qnnmem.lpai-selftest/1", "rules", [_row_values(row) for row in rows])
+    else:
+        _show(_selftest_lines(rows))
+    return 0 if all(row.as_expected for row in rows) else 1
 
 
 def _rule(rule_id: str) -> Rule:
@@ -127,6 +145,35 @@ def _rule_values(rule: Rule) -> dict[str, object]:
 
     codes = [{"code": code, "name": code_name(code)} for code in rule.codes]
     return asdict(rule) | {"codes": codes}
+
+
+def _selftest_lines(rows: tuple[Row, ...]) -> Iterator[str]:
+    count = sum(row.keeping + row.breaking for row in rows)
+    wrong = sum(len(row.failures) for row in rows)
+    verdict = f"{wrong} went otherwise" if wrong else "all as expected"
+    yield from _wrapped(f"{len(rows)} rules, {count} cases: {verdict}", 0)
+    yield ""
+    yield f"{'id':<4}  {'kept':>4}  {'broken':>6}  {'verdict':<7}  rule"
+    for row in rows:
+        first, *more = _wrapped(row.title, 29)
+        word = "ok" if row.as_expected else "FAILED"
+        cells = f"{row.rule:<4}  {row.keeping:>4}  {row.breaking:>6}  {word:<7}"
+        yield f"{cells}  {first.lstrip()}"
+        yield from more
+        for failure in row.failures:
+            yield from _wrapped(f"{failure.title}: {failure.reason}", 6)
+    yield ""
+    yield from _wrapped(
+        "kept: cases in which a client keeps the rule and everything works; broken: cases in which "
+        "it does not and is told so, with the right code, and the graph is as before",
+        0,
+    )
+
+
+def _row_values(row: Row) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(row) | {"as_expected": row.as_expected}
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

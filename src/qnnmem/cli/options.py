@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
 from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 _MAX_DIM = 1 << 40
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def pair(text: str, form: str = "name=value") -> tuple[str, str]:
@@ -57,3 +64,37 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= _MAX_DIM):
         raise UsageError(f"'{text}' is not a number from 0 to {_MAX_DIM}")
     return int(text)
+
+
+def model_options(command: F) -> F:
+    """The options that say which model is meant: free sizes and what is state."""
+    options = (
+        click.option(
+            "--dim",
+            "dims",
+            multiple=True,
+            type=dimension,
+            metavar="NAME=N",
+            help="Fix a named free dimension, e.g. batch=1.",
+        ),
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            type=shape,
+            metavar="TENSOR=AxB",
+            help="Fix a tensor's shape, e.g. x=1x3x224x224.",
+        ),
+        click.option(
+            "--state",
+            "states",
+            multiple=True,
+            type=state,
+            metavar="IN=OUT",
+            help="Keep an output as an input of the next run, e.g. h_in=h_out, in persistent "
+            "memory.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command

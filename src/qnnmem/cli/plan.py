@@ -19,30 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    type=texts.dimension,
-    metavar="NAME=N",
-    help="Fix a named free dimension, e.g. batch=1.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=texts.shape,
-    metavar="TENSOR=AxB",
-    help="Fix a tensor's shape, e.g. x=1x3x224x224.",
-)
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=texts.state,
-    metavar="IN=OUT",
-    help="Keep an output as an input of the next run, e.g. h_in=h_out, in persistent memory.",
-)
+@texts.model_options
 @click.option(
     "--io",
     type=click.Choice(["inside", "outside"]),
@@ -205,10 +182,10 @@ def _budgets(given: tuple[tuple[str, Bytes], ...], capacity: Bytes | None) -> di
 
 
 def _report(result: MemoryPlan, file: Path, seconds: float, given: tuple[str, ...]) -> PlanReport:
-    from qnnmem import __version__
     from qnnmem.plan import judge_tcm
     from qnnmem.report.plan_report import PlanReport
     from qnnmem.targets import tcm_pool
+    from qnnmem.version import __version__
 
     tcm = None
     if result.model.format != "csv":

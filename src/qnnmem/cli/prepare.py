@@ -32,60 +32,75 @@ _VERSIONS = ["v4", "v5", "v5_1", "v6", "v7"]
     metavar="NAME",
     help="Name of a graph, once per FILE.  [default: the file's name]",
 )
-@click.option(
-    "--dim", "dims", multiple=True, type=texts.dimension, metavar="NAME=N",
-    help="Fix a named free dimension, e.g. batch=1.",
-)  # fmt: skip
-@click.option(
-    "--shape", "shapes", multiple=True, type=texts.shape, metavar="TENSOR=AxB",
-    help="Fix a tensor's shape, e.g. x=1x3x224x224.",
-)  # fmt: skip
-@click.option(
-    "--state", "states", multiple=True, type=texts.state, metavar="IN=OUT",
-    help="Keep an output as an input of the next execution, in persistent memory.",
-)  # fmt: skip
+@texts.model_options
 @click.option("--rnn-state", is_flag=True, help="Keep the state of LSTM, GRU and RNN nodes, too.")
 @click.option(
-    "--io", type=click.Choice(["inside", "outside"]),
+    "--io",
+    type=click.Choice(["inside", "outside"]),
     help="Inputs and outputs inside scratch or in the application's buffers (exclude_io).  "
     "[default: as the config file says, else inside]",
-)  # fmt: skip
+)
 @click.option(
-    "--align", type=click.IntRange(1, 1 << 20), default=64, show_default=True,
+    "--align",
+    type=click.IntRange(1, 1 << 20),
+    default=64,
+    show_default=True,
     help="Alignment of start and size in bytes.",
-)  # fmt: skip
+)
 @click.option(
     "--inplace", is_flag=True, help="Let element-wise ops write over an input that dies there."
 )
 @click.option("--reorder", is_flag=True, help="Look for an operator order that needs less memory.")
 @click.option(
-    "--quantize", type=click.Choice(["int8", "int16"]),
+    "--quantize",
+    type=click.Choice(["int8", "int16"]),
     help="Quantise a float model on the way.",
-)  # fmt: skip
+)
 @click.option(
-    "--calibration", type=click.Path(), metavar="DIR",
+    "--weight-bits",
+    type=click.Choice(["8", "16"]),
+    default="8",
+    show_default=True,
+    help="Width of quantised weights.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(),
+    metavar="DIR",
     help="Sample inputs (.npy, .npz, .raw) to learn ranges from.  [default: random data]",
-)  # fmt: skip
+)
 @click.option(
-    "--seed", type=click.IntRange(0, 1 << 31), default=0, show_default=True,
+    "--seed",
+    type=click.IntRange(0, 1 << 31),
+    default=0,
+    show_default=True,
     help="Of the random calibration data.",
-)  # fmt: skip
+)
 @click.option(
-    "--float", "allow_float", is_flag=True,
+    "--float",
+    "allow_float",
+    is_flag=True,
     help="Allow floating point, which LPAI does not have: for experiments at the desk.",
-)  # fmt: skip
+)
 @click.option(
-    "--hw-ver", type=click.Choice(_VERSIONS),
+    "--hw-ver",
+    type=click.Choice(_VERSIONS),
     help="LPAI hardware version.  [default: as the config file says, else v6]",
-)  # fmt: skip
+)
 @click.option(
-    "--config", type=click.Path(), metavar="FILE",
+    "--config",
+    type=click.Path(),
+    metavar="FILE",
     help="LPAI config or tool file; its prepare section and hardware version are honoured.",
-)  # fmt: skip
+)
 @click.option(
-    "--time-limit", type=texts.seconds, metavar="S", default=10.0, show_default=True,
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=10.0,
+    show_default=True,
     help="Seconds to search for a lower plan.",
-)  # fmt: skip
+)
 def prepare(
     files: tuple[str, ...],
     backend: str,
@@ -101,6 +116,7 @@ def prepare(
     inplace: bool,
     reorder: bool,
     quantize: str | None,
+    weight_bits: str,
     calibration: str | None,
     seed: int,
     allow_float: bool,
@@ -133,6 +149,7 @@ def prepare(
         inplace=inplace,
         reorder=reorder,
         quantize=None if quantize is None else (8 if quantize == "int8" else 16),
+        weight_bits=8 if weight_bits == "8" else 16,
         calibration=None if calibration is None else Path(calibration),
         seed=seed,
         allow_float=allow_float,

@@ -1,0 +1,263 @@
+"""Measures the LPAI runtime against a plain onnxruntime session and writes docs/benchmarks-lpai.md.
+
+    python benchmarks/lpai.py            all fetched models of the test set, some minutes
+    python benchmarks/lpai.py --quick    three models, nothing written
+
+Both sides run the same operators with graph optimisation off and one thread, in turns within one
+process, so that the ratio holds whatever the machine does. Memory is measured in a process of its
+own for each side: what opening and running adds to the imported libraries, at its peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks-lpai.md"
+sys.path.insert(0, str(HERE.parent / "tools"))
+
+QUICK = ("silero_ov16k", "lk_embed", "nudenet")
+SECONDS = 4.0  # for each model
+RUNS = 8  # of each side in the memory measurement
+
+
+def main() -> int:
+    """Measures every model and writes the page; `--memory` is one side of one model."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="three models, nothing written")
+    parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.memory:
+        print(json.dumps(peak_added(*given.memory)))
+        return 0
+    rows = [row for row in measure(given.quick) if row is not None]
+    text = "\n".join(page(rows))
+    print(text)
+    if not given.quick:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+def measure(quick: bool) -> Iterator[dict[str, Any] | None]:
+    """One row for each model that is there."""
+    import models
+
+    entries = [e for e in models.read_entries() if e.suffix == ".onnx" and (e.test or e.demo)]
+    for entry in entries:
+        if models.is_present(entry) and (not quick or entry.id in QUICK):
+            print(f"measuring {entry.id}", file=sys.stderr, flush=True)
+            yield one(entry, Path(entry.target(models.CACHE)))
+
+
+def one(entry: Any, path: Path) -> dict[str, Any]:
+    """Time and memory of one model on each side."""
+    from qnnmem import lpai
+    from qnnmem.load.onnx import executable
+    from qnnmem.lpai.binary import write
+
+    shapes = {name: tuple(shape) for name, shape in entry.shapes.items()}
+    options = lpai.PrepareOptions(dims=entry.dims, shapes=shapes, allow_float=True, time_limit_s=2)
+    prepared = lpai.prepare({entry.id: path}, options)
+    graph = prepared.context.graphs[0]
+    feeds = inputs_of(graph.model, entry.values)
+    with tempfile.TemporaryDirectory() as folder:
+        binary, plain = Path(folder, "model.bin"), Path(folder, "model.onnx")
+        write(prepared.context, binary)
+        plain.write_bytes(executable(path, dims=entry.dims, shapes=shapes).SerializeToString())
+        session = open_plain(plain)
+        known = {item.name for item in session.get_inputs()}
+        used = {name: value for name, value in feeds.items() if name in known}
+        with (
+            lpai.open(binary, trusted=True) as watched,
+            lpai.open(binary, trusted=True, sanitize=False) as bare,
+        ):
+            own = {name: feeds[name] for name in graph.inputs}
+            sides: list[Callable[[], Any]] = [
+                lambda: session.run(None, used),
+                lambda: watched.run(own),
+                lambda: bare.run(own),
+            ]
+            times = in_turns(sides)
+            broken = [finding.rule for finding in watched.findings]
+        memory = [
+            added(kind, file, feeds)
+            for kind, file in (("plain", plain), ("session", binary), ("bare", binary))
+        ]
+    return {
+        "id": entry.id,
+        "ops": len(graph.model.ops),
+        "in_order": graph.in_order,
+        "ms": times,
+        "memory": memory,
+        "scratch": graph.scratch_bytes,
+        "findings": broken,
+    }
+
+
+def inputs_of(model: Any, values: dict[str, int]) -> dict[str, Any]:
+    """Random inputs, as listed where they must make sense."""
+    import numpy
+
+    random = numpy.random.default_rng(0)
+    feeds = {}
+    for name in model.inputs:
+        tensor = model.tensors[name]
+        if name in values:
+            feeds[name] = numpy.full(tensor.shape, values[name], tensor.dtype.value)
+        elif tensor.dtype.is_float:
+            feeds[name] = random.random(tensor.shape).astype(tensor.dtype.value)
+        else:
+            feeds[name] = random.integers(0, 2, tensor.shape).astype(tensor.dtype.value)
+    return feeds
+
+
+def open_plain(path: Path) -> Any:
+    """An ordinary session, nothing optimised, one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
+    """Median milliseconds of each side; the first runs, where memory is new, do not count."""
+    for side in sides:
+        side()
+        side()
+    taken: list[list[float]] = [[] for _ in sides]
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(taken[0]) < 5:
+        for side, times in zip(sides, taken, strict=True):
+            start = time.perf_counter()
+            side()
+            times.append(time.perf_counter() - start)
+    return [statistics.median(times) * 1e3 for times in taken]
+
+
+def added(kind: str, file: Path, feeds: dict[str, Any]) -> int:
+    """Peak bytes that one side adds, measured in a process of its own."""
+    import numpy
+
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder, "feeds.npz")
+        numpy.savez(given, **{f"i{at}": value for at, value in enumerate(feeds.values())})
+        Path(folder, "names.json").write_text(json.dumps(list(feeds)), encoding="utf-8")
+        command = [sys.executable, __file__, "--memory", kind, str(file), folder]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - ourselves
+    return int(json.loads(done.stdout))
+
+
+def peak_added(kind: str, file: str, folder: str) -> int:
+    """The same, inside that process."""
+    import numpy
+    import onnxruntime  # noqa: F401 - part of what both sides have before they begin
+
+    from qnnmem import lpai
+
+    names = json.loads(Path(folder, "names.json").read_text("utf-8"))
+    with numpy.load(Path(folder, "feeds.npz")) as stored:
+        feeds = {name: stored[f"i{at}"] for at, name in enumerate(names)}
+    lpai.Session  # noqa: B018 - imports what the runtime is made of
+    import onnx  # noqa: F401 - as above
+
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (Linux)
+    if kind == "plain":
+        session = open_plain(Path(file))
+        known = {item.name for item in session.get_inputs()}
+        used = {name: value for name, value in feeds.items() if name in known}
+        for _ in range(RUNS):
+            session.run(None, used)
+    else:
+        with lpai.open(file, trusted=True, sanitize=kind == "session") as opened:
+            own = {name: feeds[name] for name in opened.compiled.inputs}
+            for _ in range(RUNS):
+                opened.run(own)
+    return resident("VmHWM") - before
+
+
+def resident(key: str) -> int:
+    """Bytes of memory this process has, now (`VmRSS`) or at its peak (`VmHWM`)."""
+    lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1]) << 10
+
+
+def page(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The tables."""
+    import onnxruntime
+
+    from qnnmem import __version__
+
+    yield "# Benchmarks of the LPAI runtime\n"
+    yield (
+        "Written by `make bench`. `session.run` of a prepared model against a plain onnxruntime "
+        "session, the same operators, graph optimisation off, one thread, in turns in one process. "
+        "Ratio is time divided by the plain time. Memory is what opening and eight runs add at the "
+        "peak, each side in a process of its own; with the sanitiser this includes the first "
+        "execution, which goes op by op.\n"
+    )
+    yield (
+        f"Measured with qnnmem {__version__}, onnxruntime {onnxruntime.__version__}, Python "
+        f"{platform.python_version()}, {platform.machine()}.\n"
+    )
+    yield (
+        "| model | ops | plain ms | sanitised ratio | bare ratio | plain MiB | sanitised | bare | "
+        "scratch KiB |"
+    )
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for row in rows:
+        plain, watched, bare = row["ms"]
+        base, first, second = row["memory"]
+        mark = "" if row["in_order"] else " (op by op)"
+        yield (
+            f"| {row['id']}{mark} | {row['ops']} | {plain:.2f} | {watched / plain:.2f} | "
+            f"{bare / plain:.2f} | {base / 2**20:.1f} | {first / base:.2f} | {second / base:.2f} | "
+            f"{row['scratch'] / 1024:,.0f} |"
+        )
+    yield ""
+    yield from summary(rows)
+
+
+def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The worst of each kind, against what was asked for."""
+    large = [row for row in rows if row["ms"][0] > 20]
+    small = [row for row in rows if row["ms"][0] <= 20]
+    for title, group, bar in (("above 20 ms", large, 1.3), ("up to 20 ms", small, 3.0)):
+        if group:
+            ratios = sorted((row["ms"][1] / row["ms"][0], row["id"]) for row in group)
+            over = [f"{name} {ratio:.2f}" for ratio, name in ratios if ratio > bar]
+            middle = statistics.median(ratio for ratio, _ in ratios)
+            verdict = f"over {bar}: {', '.join(over)}" if over else f"none over {bar}"
+            yield (
+                f"- {len(group)} models {title}: sanitised ratio {middle:.2f} in the middle, "
+                f"{ratios[-1][0]:.2f} at worst ({ratios[-1][1]}); {verdict}."
+            )
+    heavy = [f"{r['id']} {r['memory'][1] / r['memory'][0]:.2f}" for r in rows if too_heavy(r, 1)]
+    bare = [f"{r['id']} {r['memory'][2] / r['memory'][0]:.2f}" for r in rows if too_heavy(r, 2)]
+    yield f"- More than 10 % above the plain memory, sanitised: {', '.join(heavy) or 'none'}."
+    yield f"- The same without the sanitiser: {', '.join(bare) or 'none'}."
+    broken = [row["id"] for row in rows if row["findings"]]
+    yield f"- Sanitiser findings: {', '.join(broken) or 'none'}."
+
+
+def too_heavy(row: dict[str, Any], side: int) -> bool:
+    """Whether a side took more than a tenth more memory than the plain session."""
+    return bool(row["memory"][side] > 1.1 * row["memory"][0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
