@@ -651,6 +651,79 @@ def test_free_waits_for_what_is_queued() -> None:
     assert told == [0] * 5
 
 
+def test_free_waits_for_an_execution_of_another_thread() -> None:
+    """Memory may be freed after it, so nothing may be running then."""
+    client = Client("plain").ready()
+    started, go, freed = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        started.set()
+        go.wait(WAIT_S)
+
+    def free() -> None:
+        client.context.free()
+        freed.set()
+
+    works = (partial(client.context.queue.run, hold), free)
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    threads[0].start()
+    assert started.wait(WAIT_S)
+    threads[1].start()
+    waited = not freed.wait(0.05)
+    go.set()
+    assert freed.wait(WAIT_S)
+    assert waited
+    for thread in threads:
+        thread.join(WAIT_S)
+
+
+def test_a_queue_that_is_being_closed_takes_no_more() -> None:
+    """What a late notification asks for is refused and not lost."""
+    client = Client("plain").ready()
+    held, go = threading.Event(), threading.Event()
+    told: list[tuple[int, str]] = []
+
+    def late(_code: int) -> None:
+        held.set()
+        go.wait(WAIT_S)
+        told.append(code_of(client.graph.execute_async))
+
+    client.graph.execute_async(notify=late)
+    assert held.wait(WAIT_S)
+    closing = threading.Thread(target=client.context.queue.close, daemon=True)
+    closing.start()
+    while not client.context.queue.is_closed:
+        closing.join(0.001)
+    go.set()
+    closing.join(WAIT_S)
+    assert told == [(6039, "R16")]
+
+
+def test_several_threads_may_queue_at_once() -> None:
+    """One worker serves them all, and every notification comes."""
+    client = Client("plain").ready()
+    told: list[int] = []
+
+    def work(_number: int) -> None:
+        for _ in range(20):
+            client.graph.execute_async(notify=told.append)
+
+    assert in_threads(4, work) == []
+    client.context.free()
+    assert told == [0] * 80
+
+
+def test_of_two_frees_one_is_too_many() -> None:
+    """Two threads that free at once: one succeeds, the other is told."""
+    client = Client("plain").ready()
+    codes = [
+        exc.code
+        for exc in in_threads(2, lambda _n: client.context.free())
+        if isinstance(exc, QnnError)
+    ]
+    assert codes == [5002]
+
+
 def test_a_log_that_configures_the_graph_does_not_hang() -> None:
     """The log may be called in the middle of a config."""
     client = Client("plain").ready()

@@ -102,7 +102,7 @@ def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]
 
 
 def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Run the model as it is until it succeeds: names of its nodes in the order they ran."""
+    """Run the model as it is until it succeeds: the order of its nodes, the shapes it gives."""
     import tempfile
     from pathlib import Path
 
@@ -126,7 +126,7 @@ def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byte
         ]
         for kind in RUNS:
             try:
-                session.run(None, {name: _feed(kind, *rest) for name, *rest in inputs})
+                values = session.run(None, {name: _feed(kind, *rest) for name, *rest in inputs})
                 break
             except Exception as exc:  # as above
                 failure = exc
@@ -135,7 +135,12 @@ def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byte
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     ending = "_kernel_time"
     ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
-    return {"order": [events[at]["name"].removesuffix(ending) for _, at in ran]}, b""
+    names = [output.name for output in session.get_outputs()]
+    shapes = {name: list(value.shape) for name, value in zip(names, values, strict=True)}
+    return {
+        "order": [events[at]["name"].removesuffix(ending) for _, at in ran],
+        "shapes": shapes,
+    }, b""
 
 
 def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:

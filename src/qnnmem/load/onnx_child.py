@@ -117,11 +117,12 @@ class Child:
 
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
-    ) -> list[str]:
-        """Names of the nodes in the order that onnxruntime runs them in."""
+    ) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+        """Names of the nodes in the order that onnxruntime runs them in, and shapes of outputs."""
         options = {"verb": "order", "inputs": [list(item) for item in inputs]}
         header, _ = self._ask(options, model.SerializeToString())
-        return list(header["order"])
+        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+        return list(header["order"]), shapes
 
     def _ask(self, options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         if self._process.stdin is None or self._process.stdout is None:

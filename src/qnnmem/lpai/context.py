@@ -162,9 +162,12 @@ class Context:
 
     def free(self) -> None:
         """`QnnContext_free`: from here on the application may free everything it handed over."""
-        if self.is_freed:
-            self._fail(5002, "R16", "the context was freed already", "QnnContext_free")
+        self._check_alive("QnnContext_free")
         self.queue.close()
+        self.queue.run(self._end)  # an execution of another thread comes to its end first
+
+    def _end(self) -> None:
+        self._check_alive("QnnContext_free")
         self.is_freed = True
         binary, self._binary = self._binary, None
         if binary is not None and self.sanitize and _sum(binary) != self._whole_sum:

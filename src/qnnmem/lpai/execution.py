@@ -6,14 +6,17 @@ business (`graph.py`); here it is only used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph, Window
 from qnnmem.lpai.heap import POISON
 from qnnmem.lpai.program_run import Parts, ProgramError, Stage
+from qnnmem.lpai.rules import finding
 from qnnmem.lpai.sanitizer import Sanitizer
 from qnnmem.plan import PlacedBuffer, Pool
 from qnnmem.qnn.finding import Finding
@@ -49,10 +52,10 @@ class Execution:
         self._buffer = self.graph.buffer_of
         self._maker = {n: at for at, op in enumerate(self.graph.model.ops) for n in op.outputs}
         self._views: dict[str, NDArray[Any]] = {}
-        self._moved_before = False
+        self._moved: dict[str, int] | None = None  # where planned buffers lay in the last run
         self._spares: dict[str, NDArray[Any]] = {}
         self._stages: list[Stage] = []
-        self._strays: dict[int, list[str]] = {}
+        self._strays: dict[tuple[int, int], list[str]] = {}
         self._stepped = False  # whether the sanitiser has seen this memory
         self._present = {window.name: window.padding for window in self.graph.windows}
 
@@ -113,7 +116,11 @@ class Execution:
 
     def view(self, name: str) -> NDArray[Any]:
         """Bytes of a tensor at its planned place."""
-        buffer = self._buffer[name]
+        import numpy
+
+        buffer = self._buffer.get(name)
+        if buffer is None:
+            return numpy.empty(0, numpy.uint8)  # a tensor without bytes needs no place
         array = self._pools[buffer.pool]
         return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
 
@@ -125,14 +132,15 @@ class Execution:
         if watch is not None:
             watch.begin()
         complete, done = self._run_stages(cut, watch)
-        copied += self._keep_state(done)
-        if complete:
-            for name, given in outputs.items():
-                copied += self._copy_out(name, given)
         if watch is not None:
             watch.end()
             self._stepped = complete
-        return Outcome(complete, copied, tuple(watch.findings) if watch else ())
+        if complete:
+            for name, given in outputs.items():
+                copied += self._copy_out(name, given)
+        copied += self._keep_state(done)
+        findings = (*(watch.findings if watch is not None else ()), *self._check_gaps())
+        return Outcome(complete, copied, findings)
 
     def _watch(self) -> Sanitizer | None:
         scratch = self._pools.get(Pool.SCRATCH)
@@ -142,12 +150,13 @@ class Execution:
 
     def _place(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> int:
         """Decide where every tensor lies in this execution and bring the inputs there."""
-        moved = self._moved(inputs, outputs)
-        if moved or not self._views or self._moved_before:
+        moved = self._find_moved(inputs, outputs)
+        places = {name: _address(array) for name, array in moved.items()}
+        if not self._views or places != self._moved:
             self._views = dict(self._all_views(moved))
             for stage in self._stages:
                 stage.bind(self._addresses())
-        self._moved_before = bool(moved)
+            self._moved = places
         copied = 0
         for name, given in inputs.items():
             view = self._views.get(name)
@@ -156,33 +165,54 @@ class Execution:
                 copied += view.size
         return copied
 
-    def _moved(
+    def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
         """Planned buffers that lie in the application's memory instead, by name."""
         moved: dict[str, NDArray[Any]] = {}
-        late = self._late_outputs()
-        for name, given in (*inputs.items(), *outputs.items()):
-            buffer = self._buffer.get(name)
-            if buffer is None or buffer.name in moved:
-                continue
-            wanted = given.shared or buffer.pool is Pool.IO
-            if name in outputs and name not in late:
-                wanted = False
-            if wanted and given.array.size >= self._used_bytes(buffer):
-                moved[buffer.name] = given.array
-        for name in self._buffer:
-            buffer = self._buffer[name]
-            if buffer.pool is Pool.IO and buffer.name not in moved:
+        for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
+            for name, user in given.items():
+                buffer = self._buffer.get(name)
+                if buffer is None or buffer.name in moved or name not in names:
+                    continue
+                wanted = user.shared or buffer.pool is Pool.IO
+                if wanted and self._suits(buffer, user.array, moved.values()):
+                    moved[buffer.name] = user.array
+        for buffer in self._io_buffers:
+            if buffer.name not in moved:
                 moved[buffer.name] = self._spare(buffer)
         return moved
 
+    def _suits(
+        self, buffer: PlacedBuffer, array: NDArray[Any], others: Iterable[NDArray[Any]]
+    ) -> bool:
+        """Whether the application's memory can stand for a planned buffer."""
+        if array.size < self._used_bytes(buffer):
+            return False
+        if buffer.aliases and not array.flags.writeable:
+            return False  # some kernels write a view although its bytes are there already
+        start, end = _address(array), _address(array) + array.size
+        return all(end <= _address(o) or _address(o) + o.size <= start for o in others)
+
+    @cached_property
+    def _io_buffers(self) -> tuple[PlacedBuffer, ...]:
+        return tuple(b for b in self.graph.buffers if b.pool is Pool.IO)
+
+    @cached_property
+    def _kept_inputs(self) -> frozenset[str]:
+        """Inputs whose buffer no op writes anything new into."""
+        ops = self.graph.model.ops
+        made = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
+        spoilt = {self._buffer[name].name for name in made if name in self._buffer}
+        names = (name for name in self.graph.inputs if name in self._buffer)
+        return frozenset(name for name in names if self._buffer[name].name not in spoilt)
+
+    @cached_property
     def _late_outputs(self) -> frozenset[str]:
         """Outputs that are written only when the execution is sure to complete."""
-        cuts = self._cuts()
-        if not cuts:
+        if not self._cuts:
             return frozenset(self.graph.outputs)
-        last = cuts[-1]
+        last = self._cuts[-1]
         early = {n for op in self.graph.model.ops[:last] for n in op.outputs}
         return frozenset(name for name in self.graph.outputs if name not in early)
 
@@ -217,6 +247,7 @@ class Execution:
     def _state_bytes(self, buffer: PlacedBuffer) -> int:
         return self._used_bytes(buffer) or buffer.size
 
+    @cached_property
     def _cuts(self) -> list[int]:
         """Ops after which blocking windows decide whether to go on."""
         fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
@@ -228,7 +259,7 @@ class Execution:
         if stepped and self._in_order:
             return self._open([(at, at + 1) for at in range(count)])
         if not self._stages:
-            edges = list(range(count + 1)) if stepped else [0, *self._cuts(), count]
+            edges = list(range(count + 1)) if stepped else [0, *self._cuts, count]
             self._stages = self._open([(a, b) for a, b in pairwise(edges) if a < b])
         return self._stages
 
@@ -241,20 +272,20 @@ class Execution:
 
     def _run_stages(self, stages: list[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
         """Whether all stages ran, and how many ops did."""
-        cuts, ready = self._cuts(), True
-        for window in self.graph.windows:
-            self._empty_if_asked(window)
+        ready = True
+        emptied = {w.name for w in self.graph.windows if w.reset and self._views[w.reset].any()}
         for stage in stages:
             op = self.graph.model.ops[stage.first]
             if watch is not None:
-                watch.before(op)
+                watch.before(stage.first, op)
             self._run_stage(stage)
             if watch is not None:
                 watch.after(stage.first, op)
             for window in self.graph.windows:
                 if stage.first <= self._maker[window.new] < stage.last:
-                    ready = self._advance(window) and ready
-            if not ready and stage.last in cuts:
+                    ready = self._advance(window, window.name in emptied) and ready
+            if not ready and stage.last in self._cuts:
+                self._empty_unreached(emptied, stage.last)
                 return False, stage.last
         return True, len(self.graph.model.ops)
 
@@ -262,38 +293,71 @@ class Execution:
         stage.run()
         if not stage.writes:
             return
-        if stage.first not in self._strays:
-            self._strays[stage.first] = stage.strays()
-        strays = self._strays[stage.first]
+        which = (stage.first, stage.last)
+        if which not in self._strays:
+            self._strays[which] = stage.strays()
+        strays = self._strays[which]
         if strays:
             if stage.last - stage.first > 1:
                 raise ProgramError(f"onnxruntime moved {strays[0][:80]!r} away from its address")
             stage.collect(strays, self._views)
 
-    def _empty_if_asked(self, window: Window) -> None:
-        if window.reset is not None and self._views[window.reset].any():
-            self._present[window.name] = window.padding
+    def _empty_unreached(self, emptied: set[str], done: int) -> None:
+        """Empty windows whose ops did not run and so did not see that they should be."""
+        for window in self.graph.windows:
+            if window.name in emptied and self._maker[window.new] >= done:
+                self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
+                self._present[window.name] = window.padding
 
-    def _advance(self, window: Window) -> bool:
+    def _advance(self, window: Window, emptied: bool) -> bool:
         """Count the frames that came; whether the window lets the execution go on."""
-        present = min(self._present[window.name] + window.frames, window.size)
+        before = window.padding if emptied else self._present[window.name]
+        present = min(before + window.frames, window.size)
         full = present >= window.size
         self._present[window.name] = present - window.stride if full else present
         return full or not window.blocking
 
     def _keep_state(self, done: int) -> int:
         """Bring new state to where the next execution reads it."""
-        copied = 0
+        moves = []
         for old, new in self.graph.states:
+            if old not in self._views or new not in self._views:
+                continue  # state without bytes
             target, source = self._views[old], self._views[new]
-            if self._maker[new] < done and _address(target) != _address(source):
-                target[:] = source
-                copied += source.size
-        return copied
+            if self._maker.get(new, -1) < done and _address(target) != _address(source):
+                # State made from the old state of another pair must not see that replaced.
+                inside = self._buffer[new].pool is Pool.PERSISTENT
+                moves.append((target, source.copy() if inside else source))
+        for target, source in moves:
+            target[:] = source
+        return sum(source.size for _, source in moves)
+
+    @cached_property
+    def _gaps(self) -> list[tuple[int, int]]:
+        """Bytes of persistent that belong to no state."""
+        states = [b for b in self.graph.buffers if b.pool is Pool.PERSISTENT]
+        taken = sorted((b.offset, b.offset + self._state_bytes(b)) for b in states)
+        edges = [(0, 0), *taken, (self.graph.persistent_bytes,) * 2]
+        return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
+
+    def _check_gaps(self) -> list[Finding]:
+        """What somebody wrote between the states."""
+        persistent = self._pools.get(Pool.PERSISTENT)
+        if persistent is None or not self._sanitize:
+            return []
+        for start, end in self._gaps:
+            touched = persistent[start:end] != POISON
+            if touched.any():
+                at = start + int(touched.argmax())
+                persistent[start:end] = POISON
+                sentence = f"byte {at:,} of persistent, which belongs to no state, was written"
+                address = _address(persistent) + at
+                return [finding("X6", sentence, buffer="persistent", address=address)]
+        return []
 
     def _copy_out(self, name: str, given: UserBuffer) -> int:
-        view = self._views[name]
-        if not view.size or _address(view) == _address(given.array):
+        view = self._views.get(name)
+        if view is None or not view.size or _address(view) == _address(given.array):
             return 0
         given.array[: view.size] = view
         return view.size

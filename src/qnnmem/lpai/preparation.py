@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qnnmem.errors import UsageError
-from qnnmem.ir import Model
+from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
+from qnnmem.load.source import quote
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
 from qnnmem.lpai.program_state_window import BLOCKING
 from qnnmem.lpai.program_state_window import Window as Gate
 from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
-from qnnmem.plan import Io, MemoryPlan, PoolOptions, plan_model
+from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Align, round_up
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class PrepareOptions:
     inplace: bool = False
     reorder: bool = False
     quantize: Literal[8, 16] | None = None
+    weight_bits: Literal[8, 16] = 8
     calibration: Path | None = None
     seed: int = 0
     allow_float: bool = False
@@ -77,7 +79,7 @@ def prepare(
     files: Mapping[str, Path], options: PrepareOptions | None = None, say: Say | None = None
 ) -> Prepared:
     """Context of one graph per file, under the names given."""
-    from qnnmem import __version__
+    from qnnmem.version import __version__
 
     options, say = options or PrepareOptions(), say or (lambda _text: None)
     if not files:
@@ -157,6 +159,7 @@ def _quantize(
         path,
         target,
         bits=options.quantize,
+        weight_bits=options.weight_bits,
         calibration=options.calibration,
         seed=options.seed,
         dims=options.dims,
@@ -210,7 +213,7 @@ def _compile(
         inplace=options.inplace,
         reorder=options.reorder and not loaded.gates,
     )
-    model = _gated(loaded.model, loaded.gates)
+    model = _handed_out(_gated(loaded.model, loaded.gates), loaded.states)
     plan = plan_model(
         model,
         PoolOptions(align=options.align) if is_list else pools,
@@ -219,7 +222,7 @@ def _compile(
     graph = CompiledGraph(
         name=name,
         model=plan.model,
-        buffers=plan.buffers,
+        buffers=_placed_once(plan.buffers),
         scratch_bytes=plan.scratch_bytes,
         persistent_bytes=plan.persistent_bytes,
         align=plan.align,
@@ -234,6 +237,40 @@ def _compile(
     say(f"trying {name}")
     graph, constants = _with_program(graph, loaded.proto, loaded.folder, start)
     return graph, plan, constants
+
+
+def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
+    """The model with old state copied, not merely seen under another name, where it is an output.
+
+    The memory of old state holds new state once an execution is over.
+    """
+    old = {name for name, _ in states}
+    outputs = set(model.outputs)
+    both = next((name for name in model.outputs if name in old), None)
+    if both is not None:
+        raise UsageError(
+            f"state {quote(both)} is an output as well, and after an execution it is the new state "
+            "already; let the model hand out a copy under another name"
+        )
+    shown: set[str] = set()  # names under which old state is seen
+    ops = []
+    for op in model.ops:
+        if op.effect is Effect.VIEW and op.inputs[0] in old | shown:
+            if outputs.isdisjoint(op.outputs):
+                shown.add(op.outputs[0])
+            else:
+                op = replace(op, effect=Effect.COMPUTE)
+        ops.append(op)
+    return replace(model, ops=tuple(ops))
+
+
+def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
+    """Buffers without the aliases that have a buffer of their own, to which they are copied."""
+    own = {buffer.name for buffer in buffers}
+    return tuple(
+        replace(buffer, aliases=tuple(name for name in buffer.aliases if name not in own))
+        for buffer in buffers
+    )
 
 
 def _with_program(

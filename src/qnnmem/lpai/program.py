@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
-from qnnmem.lpai.arena_steps import Form, Source, outside_reads
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
+from qnnmem.lpai.program_source import Form, Source, outside_reads
 from qnnmem.units import Bytes, Offset, round_up
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ output of its stage, bound to its address, so that onnxruntime reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.ir import Tensor
-from qnnmem.lpai.arena_steps import element_of, first_line, outside_reads
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
+from qnnmem.lpai.program_source import bytes_of, element_of, first_line, outside_reads
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
 _NOWHERE = "constants"  # external data needs a place; the bytes come from memory
+_SOMEWHERE = 64  # an address that is never read or written
 _CHECK_TIME_LIMIT_S = 120.0
+_OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
 
 
 class ProgramError(QnnMemError):
@@ -47,9 +49,31 @@ class Parts:
         path = Path(f"program of graph {self.graph.name[:80]!r}")
         try:
             check_wire(path, self.graph.program)
+            _check_enclosed(self.graph.program)
             return unpack(path, self.graph.program)
         except LoadError as exc:
             raise ProgramError(str(exc)) from exc
+
+    @cached_property
+    def inline(self) -> dict[str, onnx.TensorProto]:
+        """Constants that the program itself holds."""
+        return {tensor.name: tensor for tensor in self.proto.graph.initializer}
+
+    def check(self) -> None:
+        """Every op reads and writes what the plan believes, else lifetimes would be wrong."""
+        known = {*self.inline, *(constant.name for constant in self.graph.constants)}
+        fixed = set(self.graph.model.constants)
+        self._check_windows()
+        for at, op in enumerate(self.graph.model.ops):
+            nodes = self._nodes(at, at + 1)
+            made = {name for node in nodes for name in node.output}
+            reads = [name for name in outside_reads(nodes) if name not in known]
+            wrong = [name for name in reads if name not in op.inputs or name in fixed]
+            wrong += [name for name in op.outputs if name not in made]
+            if wrong:
+                raise ProgramError(
+                    f"op {op.name[:80]!r} and its nodes disagree on {wrong[0][:80]!r}"
+                )
 
     @cached_property
     def values(self) -> dict[str, NDArray[Any]]:
@@ -69,6 +93,14 @@ class Parts:
             [name for name in op.outputs if tensors[name].nbytes] for op in self.graph.model.ops
         ]
 
+    def _check_windows(self) -> None:
+        """Every window is filled by an op and emptied by an input that has a value."""
+        made = {name for names in self.made for name in names}
+        for window in self.graph.windows:
+            reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
+            if window.new not in made or (reset is not None and not reset.nbytes):
+                raise ProgramError(f"window {window.name[:80]!r} is filled or emptied by nothing")
+
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
         """Model of the ops from `first` to before `last`; `whole` puts all constants inside."""
         import onnx
@@ -80,18 +112,20 @@ class Parts:
         part.opset_import.extend(self.proto.opset_import)
         part.graph.name = "stage"
         part.graph.node.extend(nodes)
-        inline = {tensor.name: tensor for tensor in self.proto.graph.initializer}
         for name in reads:
-            if name in inline:
-                part.graph.initializer.append(inline[name])
+            if name in self.inline:
+                part.graph.initializer.append(self.inline[name])
             elif name in self.stored:
                 part.graph.initializer.append(self._initializer(self.stored[name], whole))
             else:
                 form = self.form(name)
                 part.graph.input.append(helper.make_tensor_value_info(name, *form))
         outputs = [name for made in self.made[first:last] for name in made]
-        # Outputs carry no type: declared ranks can be wrong, and onnxruntime infers them anyway.
-        part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+        for name in outputs:
+            # Without a shape: declared ranks can be wrong, and onnxruntime infers them anyway. Of
+            # another type a tensor could be larger than its place.
+            info = part.graph.output.add(name=name)
+            info.type.tensor_type.elem_type = self.form(name)[0]
         return part
 
     def form(self, name: str) -> tuple[int, tuple[int, ...]]:
@@ -162,6 +196,8 @@ class Stage:
         for name in self.reads:
             if name in parts.values:
                 self._bind_input(name, parts.values[name].__array_interface__["data"][0])
+            elif not _elements(self._forms[name][1]):
+                self._bind_input(name, _SOMEWHERE)  # a tensor without bytes may have no place
 
     def bind(self, addresses: Mapping[str, int]) -> None:
         """Place tensors; names this stage does not use are ignored."""
@@ -192,8 +228,6 @@ class Stage:
 
     def collect(self, names: Sequence[str], targets: Mapping[str, NDArray[Any]]) -> None:
         """Copy strays to where they belong."""
-        from qnnmem.lpai.arena_memory import bytes_of
-
         outputs = dict(zip(self.writes, self._binding.get_outputs(), strict=True))
         for name in names:
             targets[name][:] = bytes_of(outputs[name].numpy())
@@ -227,12 +261,15 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
 def rehearse(parts: Parts) -> bool:
     """Whether onnxruntime runs a program in its own order; tried in a child process.
 
-    A program that crashes there is refused here. One that merely fails on made-up inputs is not:
-    its order stays unknown.
+    A program that crashes there is refused here, and so is one that cannot be opened or gives other
+    shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
     """
     from qnnmem.load.onnx_child import Child, ChildFailed
 
+    parts.check()
     model = parts.model(0, len(parts.graph.model.ops), whole=True)
+    if not model.graph.output:
+        return False
     inputs = [item for item in model.graph.input if item.name not in parts.values]
     for item in model.graph.input:
         if item.name in parts.values:
@@ -242,14 +279,46 @@ def rehearse(parts: Parts) -> bool:
     model.graph.input.extend(inputs)
     try:
         with Child(Path(f"graph {parts.graph.name[:80]!r}"), _CHECK_TIME_LIMIT_S) as child:
-            order = child.order(model, forms)
-    except ChildFailed:
+            order, shapes = child.order(model, forms)
+    except ChildFailed as exc:
+        # The child has a limit that this process has not.
+        if any(word in str(exc).lower() for word in _OUT_OF_MEMORY):
+            raise ProgramError(f"the program cannot be run: {first_line(exc)}") from exc
+        _open(model, {})  # which did not crash the child
         return False
     except LoadError as exc:
         raise ProgramError(f"the program cannot be run: {exc.reason}") from exc
+    for name, shape in shapes.items():
+        if shape != parts.form(name)[1]:
+            planned = list(parts.form(name)[1])
+            raise ProgramError(f"{name[:80]!r} has shape {list(shape)}, planned was {planned}")
     wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
     ran = [name for name in order if name.startswith(NODE_PREFIX)]
     return ran[-len(wanted) :] == wanted  # a try that failed before may have run some nodes
+
+
+def _check_enclosed(program: bytes) -> None:
+    """A binary is one file: what its program read besides would be somebody else's."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        proto = onnx.ModelProto.FromString(program)
+    except (DecodeError, ValueError, RuntimeError):
+        return  # whoever reads it next says so
+    for tensor in _stored_tensors(proto.graph):
+        if tensor.external_data or tensor.data_location:
+            raise ProgramError(f"constant {tensor.name!r:.80} lies in another file")
+
+
+def _stored_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Tensors that a graph or any body in it stores."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _stored_tensors(body)
 
 
 def _tensor(name: str, value: NDArray[Any]) -> onnx.TensorProto:

@@ -44,6 +44,8 @@ class ExecutionQueue:
         self._turn = RLock()
         self._waiting: Queue[Work | None] = Queue(self.depth)
         self._worker: Thread | None = None
+        self._hiring = Lock()
+        self.is_closed = False
 
     @property
     def is_worker(self) -> bool:
@@ -59,15 +61,24 @@ class ExecutionQueue:
 
     def submit(self, work: Work) -> None:
         """Execute later; a full queue blocks or, in a profile that says so, fails."""
-        if self._worker is None:
-            self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
-            self._worker.start()
+        self._hire()
         # The worker itself would wait for itself for ever.
         block = self._backend.profile.async_blocks and not self.is_worker
         try:
             self._waiting.put(work, block=block)
         except Full:
             self._full()
+
+    def _hire(self) -> None:
+        """Start the worker, once."""
+        if not self.is_closed and not self.is_worker:
+            with self._hiring:
+                if self._worker is None and not self.is_closed:
+                    self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
+                    self._worker.start()
+        if self.is_closed:
+            sentence = "the context is being freed and takes no more executions"
+            self._backend.fail(6039, finding("R16", sentence, call="QnnGraph_executeAsync"))
 
     def close(self) -> None:
         """Finish what is queued and end the worker."""
@@ -76,10 +87,12 @@ class ExecutionQueue:
             cure = "free it from another thread"
             found = finding("R16", sentence, call="QnnContext_free", cure=cure)
             self._backend.fail(1005, found)
-        if self._worker is not None:
-            self._waiting.put(None)
-            self._worker.join()
-            self._worker = None
+        self.is_closed = True
+        with self._hiring:
+            if self._worker is not None:
+                self._waiting.put(None)
+                self._worker.join()
+                self._worker = None
 
     def _serve(self) -> None:
         while (work := self._waiting.get()) is not None:

@@ -62,14 +62,18 @@ class _Shadow:
     def walk(self) -> Iterator[Collision]:
         for name in self.graph.model.inputs:
             yield from self._write(name, -1, None)
+        self._bury(-1)  # inputs that no op reads
         for step, op in enumerate(self.graph.model.ops):
             if op.effect is Effect.VIEW and op.inputs and op.outputs:
                 source = op.inputs[0]
                 self.origin[op.outputs[0]] = self.origin.get(source, source)
             for name in op.outputs:
                 yield from self._write(name, step, op)
-            for name in [name for name in self.live if self.last.get(name, -1) <= step]:
-                del self.live[name]
+            self._bury(step)
+
+    def _bury(self, step: int) -> None:
+        for name in [name for name in self.live if self.last.get(name, -1) <= step]:
+            del self.live[name]
 
     def _write(self, name: str, step: int, op: Op | None) -> Iterator[Collision]:
         place = self.places.get(name)

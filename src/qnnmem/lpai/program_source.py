@@ -1,9 +1,7 @@
-"""One small runnable model for each op of a planned model.
+"""The nodes and constants of a graph that a program is made from.
 
-Every op becomes an onnxruntime session over just its own nodes. Weights that are constants to
-onnxruntime stay constants (kernels may pre-pack them, and bits must not change); tensors become
-inputs and outputs, so that the caller can bind them to any address. Names that the bodies of an If
-or a Loop take from outside are inputs too; what those bodies allocate is onnxruntime's own.
+Constants stay what they are to onnxruntime (kernels may pre-pack them, and bits must not change).
+Those computed from constants are computed here, by onnxruntime itself.
 """
 
 from __future__ import annotations
@@ -32,47 +30,11 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An op with the session that runs it; None for an op that only delivers constants."""
+def bytes_of(array: NDArray[Any]) -> NDArray[Any]:
+    """Bytes of an array in C order, so that comparing them treats NaN like any other value."""
+    import numpy
 
-    op: Op
-    session: Any | None
-    reads: tuple[str, ...]
-    forms: Mapping[str, Form]  # of everything read and written
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A model ready to run op by op, any number of times."""
-
-    model: Model
-    steps: tuple[Step, ...]
-    constants: Mapping[str, NDArray[Any]]  # those computed by nodes, and those that ops deliver
-
-
-def prepare(proto: onnx.ModelProto, model: Model, folder: Path | None = None) -> Program:
-    """Sessions for `model.ops` over the nodes of `proto`; external weights lie in `folder`."""
-    source = Source(proto, model, folder)
-    constants = source.compute(dict.fromkeys(source.computed_up_front()))
-    return Program(model, tuple(source.step(op, constants) for op in model.ops), constants)
-
-
-def open_session(proto: onnx.ModelProto, folder: Path | None) -> Any:
-    """Session that changes nothing: one thread, no optimisation, no memory kept."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-    options.log_severity_level = 4  # errors arrive as exceptions
-    if folder is not None:
-        key = "session.model_external_initializers_file_folder_path"
-        options.add_session_config_entry(key, str(folder.resolve()))
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
 
 
 def element_of(dtype: DType) -> int:
@@ -98,10 +60,12 @@ class Source:
 
     @cached_property
     def initializers(self) -> dict[str, onnx.TensorProto]:
+        """Stored weights by name."""
         return {tensor.name: tensor for tensor in self.proto.graph.initializer}
 
     @cached_property
     def sparse(self) -> dict[str, onnx.SparseTensorProto]:
+        """Sparse weights by name."""
         return {tensor.values.name: tensor for tensor in self.proto.graph.sparse_initializer}
 
     @cached_property
@@ -113,11 +77,13 @@ class Source:
 
     @cached_property
     def producers(self) -> dict[str, int]:
+        """Position of the node that makes each tensor."""
         nodes = self.proto.graph.node
         return {name: at for at, node in enumerate(nodes) for name in node.output if name}
 
     @cached_property
     def fixed(self) -> frozenset[str]:
+        """Names whose values never change."""
         return frozenset(self.model.constants)
 
     @cached_property
@@ -183,6 +149,7 @@ class Source:
         yield from (name for name in self.model.outputs if name in self.fixed)
 
     def nodes(self, op: Op) -> list[onnx.NodeProto]:
+        """Nodes that an op stands for."""
         count = len(self.proto.graph.node)
         if not op.sources or not all(0 <= at < count for at in op.sources):
             raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
@@ -198,28 +165,6 @@ class Source:
         tensor = self.model.tensors[name]
         stated = self.declared[name].elem_type if name in self.declared else 0
         return Form(stated or element_of(tensor.dtype), tensor.shape)
-
-    def step(self, op: Op, constants: Mapping[str, NDArray[Any]]) -> Step:
-        """Cut out one op; refuses an op that reads or writes what it does not list."""
-        if not op.inputs:
-            return Step(op, None, (), {})
-        nodes = self.nodes(op)
-        names = outside_reads(nodes)
-        reads = tuple(name for name in names if not self.is_embedded(name))
-        made = {name for node in nodes for name in node.output}
-        unlisted = [name for name in reads if name not in op.inputs and name not in constants]
-        unlisted += [name for name in op.outputs if name not in made]
-        if unlisted:
-            raise UsageError(f"op {op.name[:80]!r} and its nodes disagree on {unlisted[0][:80]!r}")
-        forms = {name: self.form(name, constants) for name in (*reads, *op.outputs)}
-        proto = self.sub_model(nodes, names, {name: forms[name] for name in reads}, op.outputs)
-        return Step(op, self.open(proto, op.name), reads, forms)
-
-    def open(self, proto: onnx.ModelProto, name: str) -> Any:
-        try:
-            return open_session(proto, self.folder)
-        except Exception as exc:  # onnxruntime's classes have no common base of their own
-            raise UsageError(f"op {name[:80]!r} cannot run by itself: {first_line(exc)}") from exc
 
     def sub_model(
         self,
@@ -262,12 +207,35 @@ class Source:
         made = {name for node in nodes for name in node.output}
         # What is left are tensors whose shape is asked for: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
-        session = self.open(self.sub_model(nodes, reads, blank, names), "constants")
         feeds = {
             name: numpy.zeros(form.shape, helper.tensor_dtype_to_np_dtype(form.element))
             for name, form in blank.items()
         }
-        return dict(zip(names, session.run(list(names), feeds), strict=True))
+        values = self._run(self.sub_model(nodes, reads, blank, names), names, feeds)
+        return dict(zip(names, values, strict=True))
+
+    def _run(
+        self, proto: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]
+    ) -> list[NDArray[Any]]:
+        """Run a small model as it is: one thread, no optimisation, no memory kept."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.log_severity_level = 4  # errors arrive as exceptions
+        if self.folder is not None:
+            key = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(key, str(self.folder.resolve()))
+        try:
+            session = onnxruntime.InferenceSession(
+                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            values: list[NDArray[Any]] = session.run(list(names), feeds)
+        except Exception as exc:  # onnxruntime's classes have no common base of their own
+            raise UsageError(f"constants cannot be computed: {first_line(exc)}") from exc
+        return values
 
     def _stated(self, name: str) -> Form:
         if name not in self.declared:

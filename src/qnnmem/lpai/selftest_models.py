@@ -1,0 +1,141 @@
+"""Tiny graphs that the self-test executes, made without any file.
+
+counter   y = 2 (h + x), h + x is the next h     state in persistent, IO in scratch
+double    y = 2 (h + x)                          another graph with state of its own
+plain     y = (x + x) + x                        no state, IO in scratch
+outside   y = (x + x) + x                        no state, IO left to the application
+bare      y = x + x                              the same, needs neither scratch nor persistent
+window    y = 2 (last two frames)                answers 6038 until two frames have come
+layout    as plain                               planned, but without a program
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.lpai.binary import pack
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Window
+from qnnmem.plan import Io, PoolOptions, plan_model
+from qnnmem.units import Align
+
+if TYPE_CHECKING:
+    import onnx
+
+ELEMENTS = 25  # 100 bytes of int32: neither a multiple of 16 nor of 64
+_OPSET, _IR_VERSION = 17, 8
+_FRAME, _PAIR = (1, ELEMENTS), (2, ELEMENTS)
+
+
+@cache
+def context(hw_version: str = "v6") -> CompiledContext:
+    """All graphs, compiled for a hardware version."""
+    from qnnmem.version import __version__
+
+    state = (("h", "next"),)
+    plain = _model(_op("Add", "x x", "t"), _op("Add", "t x", "y"))
+    counter = _model(_op("Add", "x h", "next"), _op("Add", "next next", "y"), states=state)
+    slide = Window("window", "h", "next", 1, 2, 1, True, 0, None)
+    window = _model(
+        _op("Split", "h", "gone kept"),
+        _op("Concat", "kept x", "next"),
+        _op("Add", "next next", "y"),
+        states=state,
+        wide=frozenset(("h", "next", "y")),
+    )
+    graphs = (
+        _compiled("counter", counter, states=state),
+        _compiled("double", counter, states=state),
+        _compiled("plain", plain),
+        _compiled("outside", plain, io=Io.OUTSIDE),
+        _compiled("bare", _model(_op("Add", "x x", "y")), io=Io.OUTSIDE),
+        _compiled("window", window, states=state, windows=(slide,)),
+        replace(_planned("layout", plain, Io.INSIDE, ()), name="layout"),
+    )
+    return CompiledContext(graphs, hw_version, f"qnnmem {__version__}")
+
+
+@cache
+def binary(hw_version: str = "v6") -> bytes:
+    """The context binary of all graphs."""
+    return b"".join(pack(context(hw_version)))
+
+
+def graph(name: str) -> CompiledGraph:
+    """One graph by its name."""
+    return next(one for one in context().graphs if one.name == name)
+
+
+def _op(kind: str, inputs: str, outputs: str) -> Op:
+    makes = tuple(outputs.split())
+    return Op(name=f"{kind} {makes[0]}", type=kind, inputs=tuple(inputs.split()), outputs=makes)
+
+
+def _model(
+    *ops: Op, states: tuple[tuple[str, str], ...] = (), wide: frozenset[str] = frozenset()
+) -> Model:
+    old, new = tuple(a for a, _ in states), tuple(b for _, b in states)
+    names = dict.fromkeys(("x", *old, *(name for op in ops for name in op.outputs)))
+    tensors = {n: Tensor(n, DType.INT32, _PAIR if n in wide else _FRAME) for n in names}
+    numbered = tuple(replace(op, sources=(at,)) for at, op in enumerate(ops))
+    return Model("selftest", "onnx", tensors, numbered, ("x", *old), ("y", *new))
+
+
+def _planned(name: str, model: Model, io: Io, states: tuple[tuple[str, str], ...]) -> CompiledGraph:
+    plan = plan_model(model, PoolOptions(io=io, states=states, align=Align(64)), time_limit=1.0)
+    return CompiledGraph(
+        name=name,
+        model=plan.model,
+        buffers=plan.buffers,
+        scratch_bytes=plan.scratch_bytes,
+        persistent_bytes=plan.persistent_bytes,
+        align=plan.align,
+        io=io,
+        states=states,
+    )
+
+
+def _compiled(
+    name: str,
+    model: Model,
+    *,
+    io: Io = Io.INSIDE,
+    states: tuple[tuple[str, str], ...] = (),
+    windows: tuple[Window, ...] = (),
+) -> CompiledGraph:
+    from qnnmem.lpai.program import arrange
+
+    planned = _planned(name, model, io, states)
+    program = arrange(_proto(model), planned.model, None)
+    return replace(
+        planned,
+        model=program.model,
+        windows=windows,
+        program=program.proto.SerializeToString(deterministic=True),
+        in_order=True,  # a chain of ops has only one order
+    )
+
+
+def _proto(model: Model) -> onnx.ModelProto:
+    from onnx import TensorProto, helper
+
+    def info(name: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.INT32, model.tensors[name].shape)
+
+    nodes = [_node(op) for op in model.ops]
+    inputs, outputs = map(info, model.inputs), map(info, model.outputs)
+    inner = [info(name) for op in model.ops for name in op.outputs if name not in model.outputs]
+    made = helper.make_graph(nodes, "selftest", list(inputs), list(outputs), value_info=inner)
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(made, opset_imports=[opset], ir_version=_IR_VERSION)
+
+
+def _node(op: Op) -> onnx.NodeProto:
+    from onnx import helper
+
+    node = helper.make_node(op.type, op.inputs, op.outputs)
+    if op.type in ("Split", "Concat"):
+        node.attribute.append(helper.make_attribute("axis", 0))
+    return node

@@ -1,0 +1,212 @@
+"""Preparation refuses what LPAI cannot run and fixes everything else for good."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qnnmem import lpai
+from qnnmem.errors import FreeDimensions, LoadError, UsageError
+from qnnmem.lpai.binary import pack, unpack
+from qnnmem.lpai.convert import to_float
+from qnnmem.plan import Io, Pool
+
+TFLITE = Path(__file__).parents[2] / ".cache" / "models" / "keyword_spotting.tflite"
+
+
+def network(bench: Any, batch: int | str = 1) -> Any:
+    """Build a small float network with a state that looks like one."""
+    random = np.random.default_rng(0)
+    weights = {"w": random.standard_normal((8, 8)).astype(np.float32)}
+    nodes = [
+        bench.node("MatMul", ["x", "w"], ["a"]),
+        bench.node("Add", ["a", "h_in"], ["b"]),
+        bench.node("Tanh", ["b"], ["h_out"]),
+        bench.node("Sigmoid", ["h_out"], ["y"]),
+    ]
+    shapes = {"x": [batch, 8], "h_in": [batch, 8]}
+    return bench.model(nodes, shapes, ["y", "h_out"], weights)
+
+
+@pytest.fixture(scope="module")
+def folder(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the models once."""
+    made = tmp_path_factory.mktemp("models")
+    (made / "net.onnx").write_bytes(network(bench).SerializeToString())
+    (made / "free.onnx").write_bytes(network(bench, "batch").SerializeToString())
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> lpai.Prepared:
+    """Prepare the float network as it is."""
+    return prepare(folder, "net.onnx")
+
+
+@pytest.fixture(scope="module")
+def quantised(folder: Path) -> lpai.Prepared:
+    """Quantise it on the way, with a state pair."""
+    states = (("h_in", "h_out"),)
+    return prepare(folder, "net.onnx", allow_float=False, quantize=8, states=states)
+
+
+def prepare(folder: Path, *names: str, **options: Any) -> lpai.Prepared:
+    """Prepare files of a folder, floating point allowed unless told otherwise."""
+    chosen = {"allow_float": True, "time_limit_s": 1.0} | options
+    files = {Path(name).stem: folder / name for name in names}
+    return lpai.prepare(files, lpai.PrepareOptions(**chosen))
+
+
+def binary(prepared: lpai.Prepared) -> bytes:
+    """The file that would be written."""
+    return b"".join(pack(prepared.context))
+
+
+def test_a_float_model_is_refused_with_the_command_that_quantises_it(folder: Path) -> None:
+    """The sentence says what LPAI runs and gives the whole command, ready to be pasted."""
+    with pytest.raises(UsageError) as caught:
+        prepare(folder, "net.onnx", allow_float=False, states=(("h_in", "h_out"),))
+    text = str(caught.value)
+    assert "8- and 16-bit models only" in text
+    assert "or add --float for a desk experiment" in text
+    command = shlex.split(text.partition("on the way with ")[2].partition(" or add")[0])
+    assert command[:2] == ["qnnmem", "prepare"]
+    assert str(folder / "net.onnx") in command
+    assert "--quantize" in " ".join(command)
+    assert "h_in=h_out" in " ".join(command)
+
+
+def test_a_float_model_is_marked(plain: lpai.Prepared) -> None:
+    """With --float it is prepared, and the graph says how many ops LPAI could not run."""
+    assert plain.context.graphs[0].float_ops > 0
+
+
+def test_quantising_on_the_way(bench: Any, quantised: lpai.Prepared, tmp_path: Path) -> None:
+    """A quantised stream with 8-bit IO stays close to the float one; made-up ranges are told."""
+    graph = quantised.context.graphs[0]
+    assert graph.float_ops == 0
+    assert any("made-up samples" in warning for warning in quantised.warnings)
+    assert sum(graph.model.tensors[name].nbytes for name in graph.inputs) == 8
+    feeds = {"x": np.full((1, 8), 0.5, np.float32), "h_in": np.zeros((1, 8), np.float32)}
+    with bench.open(quantised.context, tmp_path) as session:
+        for _ in range(4):
+            found = to_float(session.run({"x": feeds["x"]})["y"], graph.quants["y"])
+            expected = bench.plain(network(bench), feeds)
+            assert np.abs(found - expected["y"]).max() < 0.03
+            feeds["h_in"] = expected["h_out"]
+    assert session.findings == ()
+
+
+def test_quantised_state_starts_at_zero(quantised: lpai.Prepared) -> None:
+    """State stays a pair through quantisation and lies in persistent memory, 8 bits each."""
+    graph = quantised.context.graphs[0]
+    assert graph.states == (("h_in", "h_out"),)
+    assert graph.buffer_of["h_in"].pool is Pool.PERSISTENT
+    assert graph.model.tensors["h_in"].nbytes == 8
+
+
+def test_the_same_input_gives_the_same_bytes(
+    folder: Path, plain: lpai.Prepared, quantised: lpai.Prepared
+) -> None:
+    """A binary depends on the model and the options alone."""
+    assert binary(prepare(folder, "net.onnx")) == binary(plain)
+    again = prepare(folder, "net.onnx", allow_float=False, quantize=8, states=(("h_in", "h_out"),))
+    assert binary(again) == binary(quantised)
+
+
+def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
+    """Read back, the context is the same, plan and all."""
+    found = unpack(binary(plain))
+    assert found.graphs == plain.context.graphs
+    graph = found.graphs[0]
+    assert graph.scratch_bytes == plain.plans[0].scratch_bytes
+    assert graph.persistent_bytes == plain.plans[0].persistent_bytes == 0
+
+
+def test_likely_state_is_suggested(plain: lpai.Prepared, quantised: lpai.Prepared) -> None:
+    """A pair that looks like state is named with the option, but only while none is given."""
+    hint = "h_in and h_out look like state; --state=h_in=h_out keeps it in persistent memory"
+    assert hint in plain.warnings
+    assert not any("look like state" in warning for warning in quantised.warnings)
+
+
+def test_io_outside(folder: Path) -> None:
+    """Inputs and outputs leave scratch; what the application brings is not counted there."""
+    prepared = prepare(folder, "net.onnx", io=Io.OUTSIDE)
+    graph = prepared.context.graphs[0]
+    assert graph.io is Io.OUTSIDE
+    assert {graph.buffer_of[name].pool for name in (*graph.inputs, *graph.outputs)} == {Pool.IO}
+
+
+@pytest.mark.parametrize("version", ["v4", "v7"])
+def test_the_hardware_version_is_stored(folder: Path, version: str) -> None:
+    """It comes back from the binary."""
+    path = folder.parent / "list.csv"
+    path.write_text("id,lower,upper,size\na,0,3,4\nb,2,6,4\n", "utf-8")
+    prepared = prepare(folder.parent, "list.csv", hw_version=version)
+    assert unpack(binary(prepared)).hw_version == version
+
+
+def test_free_dimensions_must_be_fixed(folder: Path) -> None:
+    """A free dimension is named; fixed, the model is prepared with it."""
+    with pytest.raises(FreeDimensions, match="batch"):
+        prepare(folder, "free.onnx")
+    graph = prepare(folder, "free.onnx", dims={"batch": 3}).context.graphs[0]
+    assert graph.model.tensors["x"].shape == (3, 8)
+
+
+def test_unknown_state_is_refused(folder: Path) -> None:
+    """A pair must be an input and an output of the model."""
+    with pytest.raises(UsageError, match="nothing"):
+        prepare(folder, "net.onnx", states=(("nothing", "h_out"),))
+
+
+def test_state_that_is_an_output_itself_is_refused(bench: Any, tmp_path: Path) -> None:
+    """After an execution its memory holds the new state: the old one cannot be handed out."""
+    nodes = [bench.node("Add", ["h", "x"], ["n"])]
+    proto = bench.model(nodes, {"x": [4], "h": [4]}, ["n", "h"])
+    with pytest.raises(UsageError, match="state 'h' is an output as well"):
+        bench.prepare(proto, tmp_path, states=(("h", "n"),))
+
+
+def test_nothing_to_prepare_is_refused() -> None:
+    """An empty list of files is no context."""
+    with pytest.raises(UsageError, match="no model to prepare"):
+        lpai.prepare({})
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """A file that is not there is one sentence."""
+    with pytest.raises(LoadError):
+        prepare(tmp_path, "missing.onnx")
+
+
+@pytest.mark.parametrize("options", [{"quantize": 8}, {"rnn_state": True}])
+def test_layouts_cannot_be_changed(folder: Path, options: dict[str, Any]) -> None:
+    """Options that rewrite a model are refused where there is none."""
+    path = folder.parent / "rows.csv"
+    path.write_text("id,lower,upper,size\na,0,3,4\n", "utf-8")
+    with pytest.raises(UsageError, match="are for ONNX models"):
+        prepare(folder.parent, "rows.csv", **options)
+
+
+def test_tflite_gives_a_layout() -> None:
+    """A TFLite model has pools, tensors and quantisation checked, but no program."""
+    if not TFLITE.exists():
+        pytest.skip("model keyword_spotting is not here; fetch it with tools/models.py")
+    graph = prepare(TFLITE.parent, TFLITE.name, allow_float=False).context.graphs[0]
+    assert not graph.program
+    assert graph.scratch_bytes == 16_000
+    assert any("layout without a program" in note for note in graph.notes)
+
+
+def test_progress_is_told(folder: Path) -> None:
+    """Whoever waits hears what is going on."""
+    said: list[str] = []
+    options = lpai.PrepareOptions(allow_float=True, time_limit_s=1.0)
+    lpai.prepare({"net": folder / "net.onnx"}, options, said.append)
+    assert said == ["reading net.onnx", "planning net", "trying net"]

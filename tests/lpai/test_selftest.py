@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from qnnmem.cli import qnnmem
+from qnnmem.lpai import selftest
+from qnnmem.lpai.backend import Backend
+from qnnmem.lpai.context import Context
+from qnnmem.lpai.graph import Graph
+from qnnmem.lpai.rules import rules
+from qnnmem.lpai.selftest_case import Case, Unexpected, check, noted, refused
+from qnnmem.lpai.selftest_client import Client
+from qnnmem.qnn.finding import Finding, QnnError
+
+CASES = selftest.cases()
+CONTRACT = [f"R{number}" for number in range(1, 21)]
+OTHERS = [
+    f"{letter}{n + 1}"
+    for letter, last in [("T", 4), ("X", 6), ("M", 4), ("B", 1), ("P", 1), ("H", 1)]
+    for n in range(last)
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule} {case.title}")
+def test_the_runtime_does_what_the_contract_says(case: Case) -> None:
+    """Each case of the suite goes as promised."""
+    case.run()
+
+
+@pytest.mark.parametrize("rule", [*CONTRACT, *OTHERS])
+def test_every_rule_is_kept_and_broken(rule: str) -> None:
+    """No rule goes without a client that keeps it and one that does not."""
+    assert {case.breaks for case in CASES if case.rule == rule} == {True, False}
+
+
+def test_titles_tell_cases_apart() -> None:
+    """Two cases of one rule have different titles."""
+    assert len({(case.rule, case.title) for case in CASES}) == len(CASES)
+
+
+def test_answers_are_those_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every code that a case provokes is among the codes that its rule promises."""
+    seen: set[tuple[str, int]] = set()
+    fail = Backend.fail
+
+    def watched(self: Backend, code: int, found: Finding) -> None:
+        seen.add((found.rule, code))
+        fail(self, code, found)
+
+    monkeypatch.setattr(Backend, "fail", watched)
+    selftest.run_cases(CASES)
+    assert len(seen) > 30
+    assert [pair for pair in sorted(seen) if pair[1] not in rules()[pair[0]].codes] == []
+
+
+BROKEN_RUNTIMES = {
+    "R5": (Graph, "_check_ready"),
+    "R7": (Graph, "_check_memory"),
+    "R10": (Context, "check_binary"),
+    "X2": (Graph, "_check_guards"),
+    "X5": (Graph, "_check_own"),
+    "X6": (Graph, "_seal_state"),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN_RUNTIMES)
+def test_a_runtime_that_looks_away_fails(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check behind a rule the suite does not pass."""
+    home, method = BROKEN_RUNTIMES[rule]
+    monkeypatch.setattr(home, method, lambda *_arguments: None)
+    (row,) = selftest.run_cases(case for case in CASES if case.rule == rule)
+    assert not row.as_expected
+
+
+def test_a_foreign_exception_is_a_failure_and_not_a_crash() -> None:
+    """A case that ends in an exception of Python itself is reported."""
+
+    def crash() -> None:
+        raise ZeroDivisionError("by nothing")
+
+    (row,) = selftest.run_cases([Case("R1", "crash", True, crash)])
+    assert [f.reason for f in row.failures] == ["ZeroDivisionError instead of a code: by nothing"]
+    assert (row.keeping, row.breaking) == (0, 1)
+
+
+def test_expectations_notice_what_did_not_happen() -> None:
+    """A call that succeeds, another code, another rule and a missing finding are all noticed."""
+    client = Client("plain")
+    wrong = ((6022, "R2"), (6023, "R2"), (6022, "R5"))
+    for code, rule in wrong:
+        with pytest.raises(Unexpected, match=f"expected {code} and"), refused(code, rule):
+            client.graph.execute()
+    with pytest.raises(Unexpected, match="succeeded"), refused(6022, "R2"):
+        pass
+    with pytest.raises(Unexpected, match="expected a finding of X1"), noted(client.backend, "X1"):
+        pass
+    with pytest.raises(Unexpected, match="not so"):
+        check(False, "not so")
+    with pytest.raises(QnnError), noted(client.backend, "R5"):
+        client.graph.execute()
+
+
+def invoke(*options: str) -> tuple[int, str]:
+    """Exit code and output of the command."""
+    done = CliRunner().invoke(qnnmem, ["lpai", "selftest", *options], standalone_mode=False)
+    return done.return_value, done.output
+
+
+def test_the_command_prints_a_table_and_is_content() -> None:
+    """The first line is the verdict, a line follows for each rule, the exit code is 0."""
+    code, text = invoke()
+    lines = text.splitlines()
+    assert code == 0
+    assert lines[0] == f"{len(CONTRACT) + len(OTHERS)} rules, {len(CASES)} cases: all as expected"
+    starts = {line.split()[0] for line in lines if line[:1].strip()}
+    assert {*CONTRACT, *OTHERS} <= starts
+    assert "FAILED" not in text
+
+
+def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that fails is named with its reason, and the exit code is 1."""
+    monkeypatch.setattr(Graph, "_check_guards", lambda _graph: None)
+    code, text = invoke()
+    assert code == 1
+    assert text.splitlines()[0].endswith("1 went otherwise")
+    assert "FAILED" in text
+    assert "one byte behind scratch" in text
+
+
+def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program finds every rule with its counts, failures and verdict."""
+    monkeypatch.setattr(Graph, "_check_guards", lambda _graph: None)
+    code, text = invoke("--json")
+    values = json.loads(text)
+    assert (code, values["schema"]) == (1, "qnnmem.lpai-selftest/1")
+    by_rule = {row["rule"]: row for row in values["rules"]}
+    assert [rule for rule, row in by_rule.items() if not row["as_expected"]] == ["X2"]
+    assert by_rule["X2"]["failures"][0]["title"] == "one byte behind scratch"
+    count = sum(case.rule == "R7" for case in CASES)
+    assert by_rule["R7"]["keeping"] + by_rule["R7"]["breaking"] == count
+
+
+def test_the_command_works_from_a_shell() -> None:
+    """The exit code reaches the shell."""
+    command = [sys.executable, "-W", "error", "-m", "qnnmem", "lpai", "selftest", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
