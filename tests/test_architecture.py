@@ -42,10 +42,11 @@ ONLY_IN = {
         *("qnnmem.load.onnx", "qnnmem.load.dryrun"),
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
+        *("qnnmem.htp.native", "qnnmem.htp.prepare"),
     ),
     "onnxruntime": (
-        *("qnnmem.load.dryrun", "qnnmem.lpai.program_run"),
-        *("qnnmem.lpai.program_source", "qnnmem.lpai.quantize"),
+        *("qnnmem.load.dryrun", "qnnmem.lpai.program.run"),
+        *("qnnmem.lpai.program.source", "qnnmem.lpai.quantize", "qnnmem.htp.native"),
     ),
     "tflite": ("qnnmem.load.tflite",),
     "numba": ("qnnmem.plan.compiled_",),

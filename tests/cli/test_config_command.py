@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from qnnmem import QnnMemError
 from qnnmem.cli import qnnmem as program
-from qnnmem.lpai.config_lint import lint_files
-from qnnmem.lpai.config_read import read_run_config
+from qnnmem.lpai.config.lint import lint_files
+from qnnmem.lpai.config.read import read_run_config
 
 PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 

@@ -23,7 +23,7 @@ from qnnmem import QnnMemError
 from qnnmem.cli import qnnmem as program
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
-from qnnmem.lpai.binary_layout import MAGIC
+from qnnmem.lpai.binary.layout import MAGIC
 from qnnmem.lpai.descriptors import CoreAffinityCfg, PerfCfg
 from qnnmem.lpai.extensions import Extensions
 from qnnmem.lpai.graph import Graph

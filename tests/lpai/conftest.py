@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.execution import Execution, Outcome, UserBuffer
 from qnnmem.lpai.program import arrange
-from qnnmem.lpai.program_run import Parts
+from qnnmem.lpai.program.run import Parts
 from qnnmem.plan import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]

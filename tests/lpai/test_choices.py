@@ -9,7 +9,7 @@ import pytest
 
 from qnnmem.lpai.choices import Choice, choices
 from qnnmem.lpai.heap import Heap
-from qnnmem.lpai.profile import ALIGNMENTS, Profile
+from qnnmem.lpai.profiles import ALIGNMENTS, Profile
 from qnnmem.lpai.rules import rules
 from qnnmem.lpai.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config_lint import lint_files
-from qnnmem.lpai.config_read import LpaiConfig, RunConfig, read_lpai_config, read_run_config
-from qnnmem.lpai.config_write import make_pair
+from qnnmem.lpai.config.lint import lint_files
+from qnnmem.lpai.config.read import LpaiConfig, RunConfig, read_lpai_config, read_run_config
+from qnnmem.lpai.config.write import make_pair
 from qnnmem.report import lint_json, lint_text
 
 ROUNDS = 200

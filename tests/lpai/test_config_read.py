@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config_read import (
+from qnnmem.lpai.config.read import (
     ContextSettings,
     ExecuteSettings,
     GraphSettings,
@@ -19,7 +19,7 @@ from qnnmem.lpai.config_read import (
     read_lpai_config,
     read_run_config,
 )
-from qnnmem.lpai.config_schema import BY_PATH
+from qnnmem.lpai.config.schema import BY_PATH
 
 EXTENSIONS = {
     "shared_library_path": "libQnnLpaiNetRunExtensions.so",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config_text import (
+from qnnmem.lpai.config.text import (
     MAX_DEPTH,
     MAX_FILE,
     Document,

@@ -19,7 +19,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.execution import UserBuffer
 from qnnmem.lpai.preparation import _handed_out, _placed_once
-from qnnmem.lpai.program_run import Parts
+from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.shadow import collisions
 from qnnmem.lpai.system_context import io_tensors
 from qnnmem.plan import Io, Pool

@@ -17,9 +17,9 @@ import pytest
 from qnnmem import lpai
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.lpai.descriptors import HwInfo
-from qnnmem.lpai.profile import profile
-from qnnmem.lpai.selftest_client import KEEP, SCRATCH, Client, is_all, numbers
-from qnnmem.lpai.selftest_models import binary
+from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.selftest.client import KEEP, SCRATCH, Client, is_all, numbers
+from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import (
     ContextOption,
     DataType,
@@ -816,3 +816,24 @@ def test_the_page_names_everything_that_is_public() -> None:
     """Each name of the module is on the page."""
     page = PAGE.read_text("utf-8")
     assert [name for name in lpai.__all__ if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_a_paused_graph_waits_until_it_is_resumed() -> None:
+    """Pause holds back what is queued, resume lets it go, and freeing a paused context ends."""
+    client = Client().ready()
+    codes: list[int] = []
+    done = threading.Event()
+    client.graph.pause()
+
+    def told(code: int) -> None:
+        codes.append(code)
+        done.set()
+
+    client.graph.execute_async(notify=told)
+    assert not done.wait(0.05)
+    client.graph.resume()
+    assert done.wait(WAIT_S)
+    assert codes == [0]
+    client.graph.pause()
+    client.context.free()
+    assert code_of(client.graph.pause) == (6039, "R16")

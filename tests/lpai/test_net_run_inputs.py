@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError, QnnMemError
 from qnnmem.ir import DType, Tensor
-from qnnmem.lpai import net_run_inputs
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.net_run_inputs import InputList, WrongSize, read_input
+from qnnmem.lpai.net_run import inputs as net_run_inputs
+from qnnmem.lpai.net_run.inputs import InputList, WrongSize, read_input
 
 
 def files(text: str | bytes, folder: Path, *inputs: str) -> list[dict[str, str]]:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from qnnmem.lpai.net_run_log import CODE, LEVELS, Console
-from qnnmem.lpai.net_run_profile import ApiTimes
+from qnnmem.lpai.net_run.log import CODE, LEVELS, Console
+from qnnmem.lpai.net_run.profile import ApiTimes
 from qnnmem.lpai.rules import finding
 from qnnmem.qnn.enums import LogLevel
 from qnnmem.qnn.finding import QnnError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.lpai.net_run_loop import schedule
+from qnnmem.lpai.net_run.loop import schedule
 
 LINES = [{"x": Path(str(n))} for n in range(3)]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.net_run_names import file_stems, matching, native_tensors, sanitized
+from qnnmem.lpai.net_run.names import file_stems, matching, native_tensors, sanitized
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
-from qnnmem.lpai.net_run_bill import bill_lines, bill_of
-from qnnmem.lpai.net_run_outputs import OutputForm, OutputTree, ResultWriter, write_whole
-from qnnmem.lpai.profile import profile
+from qnnmem.lpai.net_run.bill import bill_lines, bill_of
+from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter, write_whole
+from qnnmem.lpai.profiles import profile
 from qnnmem.plan import plan_model
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.profile import Mode, profile
+from qnnmem.lpai.profiles import Mode, profile
 from qnnmem.qnn.enums import HwVersion, MemRegisterType, MemType, Target
 
 

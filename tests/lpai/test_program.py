@@ -16,12 +16,12 @@ from onnx import helper, numpy_helper
 from qnnmem import lpai
 from qnnmem.errors import UsageError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.lpai import program_run
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledGraph, Window
 from qnnmem.lpai.program import INLINE_BYTES, arrange
-from qnnmem.lpai.program_run import Parts, ProgramError, rehearse
-from qnnmem.lpai.program_source import bytes_of
+from qnnmem.lpai.program import run as program_run
+from qnnmem.lpai.program.run import Parts, ProgramError, rehearse
+from qnnmem.lpai.program.source import bytes_of
 from qnnmem.qnn.finding import QnnError
 
 FLOAT = 1

@@ -25,8 +25,8 @@ from qnnmem.lpai.quantize import (
     quantize_command,
     quantize_model,
 )
-from qnnmem.lpai.quantize_masks import replace_endless
-from qnnmem.lpai.quantize_ranges import Range, range_of
+from qnnmem.lpai.quantize.masks import replace_endless
+from qnnmem.lpai.quantize.ranges import Range, range_of
 
 STATE = [("h", "h_new")]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.lpai.quantize_precision import classify, float_tensors
+from qnnmem.lpai.quantize.precision import classify, float_tensors
 
 
 def model(*ops: tuple[str, str, str], floats: str, inputs: str = "x", outputs: str = "y") -> Model:

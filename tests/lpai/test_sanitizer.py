@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qnnmem.lpai.heap import GUARD_BYTES, POISON, HeapBuffer
-from qnnmem.lpai.program_run import Parts, ProgramError, Stage
+from qnnmem.lpai.program.run import Parts, ProgramError, Stage
 from qnnmem.lpai.sanitizer import MAX_FINDINGS, describe
 from qnnmem.lpai.shadow import collisions
 from qnnmem.plan import PlacedBuffer, Pool

@@ -13,8 +13,8 @@ from qnnmem.lpai.backend import Backend
 from qnnmem.lpai.context import Context
 from qnnmem.lpai.graph import Graph
 from qnnmem.lpai.rules import rules
-from qnnmem.lpai.selftest_case import Case, Unexpected, check, noted, refused
-from qnnmem.lpai.selftest_client import Client
+from qnnmem.lpai.selftest.case import Case, Unexpected, check, noted, refused
+from qnnmem.lpai.selftest.client import Client
 from qnnmem.qnn.finding import Finding, QnnError
 
 CASES = selftest.cases()

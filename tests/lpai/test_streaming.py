@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from qnnmem import lpai
 from qnnmem.lpai.execution import UserBuffer
-from qnnmem.lpai.program_run import Parts
+from qnnmem.lpai.program.run import Parts
 from qnnmem.plan import Io
 from qnnmem.qnn.finding import QnnError
 

@@ -14,7 +14,7 @@ import pytest
 
 from qnnmem import lpai
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.program_run import Parts
+from qnnmem.lpai.program.run import Parts
 
 THREADS = 4
 EXECUTES = 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from qnnmem.lpai.config_lint import lint_files
+from qnnmem.lpai.config.lint import lint_files
 from qnnmem.report import lint_json
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.lpai.config_finding import CheckedFile, ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 from qnnmem.report.lint_text import render
 
 

@@ -11,7 +11,7 @@ from qnnmem.errors import OutputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.lpai.config_read import LpaiConfig
+    from qnnmem.lpai.config.read import LpaiConfig
 
 _UINT32 = (1 << 32) - 1
 
@@ -104,8 +104,8 @@ def config(
     """
     from pathlib import Path
 
-    from qnnmem.lpai.config_read import ExecuteSettings, LpaiConfig, PrepareSettings
-    from qnnmem.lpai.config_write import make_pair
+    from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
+    from qnnmem.lpai.config.write import make_pair
 
     del backend  # there is one choice, and naming it keeps scripts readable when there are more
     chosen = LpaiConfig(
@@ -122,7 +122,7 @@ def config(
 
 
 def _tell(chosen: LpaiConfig, folder: Path, written: list[Path]) -> None:
-    from qnnmem.lpai.config_write import run_command
+    from qnnmem.lpai.config.write import run_command
 
     direct = chosen.target_env == "adsp"
     mode = "direct mode on the aDSP" if direct else f"target {chosen.target_env}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.config_finding import LintReport
+    from qnnmem.lpai.config.finding import LintReport
 
 
 @click.command()
@@ -31,7 +31,7 @@ def lint(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.lpai.config_lint import lint_files
+    from qnnmem.lpai.config.lint import lint_files
 
     target = None if output is None else Path(output)
     if target is not None:

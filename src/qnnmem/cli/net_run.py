@@ -12,8 +12,8 @@ from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
     from qnnmem.lpai.net_run import Report
-    from qnnmem.lpai.net_run_log import Console
-    from qnnmem.lpai.net_run_options import RunOptions
+    from qnnmem.lpai.net_run.log import Console
+    from qnnmem.lpai.net_run.options import RunOptions
     from qnnmem.qnn.enums import MemRegisterType
 
 # Flags of the real tool that change nothing at a desk: accepted, with a word about it.
@@ -128,7 +128,7 @@ def net_run(**flags: Any) -> int:
 
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.net_run import net_run as run
-    from qnnmem.lpai.net_run_log import LEVELS, Console
+    from qnnmem.lpai.net_run.log import LEVELS, Console
     from qnnmem.version import __version__
 
     build = f"qnn-net-run build version: vqnnmem-{__version__}"
@@ -172,7 +172,7 @@ def _explain(report: Report, console: Console) -> None:
 def _options(flags: dict[str, Any], console: Console) -> RunOptions:
     from pathlib import Path
 
-    from qnnmem.lpai.net_run_options import RunOptions
+    from qnnmem.lpai.net_run.options import RunOptions
     from qnnmem.version import __version__
 
     _answer_foreign(flags, console)

@@ -185,7 +185,7 @@ def _with_config(
     from dataclasses import fields, replace
     from pathlib import Path
 
-    from qnnmem.lpai.config_read import LpaiConfig, PrepareSettings, read_lpai_config
+    from qnnmem.lpai.config.read import LpaiConfig, PrepareSettings, read_lpai_config
     from qnnmem.plan import Io
 
     found = LpaiConfig() if config is None else read_lpai_config(Path(config))

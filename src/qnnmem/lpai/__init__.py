@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.graph import EARLY_TERMINATION, SUCCESS, Graph
     from qnnmem.lpai.heap import Heap, HeapBuffer
     from qnnmem.lpai.preparation import Prepared, PrepareOptions, prepare
-    from qnnmem.lpai.profile import Mode, Profile, profile
+    from qnnmem.lpai.profiles import Mode, Profile, profile
     from qnnmem.lpai.queue import Signal
     from qnnmem.lpai.session import Session
     from qnnmem.lpai.system_context import get_binary_info
@@ -47,7 +47,7 @@ _HOMES = {
     **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "graph"),
     **dict.fromkeys(("Heap", "HeapBuffer"), "heap"),
     **dict.fromkeys(("PrepareOptions", "Prepared", "prepare"), "preparation"),
-    **dict.fromkeys(("Mode", "Profile", "profile"), "profile"),
+    **dict.fromkeys(("Mode", "Profile", "profile"), "profiles"),
     "Signal": "queue",
     "Session": "session",
     "get_binary_info": "system_context",

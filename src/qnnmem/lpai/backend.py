@@ -8,8 +8,8 @@ from typing import NoReturn, TypeVar
 
 from qnnmem.errors import UsageError
 from qnnmem.lpai.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
-from qnnmem.lpai.profile import Mode, Profile
-from qnnmem.lpai.profile import profile as make_profile
+from qnnmem.lpai.profiles import Mode, Profile
+from qnnmem.lpai.profiles import profile as make_profile
 from qnnmem.lpai.rules import finding
 from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
 from qnnmem.qnn.finding import Finding, QnnError
@@ -26,7 +26,7 @@ class Backend:
 
     def __init__(self, profile: Profile | None = None, log: Log | None = None) -> None:
         if not isinstance(profile, Profile | None):
-            raise UsageError(f"{shown(profile)} is not a profile; qnnmem.lpai.profile makes one")
+            raise UsageError(f"{shown(profile)} is not a profile; qnnmem.lpai.profiles makes one")
         if log is not None and not callable(log):
             raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
         self.profile = profile or make_profile()

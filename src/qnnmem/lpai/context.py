@@ -163,6 +163,8 @@ class Context:
     def free(self) -> None:
         """`QnnContext_free`: from here on the application may free everything it handed over."""
         self._check_alive("QnnContext_free")
+        for graph in self._graphs.values():
+            graph.resume()  # a paused execution would never come to its end
         self.queue.close()
         self.queue.run(self._end)  # an execution of another thread comes to its end first
 

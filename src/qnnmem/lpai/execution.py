@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph, Window
 from qnnmem.lpai.heap import POISON
-from qnnmem.lpai.program_run import Parts, ProgramError, Stage
+from qnnmem.lpai.program.run import Parts, ProgramError, Stage
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.sanitizer import Sanitizer
 from qnnmem.plan import PlacedBuffer, Pool
@@ -128,10 +128,10 @@ class Execution:
         """Execute once; tensors not named are read and written at their planned places."""
         copied = self._place(inputs, outputs)
         watch = self._watch()
-        cut = self._stage_list(stepped=watch is not None or not self._in_order)
+        stages = self._open_stages(stepped=watch is not None or not self._in_order)
         if watch is not None:
             watch.begin()
-        complete, done = self._run_stages(cut, watch)
+        complete, done = self._run_stages(stages, watch)
         if watch is not None:
             watch.end()
             self._stepped = complete
@@ -253,24 +253,30 @@ class Execution:
         fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
         return sorted(at + 1 for at in fills if at + 1 not in fills)
 
-    def _stage_list(self, *, stepped: bool) -> list[Stage]:
-        """Sessions for this execution; those of a stepped one are kept only if needed again."""
+    def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
+        """Sessions for this execution.
+
+        Where ops are stepped through only once, each session is opened when its turn comes and
+        closed after it: all of them at once would hold every weight a second time.
+        """
         count = len(self.graph.model.ops)
         if stepped and self._in_order:
-            return self._open([(at, at + 1) for at in range(count)])
+            return self._open(range(count + 1))
         if not self._stages:
-            edges = list(range(count + 1)) if stepped else [0, *self._cuts, count]
-            self._stages = self._open([(a, b) for a, b in pairwise(edges) if a < b])
+            self._stages = list(
+                self._open(range(count + 1) if stepped else [0, *self._cuts, count])
+            )
         return self._stages
 
-    def _open(self, ranges: list[tuple[int, int]]) -> list[Stage]:
-        stages = [Stage(self._parts, first, last) for first, last in ranges]
+    def _open(self, edges: Iterable[int]) -> Iterator[Stage]:
         addresses = self._addresses()
-        for stage in stages:
-            stage.bind(addresses)
-        return stages
+        for first, last in pairwise(edges):
+            if first < last:
+                stage = Stage(self._parts, first, last)
+                stage.bind(addresses)
+                yield stage
 
-    def _run_stages(self, stages: list[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
+    def _run_stages(self, stages: Iterable[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
         """Whether all stages ran, and how many ops did."""
         ready = True
         emptied = {w.name for w in self.graph.windows if w.reset and self._views[w.reset].any()}

@@ -18,7 +18,7 @@ from qnnmem.lpai.graph_config import Changes, State, check_configs
 from qnnmem.lpai.graph_io import IoCheck
 from qnnmem.lpai.heap import Heap
 from qnnmem.lpai.lease import Lease
-from qnnmem.lpai.program_run import Parts, ProgramError
+from qnnmem.lpai.program.run import Parts, ProgramError
 from qnnmem.lpai.queue import Signal
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.sanitizer import MAX_FINDINGS, describe
@@ -80,6 +80,8 @@ class Graph:
         self.counters = Counters()
         self.is_finalized = False
         self._lock = threading.RLock()
+        self._resumed = threading.Event()
+        self._resumed.set()
         self._in_flight = 0  # executions that were asked for and are not over
         self._state_sum: int | None = None
 
@@ -154,6 +156,8 @@ class Graph:
                 code = exc.code
             except QnnMemError:
                 code = 1004
+            except Exception:  # a client that waits for the notification must get one
+                code = 1100
             finally:
                 finish()
             self._tell(notify, code)
@@ -164,6 +168,15 @@ class Graph:
         except BaseException:
             finish()
             raise
+
+    def pause(self) -> None:
+        """Hold back the next execution; what is queued stays queued."""
+        self._check_context("QnnGraph_setConfig")
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Let executions go on."""
+        self._resumed.set()
 
     def view(self, name: str) -> ScratchView:
         """An input or output inside scratch, to be filled or read without a copy."""
@@ -329,6 +342,7 @@ class Graph:
             _graphs_with_state.add(self)
 
     def _execute(self, inputs: Sequence[Tensor] | None, outputs: Sequence[Tensor] | None) -> int:
+        self._resumed.wait()
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
         given_in = self._io.resolve(self.compiled.inputs, inputs, "input")

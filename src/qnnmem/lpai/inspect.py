@@ -11,7 +11,7 @@ from typing import Any
 
 from qnnmem.ir import DType
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.binary_layout import MAJOR, MINOR
+from qnnmem.lpai.binary.layout import MAJOR, MINOR
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place, Quant
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.qnn.enums import BackendId, DataType, TensorType

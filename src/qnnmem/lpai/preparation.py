@@ -21,8 +21,8 @@ from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.source import quote
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
-from qnnmem.lpai.program_state_window import BLOCKING
-from qnnmem.lpai.program_state_window import Window as Gate
+from qnnmem.lpai.program.state_window import BLOCKING
+from qnnmem.lpai.program.state_window import Window as Gate
 from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Align, round_up
@@ -115,7 +115,7 @@ def _load(
     if kind_of(path) != "onnx":
         return _load_layout(path, options), ()
     from qnnmem.load.onnx import read_with_graph
-    from qnnmem.lpai.program_state import rewrite_states
+    from qnnmem.lpai.program.state import rewrite_states
 
     dims, shapes = options.dims, options.shapes
     say(f"reading {path.name}")
@@ -277,7 +277,7 @@ def _with_program(
     graph: CompiledGraph, proto: onnx.ModelProto, folder: Path | None, start: int
 ) -> tuple[CompiledGraph, bytes]:
     from qnnmem.lpai.program import arrange
-    from qnnmem.lpai.program_run import Parts, rehearse
+    from qnnmem.lpai.program.run import Parts, rehearse
 
     begin = round_up(start, CONSTANT_ALIGN)
     program = arrange(proto, graph.model, folder, begin)

@@ -7,7 +7,7 @@ import threading
 
 from qnnmem.lpai.backend import Backend
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.program_run import Parts, ProgramError, rehearse
+from qnnmem.lpai.program.run import Parts, ProgramError, rehearse
 from qnnmem.lpai.rules import finding
 
 _MAX_KNOWN = 1024
@@ -20,20 +20,12 @@ def rehearsed(
 ) -> dict[str, bool]:
     """For each graph whether it runs in the planned order; a program that cannot run is 5005."""
     if trusted:
-        return remember(compiled, content)
+        return {graph.name: graph.in_order for graph in compiled.graphs}
     digest = hashlib.sha256(content).digest()
     with _lock:
         if digest not in _known:
             _store(digest, {g.name: _try(backend, compiled, g.name) for g in compiled.graphs})
         return _known[digest]
-
-
-def remember(compiled: CompiledContext, content: memoryview) -> dict[str, bool]:
-    """Take the word of a binary that was made here."""
-    order = {graph.name: graph.in_order for graph in compiled.graphs}
-    with _lock:
-        _store(hashlib.sha256(content).digest(), order)
-    return order
 
 
 def _store(digest: bytes, order: dict[str, bool]) -> None:

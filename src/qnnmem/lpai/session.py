@@ -20,7 +20,7 @@ from qnnmem.lpai.extensions import Extensions
 from qnnmem.lpai.graph import EARLY_TERMINATION, Counters, Graph
 from qnnmem.lpai.graph_io import typed
 from qnnmem.lpai.heap import HeapBuffer
-from qnnmem.lpai.profile import Profile
+from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.system_context import io_tensors
 from qnnmem.plan import Io

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qnnmem.lpai.config_finding import CheckedFile, ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 
 SCHEMA = "qnnmem.lint/1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.lpai.config_finding import ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config.finding import ConfigFinding, LintReport, Severity
 from qnnmem.report.names import clean
 
 _WIDE = 200  # for paths

@@ -1,0 +1,160 @@
+"""Context binaries: a compiled context as one file, and back.
+
+The container is qnnmem's own (`docs/context-binary.md`). It holds nothing that runs by being read,
+and every number in it is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.load.source import quote, regular_size
+from qnnmem.lpai.binary.check import HW_VERSION, check
+from qnnmem.lpai.binary.fields import Damaged
+from qnnmem.lpai.binary.kind import CURE, guess_kind
+from qnnmem.lpai.binary.layout import MAGIC, WrongVersion, assemble, take_apart
+from qnnmem.lpai.binary.meta import decode, encode
+from qnnmem.lpai.compiled import CompiledContext
+from qnnmem.lpai.rules import finding
+from qnnmem.qnn.finding import QnnError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+BINARY_VERSION = 5004
+CREATE_FROM_BINARY = 5005
+BINARY_CONFIGURATION = 5008
+BINARY_SUBOPTIMAL = 5011
+MALFORMED_BINARY = 30010
+
+_CALLS = {MALFORMED_BINARY: "QnnSystemContext_getBinaryInfo"}
+_CREATE = "QnnContext_createFromBinary"
+_PRODUCER = re.compile(r"qnnmem [0-9]+(?:\.[0-9]+)*[0-9A-Za-z.+-]*", re.ASCII)
+
+
+def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
+    """The binary piece by piece, refused when it could not be read back; equal in, equal out."""
+    constants = _flat(context.constants)
+    programs = [graph.program for graph in context.graphs]
+    try:
+        meta = encode(context)
+        check(decode(meta, programs), len(constants))
+    except (Damaged, ValueError) as exc:
+        raise UsageError(f"the context cannot be written as a binary: {exc}") from exc
+    if not _PRODUCER.fullmatch(context.producer):
+        raise UsageError(f"a binary is made by 'qnnmem' and a version, not {context.producer!r}")
+    return assemble(meta, programs, constants)
+
+
+def write(context: CompiledContext, path: Path | str) -> int:
+    """Writes a binary that appears whole or not at all, and gives its size in bytes.
+
+    An ordinary file of that name is replaced.
+    """
+    path = Path(path)
+    pieces = pack(context)
+    try:
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise OutputError(f"{path} is not an ordinary file; a binary cannot take its place")
+        return _write_and_rename(pieces, path)
+    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise OutputError(f"{quote(str(path))} cannot be written: {reason}") from exc
+
+
+def _write_and_rename(pieces: Iterator[bytes | memoryview], path: Path) -> int:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            size = sum(file.write(piece) for piece in pieces)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return size
+
+
+def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> CompiledContext:
+    """The context in a binary; its constants are a read-only view of `buffer`, nothing is copied.
+
+    `malformed` is the code for a binary that does not hold together: 5005 when a context is
+    created, 30010 when the system context reads it.
+    """
+    file = _flat(memoryview(buffer)).toreadonly()
+    call = _CALLS.get(malformed, _CREATE)
+    if bytes(file[: len(MAGIC)]) != MAGIC:
+        raise _refusal(malformed, "B1", guess_kind(file), call, CURE)
+    try:
+        sections = take_apart(file)
+        programs = tuple(bytes(program) for program in sections.programs)
+        found = decode(bytes(sections.meta), programs)
+        check(found, len(sections.constants))
+    except Damaged as exc:
+        raise _refusal(malformed, "B1", _about(exc), call) from exc
+    except WrongVersion as exc:
+        raise _refusal(BINARY_VERSION, "R19", f"the context binary {exc}") from exc
+    if not _PRODUCER.fullmatch(found.producer):
+        sentence = f"the context binary was made by {quote(found.producer)}, not by qnnmem"
+        raise _refusal(BINARY_VERSION, "R19", sentence)
+    return CompiledContext(found.graphs, found.hw_version, found.producer, sections.constants)
+
+
+def map_file(path: Path | str) -> memoryview:
+    """A file's bytes without reading them all; they stay as long as a view of them does.
+
+    The start is on a page, so every section is on 256 bytes in memory too. Nobody may shorten the
+    file meanwhile: touching a page that is gone ends the process.
+    """
+    import mmap
+
+    path = Path(path)
+    regular_size(path)
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as exc:  # ValueError: emptied since it was looked at
+        raise LoadError(path, f"cannot be mapped ({exc})") from exc
+
+
+def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
+    """Refuses a context made for newer hardware than the device's; `strict`, also for older."""
+    made, device = _age(context.hw_version), _age(hw_version)
+    if made <= device and not (strict and made < device):
+        return
+    code = BINARY_CONFIGURATION if made > device else BINARY_SUBOPTIMAL
+    versions = f"for LPAI {context.hw_version} and the device is {hw_version}"
+    cure = f"prepare the model for {hw_version}"
+    raise _refusal(code, "R19", f"the context binary was made {versions}", cure=cure)
+
+
+def _age(hw_version: str) -> tuple[int, int]:
+    """Major and minor version, which sort by age."""
+    match = HW_VERSION.fullmatch(hw_version)
+    if match is None:
+        raise UsageError(f"{quote(hw_version)} is not an LPAI hardware version such as v6")
+    return int(match[1]), int(match[2] or 0)
+
+
+def _flat(view: memoryview) -> memoryview:
+    """The same memory as plain bytes."""
+    if view.nbytes == 0:  # a view with a zero in its shape cannot be cast
+        return memoryview(b"")
+    if not view.c_contiguous:
+        raise UsageError("a binary lies in one stretch of memory, and this buffer has gaps")
+    return view.cast("B")
+
+
+def _about(exc: Damaged) -> str:
+    return f"in the description of the context binary, {exc}" if exc.where else str(exc)
+
+
+def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str = "") -> QnnError:
+    return QnnError(code, finding(rule, sentence, call=call, buffer="context binary", cure=cure))

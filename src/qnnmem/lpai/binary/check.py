@@ -1,0 +1,213 @@
+"""Whether the values of a binary's description fit each other.
+
+Every reference, place and size is checked, so that what runs later need not look again. Whether
+buffers that are alive together overlap is not: a plan that is wrong must load to be found wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from qnnmem.ir import Model, Tensor
+from qnnmem.load.onnx_tensor import DTYPES
+from qnnmem.load.source import quote
+from qnnmem.lpai.binary.fields import Damaged
+from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, Window
+from qnnmem.plan import Io, PlacedBuffer, Pool
+
+HW_VERSION = re.compile(r"v([0-9]{1,3})(?:_([0-9]{1,3}))?", re.ASCII)
+
+Scope = tuple[Mapping[str, Tensor], ...]  # tensors of a model and of the models around it
+
+
+def check(description: Description, constants_bytes: int) -> None:
+    """Raises `Damaged` for the first thing that does not fit."""
+    if not HW_VERSION.fullmatch(description.hw_version):
+        shown = quote(description.hw_version)
+        raise Damaged(f"is {shown}, not a hardware version such as v6", "hw_version")
+    if not 0 < len(description.graphs) <= MAX_GRAPHS:
+        raise Damaged(f"has {len(description.graphs):,} entries, not 1 to {MAX_GRAPHS}", "graphs")
+    _unique((graph.name for graph in description.graphs), "graphs")
+    tensors = sum(_count_tensors(graph.model) for graph in description.graphs)
+    if tensors > MAX_TENSORS:
+        raise Damaged(f"have {tensors:,} tensors, more than {MAX_TENSORS:,}", "graphs")
+    for number, graph in enumerate(description.graphs):
+        try:
+            _check_graph(graph, constants_bytes)
+        except Damaged as exc:
+            raise exc.inside(f"graphs[{number}]") from None
+
+
+def _check_graph(graph: CompiledGraph, constants_bytes: int) -> None:
+    try:
+        _check_model(graph.model, ())
+    except Damaged as exc:
+        raise exc.inside(".model") from None
+    _check_buffers(graph)
+    _check_places(graph)
+    _check_states(graph)
+    _check_windows(graph)
+    _known(graph.quants, graph.model.tensors, ".quants")
+    _check_constants(graph.constants, constants_bytes)
+
+
+def _count_tensors(model: Model) -> int:
+    inner = sum(_count_tensors(body) for op in model.ops for body in op.bodies)
+    return len(model.tensors) + inner
+
+
+# --- Models --------------------------------------------------------------------------------------
+
+
+def _check_model(model: Model, around: Scope) -> None:
+    scope = (model.tensors, *around)
+    for key in ("inputs", "outputs", "constants", "states"):
+        names = getattr(model, key)
+        _unique(names, f".{key}")
+        _visible(names, scope, f".{key}")
+    _unique((buffer.name for buffer in model.buffers), ".buffers")
+    for number, op in enumerate(model.ops):
+        _visible(op.inputs, scope, f".ops[{number}].inputs")
+        _known(op.outputs, model.tensors, f".ops[{number}].outputs")
+        for place, body in enumerate(op.bodies):
+            try:
+                _check_model(body, scope)
+            except Damaged as exc:
+                raise exc.inside(f".ops[{number}].bodies[{place}]") from None
+
+
+def _visible(names: Iterable[str], scope: Scope, where: str) -> None:
+    """A body may read what the models around it define."""
+    for name in names:
+        if not any(name in tensors for tensors in scope):
+            raise Damaged(f"names {quote(name)}, which is no tensor", where)
+
+
+def _known(names: Iterable[str], known: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise Damaged(f"names {quote(name)}, which is no tensor", where)
+
+
+def _unique(names: Iterable[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Damaged(f"names {quote(name)} twice", where)
+        seen.add(name)
+
+
+# --- Places --------------------------------------------------------------------------------------
+
+
+def _check_buffers(graph: CompiledGraph) -> None:
+    pools: dict[Pool, int] = {
+        Pool.SCRATCH: graph.scratch_bytes,
+        Pool.PERSISTENT: graph.persistent_bytes,
+    }
+    if graph.io is Io.OUTSIDE:
+        pools[Pool.IO] = MAX_POOL  # buffers of the application: each one is its own
+    steps = len(graph.model.ops)
+    for number, buffer in enumerate(graph.buffers):
+        fault = _fault(buffer, pools, graph.align)
+        if not fault and graph.model.ops and buffer.live.upper > steps + 1:
+            fault = f"lives until step {buffer.live.upper:,} of {steps:,}"
+        if fault:
+            raise Damaged(f"({quote(buffer.name)}) {fault}", f".buffers[{number}]")
+
+
+def _fault(buffer: PlacedBuffer, pools: Mapping[Pool, int], align: int) -> str:
+    size = pools.get(buffer.pool)
+    if size is None:
+        return f"lies in pool {buffer.pool.value}, which this graph does not plan"
+    end = buffer.offset + buffer.size
+    if end > size:
+        return f"ends at byte {end:,} of {buffer.pool.value}, which has {size:,}"
+    if buffer.offset % align:
+        return f"starts at byte {buffer.offset:,}, no multiple of {align}"
+    return ""
+
+
+def _check_places(graph: CompiledGraph) -> None:
+    sizes: dict[str, int] = {}
+    for number, buffer in enumerate(graph.buffers):
+        for name in (buffer.name, *buffer.aliases):
+            if name in sizes:
+                raise Damaged(f"gives {quote(name)} a second place", f".buffers[{number}]")
+            sizes[name] = buffer.size
+    for name in _planned(graph.model):
+        tensor = graph.model.tensors.get(name)
+        if name not in sizes and (tensor is None or tensor.nbytes):  # nothing needs no place
+            raise Damaged(f"give {quote(name)} no place", ".buffers")
+    for name, size in sizes.items():
+        tensor = graph.model.tensors.get(name)  # None: memory of a body, known to the plan alone
+        if tensor is not None and tensor.nbytes > size:
+            need = f"{tensor.nbytes:,} bytes of {quote(name)}"
+            raise Damaged(f"have {size:,} bytes for the {need}", ".buffers")
+
+
+def _planned(model: Model) -> Iterator[str]:
+    """Everything that needs a place: what is written, but for constants, and state variables."""
+    constants = set(model.constants)
+    yield from (name for name in model.inputs if name not in constants)
+    for op in model.ops:
+        yield from (name for name in op.outputs if name not in constants)
+    yield from model.states
+    yield from (buffer.name for buffer in model.buffers)
+
+
+# --- State, windows, constants -------------------------------------------------------------------
+
+
+def _check_states(graph: CompiledGraph) -> None:
+    model = graph.model
+    _unique((name for pair in graph.states for name in pair), ".states")
+    inputs, outputs = set(model.inputs), set(model.outputs)
+    for number, (old, new) in enumerate(graph.states):
+        where = f".states[{number}]"
+        if old not in inputs or new not in outputs:
+            raise Damaged(f"({quote(old)}, {quote(new)}) is not an input and an output", where)
+        a, b = model.tensors[old], model.tensors[new]
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            raise Damaged(f"pairs {quote(old)} with {quote(new)} of another type or shape", where)
+
+
+def _check_windows(graph: CompiledGraph) -> None:
+    _unique((window.name for window in graph.windows), ".windows")
+    pairs, inputs = set(graph.states), set(graph.model.inputs)
+    for number, window in enumerate(graph.windows):
+        fault = _window_fault(window)
+        if (window.old, window.new) not in pairs:
+            fault = "is carried by tensors that are no state pair"
+        elif window.reset is not None and window.reset not in inputs:
+            fault = f"is reset by {quote(window.reset)}, which is no input"
+        if fault:
+            raise Damaged(f"({quote(window.name)}) {fault}", f".windows[{number}]")
+
+
+def _window_fault(window: Window) -> str:
+    if window.frames > window.size or window.size % window.frames:
+        return f"holds {window.size:,} frames, no multiple of the {window.frames:,} that arrive"
+    if not window.frames <= window.stride <= window.size or window.stride % window.frames:
+        return f"moves by {window.stride:,} frames, with {window.frames:,} of {window.size:,} new"
+    if window.padding > window.size:
+        return f"starts with {window.padding:,} frames and holds {window.size:,}"
+    return ""
+
+
+def _check_constants(constants: tuple[Constant, ...], constants_bytes: int) -> None:
+    _unique((constant.name for constant in constants), ".constants")
+    for number, constant in enumerate(constants):
+        end = constant.offset + constant.size
+        need = Tensor(constant.name, DTYPES[constant.element], constant.shape).nbytes
+        fault = ""
+        if constant.offset % CONSTANT_ALIGN:
+            fault = f"starts at byte {constant.offset:,}, no multiple of {CONSTANT_ALIGN}"
+        elif end > constants_bytes:
+            fault = f"ends at byte {end:,} of {constants_bytes:,} bytes of constants"
+        elif constant.size != need:
+            fault = f"has {constant.size:,} bytes where type and shape need {need:,}"
+        if fault:
+            raise Damaged(f"({quote(constant.name)}) {fault}", f".constants[{number}]")

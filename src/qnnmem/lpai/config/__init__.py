@@ -1,0 +1,1 @@
+"""The configuration files of LPAI: what they may hold, reading, checking and writing them."""

@@ -1,0 +1,155 @@
+"""One value of a config file against the key it stands for, and what kind of file it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from qnnmem.load.source import quote
+from qnnmem.lpai.config.schema import (
+    BY_PATH,
+    HTP_SECTIONS,
+    KEYS,
+    MEM_TYPE,
+    FileKind,
+    Key,
+    keys_of,
+)
+from qnnmem.lpai.config.text import Kind, Node
+
+# What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
+MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")
+_LONGEST_NAME = 64  # no key is longer; keeps the search for a similar one short
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a value cannot stand where it stands."""
+
+    check: str
+    sentence: str
+    cure: str
+
+
+def check_value(key: Key, node: Node) -> Fault | None:
+    """Says what is wrong with a value; None when it is allowed."""
+    fault = _type_fault(key, node) or _value_fault(key, node)
+    if fault is None or key.path != MEM_TYPE:
+        return fault
+    parser, allocator = MEM_TYPE_MESSAGES
+    outcome = f'the run logs "{parser}", then "{allocator}", and initialisation fails'
+    return Fault(fault.check, f"{fault.sentence}; {outcome}", fault.cure)
+
+
+def _type_fault(key: Key, node: Node) -> Fault | None:
+    number_fits = key.kind is Kind.NUMBER and node.kind is Kind.WHOLE
+    if node.kind is key.kind or number_fits:
+        return None
+    shown = show(node)
+    return Fault("wrong-type", f"{shown} is not {key.kind.value}", _type_cure(key, node))
+
+
+def _type_cure(key: Key, node: Node) -> str:
+    if isinstance(node.value, str) and _unquoted(key, node.value):
+        return f"write {node.value} without quotes"
+    if key.kind is Kind.FLAG and node.kind is Kind.WHOLE and node.value in (0, 1):
+        return f"write {'true' if node.value else 'false'}"
+    if key.values:
+        return f"write one of {_listed(key.values)}"
+    default = "" if key.default is None else f", e.g. {_json(key.default)}"
+    return f"write {key.kind.value}{default}"
+
+
+def _unquoted(key: Key, text: str) -> bool:
+    if key.kind is Kind.FLAG:
+        return text in ("true", "false")
+    return key.kind is Kind.WHOLE and text.isascii() and text.isdigit() and len(text) <= 10
+
+
+def _value_fault(key: Key, node: Node) -> Fault | None:
+    if key.kind is Kind.LIST:
+        return _item_fault(key, node)
+    if key.values and node.value not in key.values:
+        return Fault(
+            "bad-value", f"{show(node)} is not a value of this key", _value_cure(key, node)
+        )
+    if key.kind is Kind.TEXT and not node.value:
+        return Fault("bad-value", "the text is empty", "fill it in or remove the key")
+    if isinstance(node.value, float | int) and node.value < 0:
+        return Fault("bad-value", f"{show(node)} is below 0", "write 0 or more")
+    if key.kind is Kind.WHOLE and isinstance(node.value, int) and node.value > key.high:
+        return Fault("bad-value", f"{show(node)} is too large", f"write at most {key.high}")
+    return None
+
+
+def _value_cure(key: Key, node: Node) -> str:
+    near = nearest(str(node.value), key.values)
+    wish = f"write {_json(near)}, or " if near else "write "
+    others = [value for value in key.values if value != near]
+    return f"{wish}{'' if near else 'one of '}{_listed(others)}"
+
+
+def _item_fault(key: Key, node: Node) -> Fault | None:
+    for number, item in enumerate(node.items):
+        if key.item is not None and item.kind is not key.item:
+            sentence = f"entry {number} is {show(item)}, not {key.item.value}"
+            return Fault("wrong-type", sentence, f"write {key.item.value} for each entry")
+    return None
+
+
+def nearest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
+    """The known name that is most like `name`, if any is."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def show(node: Node) -> str:
+    """A value for a sentence, short and escaped."""
+    if node.kind is Kind.FLAG:
+        return "true" if node.value else "false"
+    if node.kind is Kind.NUMBER:
+        return f"{node.value:g}"
+    return node.kind.value if node.value is None else quote(node.value)
+
+
+def _listed(values: tuple[str, ...] | list[str]) -> str:
+    return " or ".join(_json(value) for value in values)
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def setting(root: Node, path: str) -> str | int | float | bool | None:
+    """The value a run would use: the file's, the default if absent, None if it is not allowed."""
+    key, node = BY_PATH[path], root.find(path)
+    if node is None:
+        return key.default
+    return node.value if check_value(key, node) is None else None
+
+
+def classify(root: Node) -> FileKind:
+    """Tells from the outermost keys what a file is."""
+    names = [member.name for member in root.members[:1000]]
+    scores = {kind: sum(_likeness(name, kind) for name in names) for kind in KEYS}
+    best = max(scores, key=lambda kind: scores[kind])
+    if scores[best]:
+        return best
+    return FileKind.HTP if any(name in HTP_SECTIONS for name in names) else FileKind.UNKNOWN
+
+
+def _likeness(name: str, kind: FileKind) -> int:
+    sections = keys_of("", kind)
+    if name in sections:
+        return 4  # worth more than any misplaced or misspelt key
+    if any(key.name == name for key in KEYS[kind]):
+        return 1
+    return int(name not in HTP_SECTIONS and nearest(name, list(sections)) is not None)
+
+
+def is_htp_library(name: str) -> bool:
+    """Whether a library's name says that it is the HTP's extension."""
+    return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]

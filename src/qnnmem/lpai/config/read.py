@@ -1,0 +1,213 @@
+"""Config files into the settings of a run.
+
+Keys that are not known are ignored here, as the tools ignore them; `qnnmem lint` names them.
+A value that is not allowed is refused, but for `mem_type`: a run must see it to fail as it would
+on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qnnmem.errors import LoadError
+from qnnmem.load.source import quote
+from qnnmem.lpai.config.check import check_value, classify, is_htp_library
+from qnnmem.lpai.config.path import locate
+from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key
+from qnnmem.lpai.config.text import Document, Kind, Node, read_strictly
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSettings:
+    """`lpai_graph.prepare`: what the offline compiler is told."""
+
+    enable_batchnorm_fold: bool = True
+    exclude_io: bool = False
+    enable_layer_fusion: bool = True
+    enable_channel_align: bool = False
+    enable_pad_split: bool = False
+    enable_per_layer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSettings:
+    """`lpai_graph.execute`: what a run is told."""
+
+    fps: int = 1
+    ftrt_ratio: int = 10  # tenths
+    client_type: str = "real_time"  # or "non_real_time"
+    affinity: str = "soft"  # or "hard"
+    core_selection: int = 0  # a bit for each core; 0 is any core
+    mem_type: str = "ddr"  # "tcm", or whatever the file says
+
+
+@dataclass(frozen=True, slots=True)
+class LpaiConfig:
+    """The LPAI file; without one, all defaults."""
+
+    target_env: str = "adsp"  # or "arm", "x86"
+    hw_version: str = "v6"  # or "v4", "v5", "v5_1", "v7"
+    prepare: PrepareSettings = field(default_factory=PrepareSettings)
+    execute: ExecuteSettings = field(default_factory=ExecuteSettings)
+    profile_level: str | None = None  # "basic" or "detailed"; None without lpai_profile
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """`context_configs` of the tool file."""
+
+    context_priority: str = "normal"  # or "low", "normal_high", "high"
+    async_execute_queue_depth: int = 0
+    enable_graphs: tuple[str, ...] | None = None  # None: all
+    memory_limit_hint: int = 0  # MB; 0 is no hint
+    is_persistent_binary: bool = False
+    cache_compatibility_mode: str = "permissive"  # or "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSettings:
+    """One entry of `graph_configs`."""
+
+    graph_name: str
+    graph_priority: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything that `--config_file` tells a run."""
+
+    lpai: LpaiConfig = field(default_factory=LpaiConfig)
+    context: ContextSettings = field(default_factory=ContextSettings)
+    graphs: tuple[GraphSettings, ...] = ()
+    shared_library: str | None = None
+    file: Path | None = None
+
+
+def read_run_config(path: Path) -> RunConfig:
+    """Reads a tool file and the LPAI file it points to."""
+    document = read_strictly(path)
+    kind = classify(document.root)
+    if kind is FileKind.LPAI:
+        raise LoadError(
+            path,
+            "is an LPAI file; name the tool file whose backend_extensions.config_file_path "
+            "points to it",
+        )
+    if kind is not FileKind.TOOL and document.root.members:
+        raise LoadError(path, f"is no tool file for LPAI: {_what(kind)}")
+    library = _read(document, "backend_extensions.shared_library_path")
+    if library is not None and is_htp_library(str(library)):
+        raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
+    return RunConfig(
+        _pointed(document),
+        _settings(document, "context_configs", ContextSettings),
+        _graphs(document),
+        None if library is None else str(library),
+        path,
+    )
+
+
+def read_lpai_config(path: Path) -> LpaiConfig:
+    """Reads an LPAI file, or the one that a tool file points to."""
+    document = read_strictly(path)
+    kind = classify(document.root)
+    if kind is FileKind.TOOL:
+        return read_run_config(path).lpai
+    if kind is not FileKind.LPAI and document.root.members:
+        raise LoadError(path, f"is no LPAI file: {_what(kind)}")
+    return _lpai(document)
+
+
+def _what(kind: FileKind) -> str:
+    if kind is FileKind.HTP:
+        return "its sections are those of the HTP backend"
+    return "it has none of the known sections, such as backend_extensions or lpai_graph"
+
+
+def _pointed(tool: Document) -> LpaiConfig:
+    """The LPAI file of a tool file; all defaults if none is named."""
+    named = _read(tool, "backend_extensions.config_file_path")
+    if named is None:
+        return LpaiConfig()
+    found = locate(str(named), tool.path, by_name=True)
+    if found is None:
+        raise LoadError(
+            tool.path,
+            f"its backend_extensions.config_file_path {quote(named)} is neither beside it nor "
+            "in the current folder",
+        )
+    document = read_strictly(found.path)
+    kind = classify(document.root)
+    if kind is not FileKind.LPAI and document.root.members:
+        raise LoadError(found.path, "is no LPAI file, though the tool file names it as one")
+    return _lpai(document)
+
+
+def _lpai(document: Document) -> LpaiConfig:
+    profiled = document.root.get("lpai_profile") is not None
+    level = _read(document, "lpai_profile.level")
+    return LpaiConfig(
+        str(_read(document, "lpai_backend.target_env")),
+        str(_read(document, "lpai_backend.enable_hw_ver")),
+        _settings(document, "lpai_graph.prepare", PrepareSettings),
+        _settings(document, "lpai_graph.execute", ExecuteSettings),
+        str(level) if profiled else None,
+        document.path,
+    )
+
+
+def _graphs(document: Document) -> tuple[GraphSettings, ...]:
+    entries = document.root.find("graph_configs")
+    if entries is None:
+        return ()
+    _refuse_fault(document, BY_PATH["graph_configs"], entries)
+    return tuple(_graph(document, entry) for entry in entries.items)
+
+
+def _graph(document: Document, entry: Node) -> GraphSettings:
+    found = {}
+    for name in ("graph_name", "graph_priority"):
+        member = entry.get(name)
+        if member is not None:
+            _refuse_fault(document, BY_PATH[f"graph_configs[].{name}"], member.node)
+            found[name] = str(member.node.value)
+    if "graph_name" not in found:
+        raise LoadError(document.path, f"line {entry.at.line}: an entry without graph_name")
+    return GraphSettings(**found)
+
+
+def _settings(document: Document, section: str, form: type[_T]) -> _T:
+    """Fills a dataclass whose fields are named as the keys of a section."""
+    names = [each.name for each in fields(form)]  # type: ignore[arg-type] # always a dataclass
+    values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
+    return form(**values)
+
+
+def _read(document: Document, path: str) -> Any:
+    """The allowed value at a path, or the default of its key."""
+    steps = path.split(".")
+    node: Node | None = document.root
+    for depth in range(1, len(steps) + 1):
+        key = BY_PATH[".".join(steps[:depth])]
+        member = None if node is None else node.get(key.name)
+        node = None if member is None else member.node
+        if node is not None:
+            _refuse_fault(document, key, node)
+    if node is None:
+        return BY_PATH[path].default
+    if node.kind is Kind.LIST:
+        return tuple(item.value for item in node.items)
+    return node.value
+
+
+def _refuse_fault(document: Document, key: Key, node: Node) -> None:
+    fault = check_value(key, node)
+    if fault is None or (key.path == MEM_TYPE and node.kind is Kind.TEXT):
+        return
+    where = f"line {node.at.line}: {key.path}: {fault.sentence}; {fault.cure}"
+    raise LoadError(document.path, where)

@@ -1,0 +1,357 @@
+"""`qnn-net-run` at a desk: a context binary executed under the memory contract, file by file.
+
+read the config                     which platform, which memory
+create the backend, load the binary TCM: the binary is the first allocation
+create the context                  from here on the binary stays where it is
+allocate inputs, then outputs       graph by graph, in the memory of the binary
+hand over scratch and persistent    always DDR; in arm mode the runtime brings its own
+finalize, execute line by line      results appear as files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.load.source import quote, read_head, regular_size
+from qnnmem.lpai.backend import Backend
+from qnnmem.lpai.binary import map_file, unpack
+from qnnmem.lpai.binary.layout import MAGIC
+from qnnmem.lpai.config.read import RunConfig, read_run_config
+from qnnmem.lpai.context import Context
+from qnnmem.lpai.descriptors import Mem, custom, custom_property
+from qnnmem.lpai.extensions import Extensions
+from qnnmem.lpai.graph import Graph
+from qnnmem.lpai.heap import HeapBuffer
+from qnnmem.lpai.net_run.bill import bill_lines, bill_of
+from qnnmem.lpai.net_run.config import context_configs, graph_configs
+from qnnmem.lpai.net_run.inputs import InputList, WrongSize
+from qnnmem.lpai.net_run.io import heap_io, shared_io
+from qnnmem.lpai.net_run.jobs import Job, make_jobs
+from qnnmem.lpai.net_run.log import CODE, Console
+from qnnmem.lpai.net_run.loop import Loop, Tally, schedule
+from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
+from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
+from qnnmem.lpai.net_run.profile import FILE_NAME, ApiTimes
+from qnnmem.lpai.queue import DEFAULT_DEPTH
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.tcm_pool import TcmFatal
+from qnnmem.qnn.enums import (
+    BackendProperty,
+    GraphOption,
+    GraphProperty,
+    LogLevel,
+    MemType,
+)
+from qnnmem.qnn.finding import Finding, QnnError
+from qnnmem.units import format_size
+
+Progress = Callable[[str], None]
+
+LARGEST_BINARY = 16 << 30
+_CHECKED_FIRST = 64 << 20  # a larger file is checked where it lies before it is read
+_HEAD_BYTES = 4096
+_INIT = ("Graph Prepare failure",)
+_CREATE = ("Could not create context from binary.", "Create From Binary failure")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a run."""
+
+    failure: QnnError | None
+    findings: tuple[Finding, ...]
+    tally: Tally
+    hints: tuple[str, ...] = ()  # more about the failure, line by line
+
+    @property
+    def passes(self) -> bool:
+        """Whether everything ran and no rule was broken."""
+        return self.failure is None and not self.findings
+
+
+def net_run(options: RunOptions, console: Console, progress: Progress | None = None) -> Report:
+    """Runs a binary as qnn-net-run would; results are files, everything else is printed."""
+    return _Run(options, console, progress or (lambda _text: None)).go()
+
+
+class _Run:
+    def __init__(self, options: RunOptions, console: Console, progress: Progress) -> None:
+        self._options, self._console, self._progress = options, console, progress
+        check_backend(options.backend)
+        file = options.config_file
+        self._config: RunConfig | None = None if file is None else read_run_config(file)
+        self._platform = platform(options, self._config, console.warn)
+        self._mem_type = "ddr" if self._config is None else self._config.lpai.execute.mem_type
+        if options.shared is not None and self._mem_type == "tcm":
+            raise UsageError(
+                "shared buffers are DDR, but with mem_type tcm inputs and outputs are in TCM; "
+                "leave out --shared_buffer or use mem_type ddr"
+            )
+        self._lists = [
+            None if text == SKIP else InputList.read(Path(text)) for text in options.input_lists
+        ]
+        if not any(self._lists):
+            raise UsageError("--input_list skips every graph; name a list for at least one")
+        self._size = regular_size(options.retrieve_context)
+        if self._size > LARGEST_BINARY:
+            reason = f"{self._size:,} bytes are more than the {format_size(LARGEST_BINARY)} handled"
+            raise LoadError(options.retrieve_context, reason)
+        form = OutputForm(options.float_outputs, options.native_outputs)
+        self._tree = OutputTree(options.output_dir, form)
+        if self._tree.has_results:
+            console.warn(
+                f"{options.output_dir} holds results of an earlier run; those that this run does "
+                "not write again stay"
+            )
+        self._times = ApiTimes(options.profiling)
+        self._backend = Backend.create(profile=self._platform, log=console.backend_log)
+        self._context: Context | None = None
+        self._binary: Any = None
+        self._jobs: list[Job] = []
+        self._pools: list[HeapBuffer] = []
+        self._tally = Tally()
+
+    def go(self) -> Report:
+        self._announce()
+        failure: QnnError | None = None
+        hints: tuple[str, ...] = ()
+        try:
+            self._set_up()
+            self._execute()
+        except QnnError as exc:
+            failure, hints = exc, self._hints(exc)
+        except TcmFatal as exc:
+            self._console.log(LogLevel.ERROR, str(exc))
+            for line in self._bill():
+                self._console.note(line)
+            raise
+        finally:
+            self._close()
+        self._write_profile()
+        report = Report(failure, self._findings(failure), self._tally, hints)
+        if self._options.direct and report.passes:
+            self._console.say("[INFO] [Qnn Runtime] NonRPC net-run SUCCESS")
+        return report
+
+    def _announce(self) -> None:
+        self._console.say("Processing inference input(s):")
+        for inputs in self._lists:
+            for line in inputs.lines if inputs is not None else ():
+                self._console.say(line.rstrip("\r"))
+            if inputs is not None and not inputs.lines:
+                self._console.warn(f"{inputs.file} has no lines, so nothing will be executed")
+
+    # Getting ready
+
+    def _set_up(self) -> None:
+        console = self._console
+        console.say(f"Creating context from binary file: {self._options.retrieve_context}")
+        with console.failing_with(*_CREATE):
+            self._context = self._create_context()
+        self._jobs = make_jobs(self._context, self._lists, self._tree, self._options, console.warn)
+        self._check_graph_configs()
+        with console.failing_with(*_INIT):
+            for job in self._jobs:
+                self._allocate_io(self._context, job)
+        for job in self._jobs:
+            unable = f"Unable to retrieve graph handle for graph Idx: {job.index}"
+            with console.failing_with(unable, *_INIT):
+                job.graph = self._context.graph_retrieve(job.compiled.name)
+            self._finalize(job.graph, job.index)
+
+    def _create_context(self) -> Context:
+        self._extensions = Extensions(self._backend, self._mem_type)
+        self._check_file()
+        self._binary = self._load_binary()
+        configs = context_configs(self._config, self._extensions.mem_type)
+        with self._times.timed("QnnContext_createFromBinary"):
+            return Context.create_from_binary(
+                self._backend, self._binary, configs, sanitize=self._options.sanitize
+            )
+
+    def _check_file(self) -> None:
+        """Refuse what is no binary of ours before room for all of it is allocated."""
+        path = self._options.retrieve_context
+        head = read_head(path, _HEAD_BYTES)
+        try:
+            if not head.startswith(MAGIC):
+                unpack(head)
+            elif self._size > _CHECKED_FIRST:
+                unpack(map_file(path))
+        except QnnError as exc:
+            self._backend.fail(exc.code, exc.finding)
+
+    def _load_binary(self) -> Any:
+        """The binary in memory of the run's type, or mapped where that is asked for."""
+        path = self._options.retrieve_context
+        if self._options.use_mmap and self._extensions.mem_type is MemType.DDR:
+            return map_file(path)
+        buffer = self._extensions.allocate(self._size, "model binary")
+        self._pools.append(buffer)
+        view = buffer.view[: self._size]
+        try:
+            with path.open("rb") as file:
+                read = file.readinto(view)
+        except OSError as exc:
+            raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+        if read != self._size:
+            raise LoadError(path, "became shorter while it was read")
+        return view
+
+    def _allocate_io(self, context: Context, job: Job) -> None:
+        for _ in range(self._sets(job)):
+            kind = self._options.shared
+            if kind is None:
+                job.buffers.append(heap_io(self._extensions, job.compiled))
+            else:
+                with self._times.timed("QnnMem_register"):
+                    job.buffers.append(shared_io(context, job.compiled, kind))
+
+    def _sets(self, job: Job) -> int:
+        """Sets of buffers: several only where executions wait in a queue, in DDR."""
+        if not self._options.asynchronous or self._extensions.mem_type is not MemType.DDR:
+            return 1
+        depth = 0 if self._config is None else self._config.context.async_execute_queue_depth
+        wanted = self._options.num_inferences or len(job.lines)
+        return max(1, min(depth or DEFAULT_DEPTH, wanted, DEFAULT_DEPTH))
+
+    def _finalize(self, graph: Graph, index: int) -> None:
+        failed = f"Finalize Graph for Idx = {index} failed with error = {CODE}"
+        with self._console.failing_with("Graph Finalize failure"):
+            if self._platform.client_brings_pools:
+                self._hand_over(graph)
+            configs = graph_configs(self._config, graph.name)
+            if configs:
+                with self._times.timed("QnnGraph_setConfig"):
+                    graph.set_config([*configs, None])
+            with self._console.failing_with(failed), self._times.timed("QnnGraph_finalize"):
+                graph.finalize()
+
+    def _hand_over(self, graph: Graph) -> None:
+        """Ask for the sizes, allocate them aligned, hand them over."""
+        self._backend.get_property([custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ), None])
+        pools = (
+            (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+            (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+        )
+        for asked, option in pools:
+            question = custom_property(asked)
+            with self._times.timed("QnnGraph_getProperty"):
+                graph.get_property([question, None])
+            size = question.value.value
+            if not size:
+                continue
+            buffer = self._extensions.allocate_pool(size, option.name)
+            self._pools.append(buffer)
+            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+            with self._times.timed("QnnGraph_setConfig"):
+                graph.set_config([config, None])
+
+    # Executing
+
+    def _execute(self) -> None:
+        self._console.say("Executing Graphs")
+        try:
+            for job in self._jobs:
+                failed = (f"Execution of Graph: {job.index} failed!", "Graph Execution failure")
+                with self._console.failing_with(*failed):
+                    self._execute_job(job)
+        finally:
+            self._write_metadata()
+        self._console.say("Finished Executing Graphs")
+
+    def _execute_job(self, job: Job) -> None:
+        graph, options = job.graph, self._options
+        if graph is None:  # every job was retrieved before
+            return
+        loop = Loop(graph, job.native, job.writer, self._times, self._show_progress)
+        loop.tally = self._tally
+        inferences = schedule(job.lines, options.num_inferences, options.duration_s)
+        try:
+            if options.asynchronous:
+                loop.queued(inferences, job.buffers)
+            else:
+                loop.one_by_one(inferences, job.buffers[0])
+        except WrongSize as exc:
+            self._console.log(LogLevel.ERROR, str(exc))
+            cure = "write the file again with one float32 for each element, or pass native files"
+            raise QnnError(6004, finding("R4", str(exc), cure=cure)) from exc
+        copied, count = graph.counters.copied_bytes, graph.counters.executions
+        text = (
+            f"Graph {quote(graph.name)}: executions {count}, bytes of IO and state copied {copied}"
+        )
+        self._console.log(LogLevel.INFO, text)
+
+    def _show_progress(self, tally: Tally) -> None:
+        self._progress(f"{tally.executions:,} inferences")
+
+    def _write_metadata(self) -> None:
+        floats = sum(job.compiled.float_ops for job in self._jobs)
+        lines = [
+            f"inferences_completed: {self._tally.completed}",
+            f"early_terminations: {self._tally.early}",
+            f"floating_point_ops: {floats}",
+            f"results_from_floating_point: {'true' if floats else 'false'}",
+            f"producer: {self._options.producer}",
+        ]
+        self._tree.write_text("execution_metadata.yaml", "\n".join(lines) + "\n")
+
+    def _write_profile(self) -> None:
+        if self._options.profiling is not None:
+            self._tree.write_text(FILE_NAME, self._times.report(self._options.producer))
+
+    # Coming to an end
+
+    def _close(self) -> None:
+        """Free in the documented order, and look once more whether all buffers are intact."""
+        context, self._context = self._context, None
+        if context is not None:
+            with self._times.timed("QnnContext_free"):
+                context.free()
+            if self._options.sanitize:
+                for zone in self._extensions.broken_guards():
+                    self._backend.note(finding("X2", f"bytes {zone} were overwritten"))
+        for job in self._jobs:
+            for buffers in job.buffers:
+                buffers.close()
+        self._binary = None
+        self._backend.free()
+
+    def _findings(self, failure: QnnError | None) -> tuple[Finding, ...]:
+        failed = None if failure is None else failure.finding
+        return tuple(found for found in self._backend.findings if found is not failed)
+
+    def _hints(self, failure: QnnError) -> tuple[str, ...]:
+        """What more can be said about a failure."""
+        rule, code = failure.finding.rule, failure.code
+        if rule == "T1":
+            return self._bill()
+        if rule == "R10" and code == 5010:
+            return (
+                'add "context_configs": {"is_persistent_binary": true} to the file of '
+                "--config_file, or write a correct pair with `qnnmem config --backend lpai -o DIR`",
+            )
+        if rule == "R19" and code == 5008:
+            return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
+        return ()
+
+    def _bill(self) -> tuple[str, ...]:
+        """The account of the TCM pool, where the binary can be read at all."""
+        try:
+            graphs = unpack(map_file(self._options.retrieve_context)).graphs
+        except (QnnError, LoadError):
+            return ()
+        wanted = {job.compiled.name for job in self._jobs}
+        chosen = [graph for graph in graphs if not wanted or graph.name in wanted]
+        return tuple(bill_lines(bill_of(self._size, chosen, self._platform)))
+
+    def _check_graph_configs(self) -> None:
+        names = {job.compiled.name for job in self._jobs}
+        for entry in () if self._config is None else self._config.graphs:
+            if entry.graph_name not in names:
+                name = quote(entry.graph_name)
+                self._console.warn(f"the config has an entry for graph {name}, which does not run")

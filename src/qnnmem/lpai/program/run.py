@@ -1,0 +1,334 @@
+"""Running a program with onnxruntime's kernels at given addresses.
+
+A stage is a stretch of ops that runs as one session. One stage for the whole program is fastest;
+one stage for each op lets the sanitiser look between any two. In both every planned tensor is an
+output of its stage, bound to its address, so that onnxruntime reads and writes it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import LoadError, QnnMemError
+from qnnmem.ir import Tensor
+from qnnmem.lpai.compiled import CompiledGraph, Constant
+from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
+from qnnmem.lpai.program.source import bytes_of, element_of, first_line, outside_reads
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+_NOWHERE = "constants"  # external data needs a place; the bytes come from memory
+_SOMEWHERE = 64  # an address that is never read or written
+_CHECK_TIME_LIMIT_S = 120.0
+_OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
+
+
+class ProgramError(QnnMemError):
+    """A program cannot be opened or run."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A program with its constants, ready to be cut into stages."""
+
+    graph: CompiledGraph
+    constants: memoryview
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The program as onnx sees it."""
+        from qnnmem.load.onnx_guard import unpack
+        from qnnmem.load.onnx_wire import check_wire
+
+        path = Path(f"program of graph {self.graph.name[:80]!r}")
+        try:
+            check_wire(path, self.graph.program)
+            _check_enclosed(self.graph.program)
+            return unpack(path, self.graph.program)
+        except LoadError as exc:
+            raise ProgramError(str(exc)) from exc
+
+    @cached_property
+    def inline(self) -> dict[str, onnx.TensorProto]:
+        """Constants that the program itself holds."""
+        return {tensor.name: tensor for tensor in self.proto.graph.initializer}
+
+    def check(self) -> None:
+        """Every op reads and writes what the plan believes, else lifetimes would be wrong."""
+        known = {*self.inline, *(constant.name for constant in self.graph.constants)}
+        fixed = set(self.graph.model.constants)
+        self._check_windows()
+        for at, op in enumerate(self.graph.model.ops):
+            nodes = self._nodes(at, at + 1)
+            made = {name for node in nodes for name in node.output}
+            reads = [name for name in outside_reads(nodes) if name not in known]
+            wrong = [name for name in reads if name not in op.inputs or name in fixed]
+            wrong += [name for name in op.outputs if name not in made]
+            if wrong:
+                raise ProgramError(
+                    f"op {op.name[:80]!r} and its nodes disagree on {wrong[0][:80]!r}"
+                )
+
+    @cached_property
+    def values(self) -> dict[str, NDArray[Any]]:
+        """Constants in place: views of the binary."""
+        return {c.name: self._value(c) for c in self.graph.constants}
+
+    @cached_property
+    def stored(self) -> dict[str, Constant]:
+        """Constants that are constants to onnxruntime, too."""
+        return {c.name: c for c in self.graph.constants if not c.folded}
+
+    @cached_property
+    def made(self) -> list[list[str]]:
+        """Planned tensors that each op writes; empty ones have no place."""
+        tensors = self.graph.model.tensors
+        return [
+            [name for name in op.outputs if tensors[name].nbytes] for op in self.graph.model.ops
+        ]
+
+    def _check_windows(self) -> None:
+        """Every window is filled by an op and emptied by an input that has a value."""
+        made = {name for names in self.made for name in names}
+        for window in self.graph.windows:
+            reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
+            if window.new not in made or (reset is not None and not reset.nbytes):
+                raise ProgramError(f"window {window.name[:80]!r} is filled or emptied by nothing")
+
+    def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
+        """Model of the ops from `first` to before `last`; `whole` puts all constants inside."""
+        import onnx
+        from onnx import helper
+
+        nodes = self._nodes(first, last)
+        reads = outside_reads(nodes)
+        part = onnx.ModelProto(ir_version=self.proto.ir_version)
+        part.opset_import.extend(self.proto.opset_import)
+        part.graph.name = "stage"
+        part.graph.node.extend(nodes)
+        for name in reads:
+            if name in self.inline:
+                part.graph.initializer.append(self.inline[name])
+            elif name in self.stored:
+                part.graph.initializer.append(self._initializer(self.stored[name], whole))
+            else:
+                form = self.form(name)
+                part.graph.input.append(helper.make_tensor_value_info(name, *form))
+        outputs = [name for made in self.made[first:last] for name in made]
+        for name in outputs:
+            # Without a shape: declared ranks can be wrong, and onnxruntime infers them anyway. Of
+            # another type a tensor could be larger than its place.
+            info = part.graph.output.add(name=name)
+            info.type.tensor_type.elem_type = self.form(name)[0]
+        return part
+
+    def form(self, name: str) -> tuple[int, tuple[int, ...]]:
+        """ONNX element type and shape of a value that is bound."""
+        tensor: Tensor | None = self.graph.model.tensors.get(name)
+        if name in self.values and name not in self.stored:
+            constant = next(c for c in self.graph.constants if c.name == name)
+            return constant.element, constant.shape
+        if tensor is None:
+            raise ProgramError(f"the program reads {name[:80]!r}, which the graph does not have")
+        return element_of(tensor.dtype), tensor.shape
+
+    def _nodes(self, first: int, last: int) -> list[onnx.NodeProto]:
+        nodes = self.proto.graph.node
+        wanted = [at for op in self.graph.model.ops[first:last] for at in op.sources]
+        if any(not 0 <= at < len(nodes) for at in wanted):
+            raise ProgramError("an op stands for nodes that the program does not have")
+        return [nodes[at] for at in wanted]
+
+    def _value(self, constant: Constant) -> NDArray[Any]:
+        import numpy
+        from onnx import helper
+
+        dtype = helper.tensor_dtype_to_np_dtype(constant.element)
+        raw = self.constants[constant.offset : constant.offset + constant.size]
+        if dtype.itemsize * _elements(constant.shape) != constant.size or dtype.hasobject:
+            raise ProgramError(f"constant {constant.name[:80]!r} has a size that is not its own")
+        return numpy.frombuffer(raw, dtype).reshape(constant.shape)
+
+    def _initializer(self, constant: Constant, whole: bool) -> onnx.TensorProto:
+        import onnx
+
+        tensor = onnx.TensorProto(
+            name=constant.name, data_type=constant.element, dims=constant.shape
+        )
+        if whole or constant.size < INLINE_BYTES:
+            tensor.raw_data = self.values[constant.name].tobytes()
+            return tensor
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = (("location", _NOWHERE), ("offset", "0"), ("length", str(constant.size)))
+        for key, value in entries:
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+
+    def lent(self, model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
+        """Constants whose bytes onnxruntime takes from the binary."""
+        return {t.name: self.values[t.name] for t in model.graph.initializer if t.external_data}
+
+
+class Stage:
+    """Some ops as one session with everything bound."""
+
+    def __init__(self, parts: Parts, first: int, last: int) -> None:
+        self.first, self.last = first, last
+        model = parts.model(first, last)
+        self._forms = {
+            name: parts.form(name)
+            for name in (
+                *(i.name for i in model.graph.input),
+                *(o.name for o in model.graph.output),
+            )
+        }
+        self.reads = [item.name for item in model.graph.input]
+        self.writes = [item.name for item in model.graph.output]
+        self._session, self._lent = _open(model, parts.lent(model)), parts.lent(model)
+        self._binding = self._session.io_binding()
+        self._addresses: dict[str, int] = {}
+        for name in self.reads:
+            if name in parts.values:
+                self._bind_input(name, parts.values[name].__array_interface__["data"][0])
+            elif not _elements(self._forms[name][1]):
+                self._bind_input(name, _SOMEWHERE)  # a tensor without bytes may have no place
+
+    def bind(self, addresses: Mapping[str, int]) -> None:
+        """Place tensors; names this stage does not use are ignored."""
+        for name in self.reads:
+            if name in addresses and self._addresses.get(name) != addresses[name]:
+                self._bind_input(name, addresses[name])
+                self._addresses[name] = addresses[name]
+        for name in self.writes:
+            # An input and an output of one stage may be the same tensor only across stages.
+            if self._addresses.get(name) != addresses[name]:
+                element, shape = self._forms[name]
+                self._binding.bind_output(name, "cpu", 0, element, shape, addresses[name])
+                self._addresses[name] = addresses[name]
+
+    def run(self) -> None:
+        """Execute; every tensor is written at its address."""
+        if not self.writes:
+            return
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as exc:  # onnxruntime's classes have no common base of their own
+            raise ProgramError(f"execution failed: {first_line(exc)}") from exc
+
+    def strays(self) -> list[str]:
+        """Tensors that onnxruntime put elsewhere in the last run."""
+        outputs = zip(self.writes, self._binding.get_outputs(), strict=True)
+        return [name for name, value in outputs if value.data_ptr() != self._addresses[name]]
+
+    def collect(self, names: Sequence[str], targets: Mapping[str, NDArray[Any]]) -> None:
+        """Copy strays to where they belong."""
+        outputs = dict(zip(self.writes, self._binding.get_outputs(), strict=True))
+        for name in names:
+            targets[name][:] = bytes_of(outputs[name].numpy())
+
+    def _bind_input(self, name: str, address: int) -> None:
+        element, shape = self._forms[name]
+        self._binding.bind_input(name, "cpu", 0, element, shape, address)
+
+
+def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
+    """Session that changes nothing and keeps the order of the nodes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # By priority means: of all nodes that can run, the first in the list does.
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors arrive as exceptions
+    if lent:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(value) for value in lent.values()]
+        options.add_external_initializers(list(lent), values)
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as exc:  # onnxruntime's classes have no common base of their own
+        raise ProgramError(f"the program cannot be opened: {first_line(exc)}") from exc
+
+
+def rehearse(parts: Parts) -> bool:
+    """Whether onnxruntime runs a program in its own order; tried in a child process.
+
+    A program that crashes there is refused here, and so is one that cannot be opened or gives other
+    shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
+    """
+    from qnnmem.load.onnx_child import Child, ChildFailed
+
+    parts.check()
+    model = parts.model(0, len(parts.graph.model.ops), whole=True)
+    if not model.graph.output:
+        return False
+    inputs = [item for item in model.graph.input if item.name not in parts.values]
+    for item in model.graph.input:
+        if item.name in parts.values:
+            model.graph.initializer.append(_tensor(item.name, parts.values[item.name]))
+    forms = [(item.name, *parts.form(item.name)) for item in inputs]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    try:
+        with Child(Path(f"graph {parts.graph.name[:80]!r}"), _CHECK_TIME_LIMIT_S) as child:
+            order, shapes = child.order(model, forms)
+    except ChildFailed as exc:
+        # The child has a limit that this process has not.
+        if any(word in str(exc).lower() for word in _OUT_OF_MEMORY):
+            raise ProgramError(f"the program cannot be run: {first_line(exc)}") from exc
+        _open(model, {})  # which did not crash the child
+        return False
+    except LoadError as exc:
+        raise ProgramError(f"the program cannot be run: {exc.reason}") from exc
+    for name, shape in shapes.items():
+        if shape != parts.form(name)[1]:
+            planned = list(parts.form(name)[1])
+            raise ProgramError(f"{name[:80]!r} has shape {list(shape)}, planned was {planned}")
+    wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
+    ran = [name for name in order if name.startswith(NODE_PREFIX)]
+    return ran[-len(wanted) :] == wanted  # a try that failed before may have run some nodes
+
+
+def _check_enclosed(program: bytes) -> None:
+    """A binary is one file: what its program read besides would be somebody else's."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        proto = onnx.ModelProto.FromString(program)
+    except (DecodeError, ValueError, RuntimeError):
+        return  # whoever reads it next says so
+    for tensor in _stored_tensors(proto.graph):
+        if tensor.external_data or tensor.data_location:
+            raise ProgramError(f"constant {tensor.name!r:.80} lies in another file")
+
+
+def _stored_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Tensors that a graph or any body in it stores."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _stored_tensors(body)
+
+
+def _tensor(name: str, value: NDArray[Any]) -> onnx.TensorProto:
+    from onnx import numpy_helper
+
+    tensor: onnx.TensorProto = numpy_helper.from_array(value, name)
+    return tensor
+
+
+def _elements(shape: Sequence[int]) -> int:
+    import math
+
+    return math.prod(shape)

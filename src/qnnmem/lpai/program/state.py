@@ -1,0 +1,269 @@
+"""State made explicit: Buffer ops and RNN nodes as standard ops whose state enters and leaves.
+
+    a Buffer whose input has a known shape is replaced by the ops of a shifting window
+    what follows it then has a known shape too, so this goes on until no Buffer is left
+    the hidden state of RNN nodes becomes an input and an output, if that is wanted
+
+The pairs are what a planner puts into persistent memory; their first content is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import LoadError
+from qnnmem.load.onnx_graph import bodies, reads
+from qnnmem.load.onnx_tensor import UNKNOWN, TensorType
+from qnnmem.load.source import quote, read_bytes
+from qnnmem.lpai.program.state_buffer import expand
+from qnnmem.lpai.program.state_draft import (
+    Declared,
+    Draft,
+    forget_domain,
+    inline_external,
+    write_model,
+)
+from qnnmem.lpai.program.state_rnn import (
+    KINDS,
+    check_direction,
+    find_kept,
+    input_type,
+    is_rnn,
+    keep_state,
+    key,
+)
+from qnnmem.lpai.program.state_window import (
+    BLOCKING,
+    DOMAIN,
+    LEFT,
+    RIGHT,
+    Window,
+    is_buffer,
+    read_settings,
+    refusal,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.load.onnx_child import Child
+    from qnnmem.load.onnx_trial import Bench
+
+__all__ = ["BLOCKING", "LEFT", "RIGHT", "Rewritten", "Window", "rewrite_states"]
+
+MAX_STATEFUL = 256  # nodes; each costs a look at the whole graph
+_TIME_LIMIT_S = 60.0
+_NO_DIMS: Mapping[str, int] = MappingProxyType({})
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A model whose state is explicit, and which inputs and outputs carry it."""
+
+    path: Path  # the model to load: the given one if there was nothing to rewrite
+    states: tuple[tuple[str, str], ...] = ()  # pairs that the rewrite made, windows included
+    windows: tuple[Window, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def rewrite_states(
+    path: Path,
+    folder: Path,
+    *,
+    keep_rnn_state: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    dims: Mapping[str, int] = _NO_DIMS,
+    time_limit_s: float = _TIME_LIMIT_S,
+) -> Rewritten:
+    """Model with explicit state, written to `folder` unless the file has none to rewrite.
+
+    `shapes` and `dims` fix what the model leaves open, as for `qnnmem.load`. They are not written
+    into the new file: it is loaded with the same ones.
+    """
+    path = Path(path)
+    model = _unpack(path, keep_rnn_state)
+    if model is None:
+        return Rewritten(path)
+    draft = Draft(path, model)
+    rnns, buffers = keep_rnn_state and _check_rnns(draft), _check_buffers(draft)
+    if rnns or buffers:
+        inline_external(path, model)
+    kept = find_kept(draft) if rnns else frozenset()
+    if not kept and not buffers:
+        return Rewritten(path, notes=tuple(draft.notes))
+    windows = _rewrite(draft, kept, (dims, shapes), time_limit_s)
+    target = Path(folder) / f"{path.stem}.onnx"
+    write_model(model, target)
+    return Rewritten(target, tuple(draft.states), windows, tuple(draft.notes))
+
+
+def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
+    """Model in a file; None if a look at its bytes shows that no node can have state."""
+    from qnnmem.load.onnx_guard import MAX_FILE, unpack
+    from qnnmem.load.onnx_wire import check_wire
+
+    blob = read_bytes(path, MAX_FILE)
+    words = [DOMAIN, *(KINDS if keep_rnn_state else ())]
+    if not any(word.encode() in blob for word in words):
+        return None
+    check_wire(path, blob)
+    return unpack(path, blob)
+
+
+def _check_buffers(draft: Draft) -> bool:
+    """Whether there are Buffer ops; refused where they cannot be rewritten."""
+    path, graph = draft.path, draft.model.graph
+    inner = [node for function in draft.model.functions for node in function.node]
+    inner += [node for body in _bodies(graph) for node in body.node]
+    for node in filter(is_buffer, inner):
+        raise refusal(path, node, "lies in a branch, a loop or a function; move it to the top")
+    buffers = [node for node in graph.node if is_buffer(node)]
+    for node in buffers:
+        read_settings(path, node)
+    if len(buffers) > MAX_STATEFUL:
+        raise LoadError(path, f"has {len(buffers):,} Buffer ops, more than {MAX_STATEFUL}")
+    return bool(buffers)
+
+
+def _check_rnns(draft: Draft) -> bool:
+    """Whether there are RNN nodes whose state can be kept; notes about the others."""
+    graph = draft.model.graph
+    inner = sum(is_rnn(node) for body in _bodies(graph) for node in body.node)
+    inner += sum(is_rnn(node) for function in draft.model.functions for node in function.node)
+    if inner:
+        draft.notes.append(f"RNN nodes in branches, loops or functions: {inner}; not kept")
+    nodes = [node for node in graph.node if is_rnn(node)]
+    if len(nodes) > MAX_STATEFUL:
+        raise LoadError(draft.path, f"has {len(nodes):,} RNN nodes, more than {MAX_STATEFUL}")
+    for node in nodes:
+        check_direction(draft, node)
+    return bool(nodes)
+
+
+def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    for node in graph.node:
+        for body in bodies(node):
+            yield body
+            yield from _bodies(body)
+
+
+def _rewrite(
+    draft: Draft,
+    kept: frozenset[str],
+    fixed: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
+    time_limit_s: float,
+) -> tuple[Window, ...]:
+    from qnnmem.load.onnx_child import Child
+    from qnnmem.load.onnx_inputs import clean, fix_inputs
+
+    path, model = draft.path, draft.model
+    if model.functions:
+        words = "inline them first with onnx.inliner.inline_local_functions"
+        raise LoadError(path, f"has functions of its own beside ops with state; {words}")
+    with Child(path, time_limit_s) as child:
+        declared = Declared(model.graph)
+        clean(model)
+        fix_inputs(path, model, *fixed)
+        bench = _bench(draft, child, fixed[1])
+        windows, changed = _expand_all(draft, bench)
+        if kept:
+            _keep_rnns(draft, bench, kept)
+    forget_domain(model, DOMAIN)
+    declared.put_back(model.graph, changed)
+    return _gate(model.graph, windows)
+
+
+def _bench(draft: Draft, child: Child, shapes: Mapping[str, tuple[int, ...]]) -> Bench:
+    import onnx
+
+    from qnnmem.load.onnx_trial import Bench
+
+    model = draft.model
+    head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    if all(entry.domain != DOMAIN for entry in head.opset_import):
+        head.opset_import.add(domain=DOMAIN, version=1)  # or shape inference gives up
+    return Bench(draft.path, child, head, shapes, {})
+
+
+def _expand_all(draft: Draft, bench: Bench) -> tuple[list[Window], set[str]]:
+    """Replace all Buffers, those first whose input is known; also the names of their outputs."""
+    windows, outputs = [], set()
+    while pending := [node for node in draft.model.graph.node if is_buffer(node)]:
+        types = _types(draft, bench, pending[0].input[0])
+        for node in pending:
+            kind = types.get(node.input[0], UNKNOWN)
+            if kind.is_static:
+                outputs.add(node.output[0])
+                window = expand(draft, node, kind)
+                windows += [window] if window is not None else []
+    return windows, outputs
+
+
+def _types(draft: Draft, bench: Bench, needed: str) -> Mapping[str, TensorType]:
+    """Types that are known, among them that of one tensor which no Buffer comes before."""
+    from qnnmem.load.onnx_trial import infer
+
+    types = infer(bench, draft.model.graph, {})
+    if not types.get(needed, UNKNOWN).is_static:
+        types[needed] = _examined(draft, bench, needed)
+    return types
+
+
+def _examined(draft: Draft, bench: Bench, name: str) -> TensorType:
+    """Type of a tensor by all means of the loader: folding branches, running what comes before."""
+    import onnx
+
+    from qnnmem.load.onnx_resolve import live, resolve
+
+    graph = draft.model.graph
+    part = onnx.GraphProto(name="part", input=graph.input, node=graph.node)
+    part.output.add(name=name)
+    nodes = [graph.node[at] for at in live(part)]
+    del part.node[:]
+    part.node.extend(nodes)
+    read = {item for node in nodes for item in reads(node)} | {name}
+    part.initializer.extend(item for item in graph.initializer if item.name in read)
+    found = resolve(bench, part).types.get(name, UNKNOWN)
+    if not found.is_static:
+        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; state it by hand")
+    return found
+
+
+def _keep_rnns(draft: Draft, bench: Bench, kept: frozenset[str]) -> None:
+    from qnnmem.load.onnx_trial import infer
+
+    types = infer(bench, draft.model.graph, {})
+    for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:
+        kind = input_type(types, node)
+        if not kind.is_static and node.input and node.input[0]:
+            kind = _examined(draft, bench, node.input[0])
+        keep_state(draft, node, kind)
+
+
+def _gate(graph: onnx.GraphProto, windows: list[Window]) -> tuple[Window, ...]:
+    """Windows that know which outputs must wait for them."""
+    steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
+    outputs = [item.name for item in graph.output]
+    found = []
+    for window in windows:
+        waiting = _behind(window, steps) if window.mode == BLOCKING else set()
+        # A counter reads no frames, so that nothing in the graph ties it to its window.
+        for other in windows:
+            if other.counter is not None and other.state[1] in waiting:
+                waiting.add(other.counter[1])
+        found.append(replace(window, gated=tuple(n for n in outputs if n in waiting)))
+    return tuple(found)
+
+
+def _behind(window: Window, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
+    """Tensors that are computed from a window."""
+    reached = {window.state[1]}
+    for inputs, made in steps:
+        if not reached.isdisjoint(inputs):
+            reached.update(made)
+    return reached - {window.state[1]}

@@ -1,0 +1,307 @@
+"""Quantising a float model for LPAI: 8- or 16-bit activations, 8-bit weights, one scale per tensor.
+
+onnxruntime's static QDQ quantiser does it, in a child process with limits, because learning the
+ranges means running the model.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.load.dryrun import read_frame, write_frame
+from qnnmem.load.onnx_child import MEMORY_LIMIT
+from qnnmem.load.source import quote
+from qnnmem.lpai.quantize.graph import Encoding, encodings
+from qnnmem.lpai.quantize.precision import (
+    FloatOp,
+    Precision,
+    classify,
+    float_io,
+    float_tensors,
+)
+from qnnmem.lpai.quantize.samples import Input, Sample, find_samples
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = [
+    "Encoding",
+    "FloatOp",
+    "Precision",
+    "QuantizeResult",
+    "classify",
+    "encodings",
+    "float_io",
+    "float_tensors",
+    "quantize_command",
+    "quantize_model",
+]
+
+RANDOM_SAMPLES = 8
+_LEAST_MEMORY = 2 << 30
+_LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
+_NO_DIMS: Mapping[str, int] = MappingProxyType({})
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeResult:
+    """What quantising did."""
+
+    notes: tuple[str, ...]
+    samples: int
+    seeded_random: bool  # ranges come from made-up data: good for sizes, not for accuracy
+    worst_error: float | None  # largest difference on the samples, relative to the output's largest
+    io: Mapping[str, Encoding] = field(default_factory=dict)  # of integer inputs and outputs
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "io", MappingProxyType(dict(self.io)))
+
+
+def quantize_model(
+    path: Path,
+    output: Path,
+    *,
+    bits: Literal[8, 16],
+    weight_bits: Literal[8, 16] = 8,
+    calibration: Path | None = None,
+    seed: int = 0,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    states: Sequence[tuple[str, str]] = (),
+    integer_io: bool = True,
+    time_limit_s: float = 600.0,
+    progress: Callable[[str], None] | None = None,
+) -> QuantizeResult:
+    """Write a quantised copy of an ONNX model.
+
+    Without `calibration` the ranges are learnt from random data that depends on `seed` alone. Both
+    ends of each pair in `states` get the same scale and zero point.
+    """
+    from qnnmem.load.onnx import executable
+
+    for width in (bits, weight_bits):
+        if width not in (8, 16):
+            raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
+    model = executable(path, dims=dims, shapes=shapes)
+    inputs = _inputs(path, model)
+    _check(path, model, states)
+    samples = None if calibration is None else find_samples(calibration, inputs)
+    options = {
+        "bits": bits,
+        "weight_bits": weight_bits,
+        "folder": str(path.parent.resolve()),
+        "inputs": inputs,
+        "samples": samples,
+        "count": RANDOM_SAMPLES if samples is None else len(samples),
+        "seed": seed,
+        "states": list(states),
+        "integer_io": integer_io,
+    }
+    header, blob = _Child(path, time_limit_s).ask(options, model.SerializeToString(), progress)
+    _write(output, blob)
+    return _result(header, samples)
+
+
+def quantize_command(
+    path: Path,
+    *,
+    bits: int = 8,
+    output: Path = Path("model.bin"),
+    calibration: Path | None = None,
+    dims: Mapping[str, int] = _NO_DIMS,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    states: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The command to paste that quantises a model on the way to its binary."""
+    words = ["qnnmem", "prepare", str(path), "--backend", "lpai", "--quantize", f"int{bits}"]
+    words += ["--calibration", "DIR" if calibration is None else str(calibration)]
+    words += [f"--dim={name}={value}" for name, value in dims.items()]
+    words += [f"--shape={n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items()]
+    words += [f"--state={old}={new}" for old, new in states]
+    return shlex.join([*words, "-o", str(output)])
+
+
+def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> QuantizeResult:
+    notes, worst = list(header["notes"]), header["worst"]
+    if samples is None:
+        notes.insert(
+            0,
+            f"ranges come from {header['samples']} made-up samples: sizes and addresses are right, "
+            "results are not accurate; --calibration DIR uses real data",
+        )
+    if worst is not None:
+        notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
+    io = {name: Encoding(*encoding) for name, encoding in header["io"].items()}
+    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io)
+
+
+def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
+    from onnx import helper
+
+    found = []
+    for item in model.graph.input:
+        kind = item.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        found.append(Input(item.name, dtype.name, tuple(d.dim_value for d in kind.shape.dim)))
+    if not found:
+        raise LoadError(path, "has no inputs, so there is nothing to calibrate")
+    return found
+
+
+def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
+    """Refuse what onnxruntime's quantiser would make nonsense of."""
+    kinds = ("QuantizeLinear", "DynamicQuantizeLinear")
+    if any(node.op_type in kinds for node in model.graph.node):
+        raise LoadError(
+            path, "is quantised in part already; quantise the float model that it was made from"
+        )
+    if model.ByteSize() > _LARGEST_MODEL:
+        raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantise")
+    inputs = {item.name for item in model.graph.input}
+    outputs = {item.name for item in model.graph.output}
+    for old, new in states:
+        if old not in inputs or new not in outputs:
+            raise UsageError(
+                f"state {quote(old)}={quote(new)} is not an input and an output of {path}; "
+                f"inputs are {', '.join(map(quote, sorted(inputs)[:5]))}, "
+                f"outputs {', '.join(map(quote, sorted(outputs)[:5]))}"
+            )
+
+
+class _Child:
+    """The process that quantises one model."""
+
+    def __init__(self, path: Path, time_limit_s: float) -> None:
+        self._path, self._time_limit_s = path, time_limit_s
+        self._expired = threading.Event()
+
+    def ask(
+        self,
+        options: Mapping[str, Any],
+        payload: bytes,
+        progress: Callable[[str], None] | None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """The reply; its temporary files go with it, whatever happens."""
+        with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
+            process = self._start(folder)
+            watchdog = threading.Timer(self._time_limit_s, self._expire, [process])
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                frame = self._talk(process, options, payload, progress)
+            finally:
+                watchdog.cancel()
+                _stop(process)
+        if frame is None:
+            raise self._dead()
+        if "error" in frame[0]:
+            raise self._failed(frame[0])
+        return frame
+
+    def _start(self, folder: str) -> subprocess.Popen[bytes]:
+        module = "qnnmem.lpai.quantize.child"
+        paths = os.pathsep.join(filter(None, sys.path))
+        # A fixed hash seed: the order of sets must not reach the file.
+        fixed = {"PYTHONPATH": paths, "TMPDIR": folder, "PYTHONHASHSEED": "0"}
+        return subprocess.Popen(  # noqa: S603  our own module, no shell
+            [sys.executable, "-P", "-m", module, str(_memory_limit())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **fixed},
+            start_new_session=True,
+        )
+
+    def _talk(
+        self,
+        process: subprocess.Popen[bytes],
+        options: Mapping[str, Any],
+        payload: bytes,
+        progress: Callable[[str], None] | None,
+    ) -> tuple[dict[str, Any], bytes] | None:
+        if process.stdin is None or process.stdout is None:
+            return None
+        try:
+            write_frame(process.stdin, dict(options), payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
+            while True:
+                frame = read_frame(process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
+                if frame is None or "progress" not in frame[0]:
+                    return frame
+                if progress is not None:
+                    progress(str(frame[0]["progress"]))
+        except (OSError, ValueError):
+            return None
+
+    def _failed(self, header: Mapping[str, Any]) -> Exception:
+        reason = str(header["error"])
+        if header.get("kind") in ("usage", "load"):  # already names its file
+            return UsageError(reason)
+        return LoadError(self._path, f"cannot be quantised: {reason}")
+
+    def _dead(self) -> LoadError:
+        if self._expired.is_set():
+            reason = f"did not finish within {self._time_limit_s:g} s; use fewer samples"
+        else:
+            reason = "crashed or ran out of memory; use smaller shapes"
+        return LoadError(self._path, f"quantising {reason}")
+
+    def _expire(self, process: subprocess.Popen[bytes]) -> None:
+        self._expired.set()
+        _kill(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # unsent bytes to a dead child
+                continue
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (AttributeError, ProcessLookupError, PermissionError):  # no groups on Windows
+        process.kill()
+
+
+def _memory_limit() -> int:
+    """Three quarters of the machine's memory, within reason."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return MEMORY_LIMIT
+    return max(_LEAST_MEMORY, min(MEMORY_LIMIT, physical // 4 * 3))
+
+
+def _write(path: Path, blob: bytes) -> None:
+    """Write under a temporary name and rename, so that the file is whole or not there."""
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(blob)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as exc:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        raise OutputError(f"{path} cannot be written: {exc.strerror or exc}") from exc

@@ -1,0 +1,216 @@
+"""Child program that quantises one model with onnxruntime.
+
+Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or a hunger
+for memory costs one limited process. One request comes as a frame on stdin; replies go to stdout,
+first any number of progress frames, then one with the result.
+
+    optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
+    measure the range of every float tensor on the samples   quantize_ranges
+    insert quantise and dequantise nodes                     quantize_insert
+    tie the scales of states, make the border integer        quantize_graph
+    run both models on some samples and compare
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.load.dryrun import read_frame, write_frame
+from qnnmem.load.source import quote
+from qnnmem.lpai.quantize.graph import (
+    RECURRENT,
+    Encoding,
+    drop_unread_states,
+    drop_unused_domains,
+    integer_io,
+    name_nodes,
+    own_biases,
+    tie_states,
+)
+from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
+from qnnmem.lpai.quantize.masks import replace_endless
+from qnnmem.lpai.quantize.ranges import Feed, Measured, Range, measure, open_session
+from qnnmem.lpai.quantize.samples import Input, random_sample, read_sample
+
+if TYPE_CHECKING:
+    import onnx
+
+# A float32 mask of -1e9 leaves 8 bits nothing to tell other values apart with.
+_WIDE_RANGE = 1e6
+_MAX_REASON = 200
+
+Say = Callable[[str], None]
+
+
+def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict[str, Any], bytes]:
+    """The quantised model, with notes and the largest difference from the float one."""
+    import onnx
+
+    states = [(str(old), str(new)) for old, new in options["states"]]
+    inputs = [Input(name, dtype, tuple(shape)) for name, dtype, shape in options["inputs"]]
+    model = onnx.ModelProto.FromString(payload)
+    _load_external(model, options["folder"])
+    model, notes = _optimised(model)
+    name_nodes(model.graph)
+    own_biases(model.graph)
+    drop_unread_states(model.graph)
+    measured = _measure(model, options, inputs, states, say)
+    say("inserting quantise nodes")
+    exact = onnx.ModelProto()
+    exact.CopyFrom(model)
+    notes += replace_endless(model.graph, measured.ranges)
+    widths = Widths(int(options["bits"]), int(options["weight_bits"]))
+    result = insert(model, measured, widths, states)
+    notes += [*_range_notes(measured.ranges), *_op_notes(model.graph)]
+    notes += tie_states(result, states)
+    say("comparing with the float model")
+    worst = _worst_error(exact, result, measured.feeds)
+    found: dict[str, Encoding] = {}
+    if options["integer_io"]:
+        found, left = integer_io(result)
+        notes += left
+    open_session(result)  # onnxruntime must take what is handed out
+    io = {name: list(encoding) for name, encoding in found.items()}
+    header = {"notes": notes, "samples": measured.samples, "worst": worst, "io": io}
+    return header, bytes(result.SerializeToString(deterministic=True))
+
+
+def _load_external(model: onnx.ModelProto, folder: str) -> None:
+    from onnx.external_data_helper import load_external_data_for_model
+
+    load_external_data_for_model(model, folder)
+
+
+def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
+    """Model as onnxruntime simplifies it, or as it is when that fails."""
+    import onnx
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "optimised.onnx"
+        level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        try:
+            open_session(model, optimized_model_filepath=str(path), graph_optimization_level=level)
+            simplified = onnx.load(path)
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            return model, [f"not simplified before quantising: {_sentence(exc)}"]
+    drop_unused_domains(simplified)
+    return simplified, []
+
+
+def _measure(
+    model: onnx.ModelProto,
+    options: Mapping[str, Any],
+    inputs: Sequence[Input],
+    states: Sequence[tuple[str, str]],
+    say: Say,
+) -> Measured:
+    samples, count = options["samples"], int(options["count"])
+    state_inputs = {old for old, _ in states}
+    done = iter(range(1, count + 1))
+
+    def feeds() -> Iterator[Feed]:
+        if samples is None:
+            given = [item for item in inputs if item.name not in state_inputs]
+            yield from (random_sample(given, options["seed"], number) for number in range(count))
+        else:
+            for sample in samples:
+                files = tuple((name, path) for name, path in sample)
+                yield read_sample(files, inputs, state_inputs)
+
+    return measure(model, feeds(), states, lambda: say(f"calibrating {next(done)} of {count}"))
+
+
+def _range_notes(ranges: Mapping[str, Range]) -> Iterator[str]:
+    wide = [name for name, r in ranges.items() if max(-r.lowest, r.highest) > _WIDE_RANGE]
+    if wide:
+        yield (
+            f"tensors that reach beyond {_WIDE_RANGE:,.0f}: {len(wide)}, e.g. {quote(wide[0])}; "
+            "small values in them are lost; look for masks made of large constants"
+        )
+
+
+def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
+    kinds = [node.op_type for node in graph.node]
+    recurrent = sum(kind in RECURRENT for kind in kinds)
+    if recurrent:
+        yield (
+            f"recurrent ops with quantised inputs, weights and outputs: {recurrent}; between their "
+            "own time steps the desk kernel keeps full precision, a device does not"
+        )
+    control = sum(kind in CONTROL for kind in kinds)
+    if control:
+        yield f"branches and loops that stay floating point inside: {control}"
+
+
+def _worst_error(
+    model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
+) -> float | None:
+    """Largest difference between float and quantised outputs, relative to the output's range."""
+    import numpy
+
+    before, after = open_session(model), open_session(result)
+    floats = [item.name for item in before.get_outputs() if item.type == "tensor(float)"]
+    if not floats:
+        return None
+    spans, errors = numpy.zeros(len(floats)), numpy.zeros(len(floats))
+    for feed in feeds:
+        pairs = zip(before.run(floats, feed), after.run(floats, feed), strict=True)
+        for position, (exact, rough) in enumerate(pairs):
+            good = numpy.isfinite(exact)
+            if good.any():
+                spans[position] = max(spans[position], float(abs(exact[good]).max()))
+                gaps = abs(exact[good] - rough[good])
+                gap = float(numpy.where(numpy.isnan(gaps), numpy.inf, gaps).max())
+                errors[position] = max(errors[position], gap)
+    return float((errors / numpy.maximum(spans, 1e-30)).max())
+
+
+def _sentence(exc: BaseException) -> str:
+    lines = str(exc).strip().splitlines() or [type(exc).__name__]
+    return "".join(char if char.isprintable() else "?" for char in lines[0][:_MAX_REASON])
+
+
+def _limit_memory(limit: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows: there the time limit is the only one
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _say(replies: BinaryIO, text: str) -> None:
+    write_frame(replies, {"progress": text})
+
+
+def main() -> int:
+    """Answer one request."""
+    limit = int(sys.argv[1])
+    _limit_memory(limit)
+    # Libraries may print: replies go through a copy of stdout that they do not know.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    frame = read_frame(sys.stdin.buffer, limit)
+    if frame is None:
+        return 1
+    try:
+        header, reply = quantize(*frame, partial(_say, replies))
+    except QnnMemError as exc:
+        kind = "usage" if isinstance(exc, UsageError) else "load"
+        header, reply = {"error": str(exc), "kind": kind}, b""
+    except Exception as exc:  # the parent reports it
+        header, reply = {"error": _sentence(exc), "kind": "failure"}, b""
+    write_frame(replies, header, reply)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""A client that keeps every rule: the self-test's cases start from it and then break one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.lpai.backend import Backend
+from qnnmem.lpai.context import Context
+from qnnmem.lpai.descriptors import AlignmentReq, Config, Mem, custom, custom_property
+from qnnmem.lpai.heap import Heap, HeapBuffer
+from qnnmem.lpai.profiles import Profile
+from qnnmem.lpai.selftest.models import ELEMENTS, binary
+from qnnmem.lpai.system_context import io_tensors
+from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
+from qnnmem.qnn.tensor import Tensor
+from qnnmem.units import round_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SCRATCH, PERSISTENT = GraphOption.SET_CFG_SCRATCH_MEM, GraphOption.SET_CFG_PERSISTENT_MEM
+KEEP = Config(ContextOption.PERSISTENT_BINARY, 1)
+
+
+class Client:
+    """Backend, context and one graph; memory comes from a DDR heap, aligned as asked."""
+
+    def __init__(
+        self,
+        graph: str = "counter",
+        profile: Profile | None = None,
+        configs: Iterable[Config | None] = (KEEP, None),
+        *,
+        ask: bool = True,
+    ) -> None:
+        self.heap = Heap(MemType.DDR)
+        self.backend = Backend.create(profile=profile)
+        if ask:
+            self.align = self._alignment()
+        else:
+            self.align = AlignmentReq(64, 64)
+        self.binary = self.buffer(len(binary()))
+        self.binary.view[: len(binary())] = binary()
+        content = self.binary.view[: len(binary())]
+        self.context = Context.create_from_binary(self.backend, content, configs, trusted=True)
+        self.graph = self.context.graph_retrieve(graph)
+        self.scratch: HeapBuffer | None = None
+        self.persistent: HeapBuffer | None = None
+
+    @property
+    def rules(self) -> list[str]:
+        """Rules broken so far."""
+        return [found.rule for found in self.backend.findings]
+
+    def buffer(self, size: int) -> HeapBuffer:
+        """Memory of at least so many bytes that keeps the alignment."""
+        rounded = round_up(size, self.align.size_alignment)
+        return self.heap.allocate(rounded, self.align.start_addr_alignment)
+
+    def need(self, asked: GraphProperty) -> int:
+        """Size of a pool."""
+        question = custom_property(asked)
+        self.graph.get_property([question, None])
+        size: int = question.value.value
+        return size
+
+    def give_scratch(self) -> HeapBuffer | None:
+        """Hand over scratch, if the graph needs any."""
+        need = self.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+        self.scratch = self.give(SCRATCH, self.buffer(need)) if need else None
+        return self.scratch
+
+    def give_persistent(self) -> HeapBuffer | None:
+        """Hand over persistent, if the graph needs any."""
+        need = self.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
+        self.persistent = self.give(PERSISTENT, self.buffer(need)) if need else None
+        return self.persistent
+
+    def give(self, option: GraphOption, buffer: HeapBuffer) -> HeapBuffer:
+        """Hand over a whole buffer."""
+        self.graph.set_config([custom(option, Mem(MemType.DDR, buffer.size, buffer)), None])
+        return buffer
+
+    def ready(self) -> Client:
+        """Hand over what is needed and finalize."""
+        self.give_scratch()
+        self.give_persistent()
+        self.graph.finalize()
+        return self
+
+    def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs and outputs in buffers of the client, with their exact size."""
+        groups = io_tensors(self.graph.compiled)
+        for tensor in (*groups[0], *groups[1]):
+            tensor.client_buf, tensor.data_size = self.buffer(tensor.nbytes), tensor.nbytes
+        return list(groups[0]), list(groups[1])
+
+    def run(self, value: int = 1) -> NDArray[Any]:
+        """Output for an input that holds one value everywhere."""
+        inputs, outputs = self.tensors()
+        numbers(inputs[0])[:] = value
+        self.graph.execute(inputs, outputs)
+        return numbers(outputs[0]).copy()
+
+    def _alignment(self) -> AlignmentReq:
+        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self.backend.get_property([question, None])
+        found: AlignmentReq = question.value.value
+        return found
+
+
+def numbers(tensor: Tensor) -> NDArray[Any]:
+    """The tensor's buffer as numbers."""
+    import numpy
+
+    found: NDArray[Any] = tensor.client_buf.array[: tensor.nbytes].view(numpy.int32)
+    return found
+
+
+def is_all(values: NDArray[Any], wanted: int) -> bool:
+    """Whether an output holds one value everywhere."""
+    return values.size >= ELEMENTS and bool((values == wanted).all())
