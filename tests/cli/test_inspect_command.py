@@ -152,16 +152,16 @@ def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
     [
         (None, 2, "no such file"),
         (b"", 2, "is empty"),
-        (b"\x08\x08\x12\x00", 1, "seems to be an ONNX model"),
-        (b"\x89QMEM\r\n\x1a", 1, "(30010) [B1]: the file was cut off after 8 bytes"),
-        (b"\x89QMEM\r\n\x1a\x09" + bytes(99), 1, "(5004) [R19]: the context binary has format"),
+        (b"\x08\x08\x12\x00", 2, "seems to be an ONNX model"),
+        (b"\x89QMEM\r\n\x1a", 2, "(30010) [B1]: the file was cut off after 8 bytes"),
+        (b"\x89QMEM\r\n\x1a\x09" + bytes(99), 2, "(5004) [R19]: the context binary has format"),
     ],
     ids=["missing", "empty", "onnx", "short", "newer"],
 )
 def test_what_is_no_binary_is_refused(
     tmp_path: Path, content: bytes | None, code: int, words: str
 ) -> None:
-    """A fault of the binary is exit code 1, a file that cannot be read is 2."""
+    """Whatever cannot be shown is exit code 2 and one sentence with QNN's code."""
     path = tmp_path / "model.bin"
     if content is not None:
         path.write_bytes(content)

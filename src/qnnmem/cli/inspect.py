@@ -24,21 +24,26 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
 
     FILE is what `qnnmem prepare` writes. Every checksum and every reference in it is checked.
 
-    Exit codes: 0 shown, 1 the binary is damaged or of another version, 2 it cannot be read.
+    Exit codes: 0 shown, 2 the binary is damaged, of another version, or cannot be read.
     """
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.errors import LoadError
     from qnnmem.load.source import read_bytes
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
+    from qnnmem.qnn.finding import QnnError
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
     data = read_bytes(Path(file), _LARGEST)
-    info = binary_info(unpack(data, MALFORMED_BINARY), len(data))
+    try:
+        info = binary_info(unpack(data, MALFORMED_BINARY), len(data))
+    except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
+        raise LoadError(file, str(exc)) from exc
     write(_render(info, file, as_json), target, force)
     return 0
 
