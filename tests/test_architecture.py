@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "lpai", "units", "provenance"},
+    "report": {"plan", "ir", "lpai", "htp", "targets", "units", "provenance"},
     "history": {"plan", "ir", "units", "provenance"},
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
