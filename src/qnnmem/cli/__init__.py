@@ -7,12 +7,14 @@ import sys
 import click
 
 from qnnmem.cli.config import config
+from qnnmem.cli.footprint import footprint
 from qnnmem.cli.inspect import inspect
 from qnnmem.cli.lint import lint
 from qnnmem.cli.lpai import lpai
 from qnnmem.cli.net_run import net_run
 from qnnmem.cli.plan import plan
 from qnnmem.cli.prepare import prepare
+from qnnmem.cli.socs import socs
 from qnnmem.errors import QnnMemError
 from qnnmem.version import __version__
 
@@ -35,6 +37,8 @@ qnnmem.add_command(lint)
 qnnmem.add_command(config)
 qnnmem.add_command(inspect)
 qnnmem.add_command(net_run)
+qnnmem.add_command(footprint)
+qnnmem.add_command(socs)
 
 
 def main() -> None:

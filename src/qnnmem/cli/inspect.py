@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _LARGEST = 16 << 30
 
@@ -20,37 +25,55 @@ _LARGEST = 16 << 30
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
-    """Show what the context binary FILE holds: graphs, pools, tensors, places, state.
+    """Show what the context binary FILE holds: graphs, tensors, memory, state.
 
-    FILE is what `qnnmem prepare` writes. Every checksum and every reference in it is checked.
+    FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
+    a real QNN context binary of the HTP backend, whoever made it.
 
     Exit codes: 0 shown, 2 the binary is damaged, of another version, or cannot be read.
     """
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.htp.context_container import is_context_binary
+    from qnnmem.load.source import read_head, regular_size
+
+    path, target = Path(file), None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)  # says so before the work, not after
+    regular_size(path)
+    real = is_context_binary(read_head(path, 64))
+    write(_real(path, as_json) if real else _ours(path, as_json), target, force)
+    return 0
+
+
+def _real(path: Path, as_json: bool) -> str:
+    from qnnmem.htp.context_json import context_info
+    from qnnmem.htp.context_read import read_context
+    from qnnmem.report import context_text
+
+    context = read_context(path)
+    return _json(context_info(context)) if as_json else context_text.render(context, str(path))
+
+
+def _ours(path: Path, as_json: bool) -> str:
     from qnnmem.errors import LoadError
     from qnnmem.load.source import read_bytes
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
     from qnnmem.qnn.finding import QnnError
+    from qnnmem.report import inspect_text
 
-    target = None if output is None else Path(output)
-    if target is not None:
-        check_free(target, force)  # says so before the work, not after
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
-    data = read_bytes(Path(file), _LARGEST)
+    data = read_bytes(path, _LARGEST)
     try:
         info = binary_info(unpack(data, MALFORMED_BINARY), len(data))
     except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
-        raise LoadError(file, str(exc)) from exc
-    write(_render(info, file, as_json), target, force)
-    return 0
+        raise LoadError(path, str(exc)) from exc
+    return _json(info) if as_json else inspect_text.render(info, str(path))
 
 
-def _render(info: dict[str, object], file: str, as_json: bool) -> str:
+def _json(info: dict[str, Any]) -> str:
     import json
 
-    from qnnmem.report import inspect_text
-
-    return json.dumps(info, indent=1) + "\n" if as_json else inspect_text.render(info, file)
+    return json.dumps(info, indent=1) + "\n"

@@ -1,68 +1,34 @@
-"""`qnnmem prepare`: from model files to a context binary with every offset fixed."""
+"""`qnnmem prepare`: from model files to a context binary, for LPAI or for HTP."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.prepare_htp import HTP_ONLY, htp_options, prepare_htp
+from qnnmem.cli.prepare_lpai import LPAI_ONLY, lpai_options, prepare_lpai
 from qnnmem.errors import UsageError
-from qnnmem.units import Align
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from qnnmem.lpai.preparation import PrepareOptions
-
-_VERSIONS = ["v4", "v5", "v5_1", "v6", "v7"]
+# Planning is over in a blink or searches; compiling takes what it takes.
+_SECONDS = {"lpai": 10.0, "htp": 600.0}
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option("--backend", type=click.Choice(["lpai"]), default="lpai", show_default=True)
+@click.option(
+    "--backend",
+    type=click.Choice(["lpai", "htp"]),
+    default="lpai",
+    show_default=True,
+    help="lpai: qnnmem's own binary for the desk; htp: a real one by the real library.",
+)
 @click.option(
     "-o", "--output", type=click.Path(), required=True, help="The context binary to write."
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
-@click.option(
-    "--graph-name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Name of a graph, once per FILE.  [default: the file's name]",
-)
 @texts.model_options
-@click.option("--rnn-state", is_flag=True, help="Keep the state of LSTM, GRU and RNN nodes, too.")
-@click.option(
-    "--io",
-    type=click.Choice(["inside", "outside"]),
-    help="Inputs and outputs inside scratch or in the application's buffers (exclude_io).  "
-    "[default: as the config file says, else inside]",
-)
-@click.option(
-    "--align",
-    type=click.IntRange(1, 1 << 20),
-    default=64,
-    show_default=True,
-    help="Alignment of start and size in bytes.",
-)
-@click.option(
-    "--inplace", is_flag=True, help="Let element-wise ops write over an input that dies there."
-)
-@click.option("--reorder", is_flag=True, help="Look for an operator order that needs less memory.")
-@click.option(
-    "--quantize",
-    type=click.Choice(["int8", "int16"]),
-    help="Quantise a float model on the way.",
-)
-@click.option(
-    "--weight-bits",
-    type=click.Choice(["8", "16"]),
-    default="8",
-    show_default=True,
-    help="Width of quantised weights.",
-)
 @click.option(
     "--calibration",
     type=click.Path(),
@@ -77,124 +43,46 @@ _VERSIONS = ["v4", "v5", "v5_1", "v6", "v7"]
     help="Of the random calibration data.",
 )
 @click.option(
-    "--float",
-    "allow_float",
-    is_flag=True,
-    help="Allow floating point, which LPAI does not have: for experiments at the desk.",
-)
-@click.option(
-    "--hw-ver",
-    type=click.Choice(_VERSIONS),
-    help="LPAI hardware version.  [default: as the config file says, else v6]",
-)
-@click.option(
-    "--config",
-    type=click.Path(),
-    metavar="FILE",
-    help="LPAI config or tool file; its prepare section and hardware version are honoured.",
-)
-@click.option(
     "--time-limit",
     type=texts.seconds,
     metavar="S",
-    default=10.0,
-    show_default=True,
-    help="Seconds to search for a lower plan.",
+    help="Seconds for planning (lpai) or compiling (htp).  [default: 10; 600]",
 )
+@lpai_options
+@htp_options
+@click.pass_context
 def prepare(
+    context: click.Context,
+    /,
     files: tuple[str, ...],
     backend: str,
     output: str,
     force: bool,
-    names: tuple[str, ...],
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     states: tuple[tuple[str, str], ...],
-    rnn_state: bool,
-    io: str | None,
-    align: int,
-    inplace: bool,
-    reorder: bool,
-    quantize: str | None,
-    weight_bits: str,
-    calibration: str | None,
-    seed: int,
-    allow_float: bool,
-    hw_ver: str | None,
-    config: str | None,
-    time_limit: float,
+    time_limit: float | None,
+    **given: Any,
 ) -> int:
-    """Prepare FILES for LPAI: one graph each, every offset fixed, in one context binary.
+    """Prepare FILES offline: every offset fixed, in one context binary.
 
-    A FILE is an ONNX model. A TFLite model, an eAI report or a buffer CSV gives a layout: its pools
-    and the contract can be tried, but not executed.
+    A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
+    report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
+    For HTP one model is compiled by the real library, which needs `pip install 'qnnmem[htp]'`.
     """
-    from pathlib import Path
-
-    from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.lpai.binary import write
-    from qnnmem.lpai.preparation import PrepareOptions, prepare
-    from qnnmem.lpai.tcm_bill import bill_graph
-    from qnnmem.report.prepare_text import render
-
-    target = Path(output)
-    check_free(target, force)
-    options = PrepareOptions(
-        dims=dict(dims),
-        shapes=dict(shapes),
-        states=states,
-        rnn_state=rnn_state,
-        align=Align(align),
-        inplace=inplace,
-        reorder=reorder,
-        quantize=None if quantize is None else (8 if quantize == "int8" else 16),
-        weight_bits=8 if weight_bits == "8" else 16,
-        calibration=None if calibration is None else Path(calibration),
-        seed=seed,
-        allow_float=allow_float,
-        time_limit_s=time_limit,
-    )
-    options, notes = _with_config(options, config, io, hw_ver)
-    if calibration is not None and quantize is None:
-        raise UsageError("--calibration is for --quantize int8 or int16")
-    with ProgressBar("preparing") as bar:
-        prepared = prepare(_named(files, names), options, bar.say)
-        size = write(prepared.context, target)
-    context, notes = prepared.context, (*notes, *prepared.warnings)
-    bills = [bill_graph(graph, size) for graph in context.graphs]
-    click.echo(render(context, prepared.plans, bills, notes, str(target), size))
-    return 0
+    _refuse(context, backend, (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states"))
+    mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
+    shared = ("dims", "shapes", "calibration", "seed")
+    chosen = {name: given[name] for name in (*mine, *shared)}
+    seconds = _SECONDS[backend] if time_limit is None else time_limit
+    if backend == "htp":
+        return prepare_htp(files, output, force=force, time_limit=seconds, **chosen)
+    return prepare_lpai(files, output, force=force, states=states, time_limit=seconds, **chosen)
 
 
-def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
-    from pathlib import Path
-
-    if names and len(names) != len(files):
-        raise UsageError(f"{len(files)} files need {len(files)} --graph-name, {len(names)} given")
-    chosen = names or tuple(Path(file).stem for file in files)
-    if len(set(chosen)) < len(chosen):
-        raise UsageError("two graphs have the same name; tell them apart with --graph-name")
-    return dict(zip(chosen, map(Path, files), strict=True))
-
-
-def _with_config(
-    options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
-) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """The options with what the config file says where the command line says nothing."""
-    from dataclasses import fields, replace
-    from pathlib import Path
-
-    from qnnmem.lpai.config.read import LpaiConfig, PrepareSettings, read_lpai_config
-    from qnnmem.plan import Io
-
-    found = LpaiConfig() if config is None else read_lpai_config(Path(config))
-    outside = found.prepare.exclude_io
-    chosen = Io(io) if io is not None else (Io.OUTSIDE if outside else Io.INSIDE)
-    usual = PrepareSettings()
-    notes = tuple(
-        f"{key.name}: noted, but without effect on this plan"
-        for key in fields(PrepareSettings)
-        if key.name != "exclude_io" and getattr(found.prepare, key.name) != getattr(usual, key.name)
-    )
-    return replace(options, io=chosen, hw_version=hw_ver or found.hw_version), notes
+def _refuse(context: click.Context, backend: str, foreign: tuple[str, ...]) -> None:
+    """Say so when an option of the other backend was given."""
+    other = "htp" if backend == "lpai" else "lpai"
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in foreign and source is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{parameter.opts[-1]} is for --backend {other}")

@@ -67,7 +67,11 @@ def kind_of(path: Path) -> str:
     if found:
         return found
     if suffix in _CONTEXT_SUFFIXES:
-        raise LoadError(path, "looks like a QNN context binary or DLC, which cannot be read yet")
+        raise LoadError(
+            path,
+            "looks like a QNN context binary or DLC, which has no graph to plan; "
+            "qnnmem inspect and qnnmem footprint read context binaries",
+        )
     if head.startswith(_PROTOBUF_STARTS):
         return "onnx"
     raise LoadError(path, "is of no known kind; expected ONNX, TFLite, an eAI report or buffer CSV")

@@ -1,0 +1,175 @@
+"""`qnnmem footprint`: the memory bill of a model on HTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli import options as texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.bill import Bill
+    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.targets.socs import Soc
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--soc",
+    metavar="SOC",
+    help="Name, id or marketing name as in `qnnmem socs`.  [default: the SoC it was made for]",
+)
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Let the real library load the binary, for the exact process-domain estimate.",
+)
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=texts.dimension,
+    metavar="NAME=N",
+    help="Model: fix a named free dimension, e.g. batch=1.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=texts.shape,
+    metavar="TENSOR=AxB",
+    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "int8", "w8a16"]),
+    default="fp16",
+    show_default=True,
+    help="Model: what floats become; int8 and w8a16 quantise on the way.",
+)
+@click.option(
+    "--vtcm-mb",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Model: VTCM of the graph in MiB.  [default: all that the SoC has]",
+)
+@click.option(
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="Model: seconds that compiling may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.footprint/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def footprint(
+    file: str,
+    soc: str | None,
+    load: bool,
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    vtcm_mb: int | None,
+    time_limit: float,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Show what FILE costs on HTP: weights, IO, spill/fill, VTCM, process domain.
+
+    FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
+    embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model is
+    compiled for SOC with the real library first, which needs `pip install 'qnnmem[htp]'`.
+
+    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
+    a size in the file is missing.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.targets.socs import find_soc
+
+    path, target = Path(file), None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)  # says so before the work, not after
+    chosen = None if soc is None else find_soc(soc)
+    bill = _stored_bill(path, chosen, load)
+    compiled = bill is None
+    if bill is None:
+        bill = _compiled_bill(path, chosen, _options(dims, shapes, precision, vtcm_mb, time_limit))
+    if bill is None:
+        return 1
+    write(_render(bill, file, as_json, compiled), target, force)
+    return 0 if bill.ram is not None else 3
+
+
+def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
+    """The bill of a context binary; None for a model that has to be compiled first."""
+    from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.context_onnx import NotCompiled
+    from qnnmem.htp.context_read import read_context
+
+    try:
+        bill = bill_of(read_context(path), soc)
+    except NotCompiled:
+        return None
+    if not load:
+        return bill
+    from qnnmem.htp.footprint import bill_of_loaded
+
+    return bill_of_loaded(path, soc)
+
+
+def _options(
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    vtcm_mb: int | None,
+    time_limit: float,
+) -> CompileOptions:
+    from qnnmem.htp.prepare import CompileOptions, Precision
+
+    return CompileOptions(
+        precision=Precision(precision),
+        vtcm_mb=vtcm_mb,
+        dims=dict(dims),
+        shapes=dict(shapes),
+        time_limit_s=time_limit,
+    )
+
+
+def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
+    """The bill of a model; None when the library refused it, which is said."""
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.bill import Bill
+    from qnnmem.htp.footprint import bill_of_model
+    from qnnmem.report.names import clean
+
+    if soc is None:
+        raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
+    with ProgressBar(f"compiling {path.name}") as bar:
+        result = bill_of_model(path, soc, options, bar.say)
+    if isinstance(result, Bill):
+        return result
+    click.echo(f"No bill: {clean(result.sentence, 2000)}")
+    for node in result.unsupported:
+        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
+    return None
+
+
+def _render(bill: Bill, file: str, as_json: bool, compiled: bool) -> str:
+    from qnnmem.report import bill_json, bill_text
+    from qnnmem.version import __version__
+
+    if as_json:
+        return bill_json.render(bill, file, f"qnnmem {__version__}")
+    return bill_text.render(bill, file, compiled=compiled)

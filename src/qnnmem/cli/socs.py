@@ -1,0 +1,44 @@
+"""`qnnmem socs`: the targets, and what the HTP compiler says about each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qnnmem.targets.socs import Soc
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Also list SoCs without an HTP.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.socs/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def socs(name: str | None, everything: bool, as_json: bool, output: str | None, force: bool) -> int:
+    """List the SoCs of the HTP backend, or show the one called NAME.
+
+    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3").
+
+    Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import write
+    from qnnmem.report import socs_text
+    from qnnmem.targets.socs import any_soc
+    from qnnmem.targets.socs import socs as known
+
+    chosen: Sequence[Soc]
+    if name is not None:
+        chosen = (any_soc(name),)
+    else:
+        chosen = tuple(soc for soc in known() if everything or soc.has_htp)
+    text = socs_text.render_json(chosen) if as_json else socs_text.render(chosen)
+    write(text, None if output is None else Path(output), force)
+    return 0 if name is None or chosen[0].has_htp else 3

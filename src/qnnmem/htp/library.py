@@ -1,0 +1,82 @@
+"""Is the QNN library there: the package that carries it, its version, the platform."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from qnnmem.errors import CannotTell
+
+INSTALL = "pip install 'qnnmem[htp]'"
+PACKAGE = "onnxruntime-qnn"
+_LIBRARIES = ("libQnnHtp.so", "libHtpPrepare.so", "libQnnSystem.so")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The QNN libraries of an installed package."""
+
+    package_version: str  # of onnxruntime-qnn
+    onnxruntime_version: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Package and version, as numbers measured with it name their source."""
+        return f"{PACKAGE} {self.package_version}"
+
+
+@cache
+def find_library() -> Library:
+    """The installed library; CannotTell says in one sentence what is missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    check_platform(sys.platform, platform.machine())
+    try:
+        found, runtime = version(PACKAGE), version("onnxruntime")
+    except PackageNotFoundError as exc:
+        raise CannotTell(
+            f"the real HTP library is not installed; {INSTALL} installs {PACKAGE}, which has it"
+        ) from exc
+    check_version(found)
+    return Library(found, runtime, _folder(found))
+
+
+def library_there() -> bool:
+    """Whether `find_library` would find one."""
+    try:
+        find_library()
+    except CannotTell:
+        return False
+    return True
+
+
+def check_platform(system: str, machine: str) -> None:
+    """Refuses platforms for which no HTP compiler is published."""
+    if system != "linux" or machine not in ("x86_64", "AMD64"):
+        raise CannotTell(
+            f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}; "
+            f"run it there after {INSTALL}, or read a finished .bin file, which works anywhere"
+        )
+
+
+def check_version(found: str) -> None:
+    """Refuses versions whose interface is not known here."""
+    parts = found.split(".")
+    number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
+    if not (2, 7) <= number < (3, 0):
+        raise CannotTell(f"{PACKAGE} {found} is not 2.7 or a later 2.x; {INSTALL} installs one")
+
+
+def _folder(found: str) -> Path:
+    from importlib.util import find_spec
+
+    spec = find_spec("onnxruntime_qnn")  # finds without importing
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    for place in places:
+        if all(Path(place, name).is_file() for name in _LIBRARIES):
+            return Path(place)
+    raise CannotTell(f"{PACKAGE} {found} carries no HTP compiler here; {INSTALL} on Linux x86-64")

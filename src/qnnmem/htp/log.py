@@ -1,0 +1,364 @@
+"""What the HTP library says while it compiles or loads, as typed values.
+
+A verbose log is up to a hundred megabytes of which some dozen lines matter. `KEYWORDS` picks those
+out of raw bytes; `parse_log` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+_KIB = 1 << 10
+_MIB = 1 << 20
+
+# A line is kept when it holds one of these. All errors are: the harmless ones are few.
+KEYWORDS = (
+    *(b"<E>", b"ERROR:", b"[E:onnxruntime", b"bad_alloc", b"annot allocate memory"),
+    *(b"terminate called", b"Unable to mmap", b"Backend build version", b"hexnn version"),
+    *(b"DDR bandwidth summary", b"_bytes=", b"RAM usage summary", b"spillFillBufferSizes="),
+    *(b"nativeKChannelSize=", b"nativeVChannelSize=", b"isSafeShareIO=", b"graphIOTensorSize="),
+    *(b"OpDataSize=", b"constSize=", b"DDRTensorSize=", b"SharedWeightSize="),
+    *(b"Option: vtcm_size = ", b"Option: memory_alloc_limit = ", b"Option: soc_type = "),
+    *(b"Option: min_arch = ", b"Option: hvx_threads = ", b"Option: num_cores = "),
+    *(b"estimated PD size", b"Graph memory usage summary", b"reserved space to"),
+    *(b"chosen for context", b"not chosen", b"available PD", b"PD exhausted"),
+    *(b"QnnGraph_finalize done", b"createFromBinary done", b"<W> VTCM", b"[qnnmem]"),
+)
+
+_PREFIX = re.compile(
+    r"(?:\x1b\[[0-9;]*m)*[0-9]{4}-[0-9-]{5} [0-9:.]{8,20} \[([A-Z]):onnxruntime:[^\]]{0,200}\] ?"
+)
+_MARK = re.compile(r" ?<([EWIVD])> ?")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line without time and source file of the logger; level is E, W, I, V, D or nothing."""
+
+    text: str
+    level: str = ""
+
+
+def clean(raw: bytes | str) -> LogLine:
+    """A line as the library meant it, without what loggers put around it."""
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    level = ""
+    if prefix := _PREFIX.match(text):
+        level, text = prefix[1], text[prefix.end() :]
+    while mark := _MARK.match(text):  # some lines carry their level twice
+        level, text = mark[1], text[mark.end() :]
+    text = _COLOUR.sub("", text).strip()
+    return LogLine(text, "E" if "::ERROR:" in text else level)
+
+
+class Cause(Enum):
+    """Why the library refused, as its log tells."""
+
+    GRAPH_LIMIT = "graph-limit"  # the graph is over the compiler's limit for this SoC
+    OP_OVER_VTCM = "op-over-vtcm"  # one operator cannot be tiled into VTCM
+    PD_FULL = "pd-full"  # no process domain has room for the context
+    HOST_MEMORY = "host-memory"  # the machine or its memory limit
+    OP_NOT_BUILDABLE = "op-not-buildable"  # no memory question at all
+    BAD_DEVICE = "bad-device"  # the library does not know the SoC
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A line in which the library says why it gives up."""
+
+    cause: Cause
+    line: str
+    need: int | None = None  # bytes
+    limit: int | None = None  # bytes
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DdrTraffic:
+    """Bytes that one graph moves between DDR and VTCM per inference."""
+
+    spill: int
+    fill: int
+    written: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class RamSummary:
+    """What the compiler says one graph needs; the binary carries the same numbers."""
+
+    spill_fill: int
+    native_k: int | None = None
+    native_v: int | None = None
+    safe_share_io: bool | None = None
+    io: int | None = None
+    op_data: int | None = None
+    const: int | None = None
+    ddr_tensors: int | None = None
+    shared_weights: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PdGraph:
+    """The parts of the loader's estimate for one graph."""
+
+    name: str
+    weights: int  # rounded up to 2 MiB by the library
+    io: int
+    runlist: int
+    spill_fill: int
+    vtcm: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PdEstimate:
+    """What the loader reserves in a process domain for one context."""
+
+    context: int  # the library counts from 1
+    total: int | None
+    graphs: tuple[PdGraph, ...]
+    admitted: bool | None = None
+    available: int | None = None  # bytes left in the domain, said when it is refused
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLog:
+    """Everything typed that a log holds; None or empty where it says nothing."""
+
+    library_version: str | None = None
+    vtcm_size: int | None = None  # bytes that the compiler really used
+    memory_alloc_limit: int | None = None  # bytes per graph
+    traffic: tuple[DdrTraffic, ...] = ()  # one for each graph
+    ram_summary: tuple[RamSummary, ...] = ()
+    pd_estimates: tuple[PdEstimate, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    codes: tuple[int, ...] = ()  # QNN error codes in order of appearance
+    options: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def spill_bytes(self) -> int | None:
+        """Bytes spilled to DDR per inference, over all graphs."""
+        return _total(item.spill for item in self.traffic)
+
+    @property
+    def fill_bytes(self) -> int | None:
+        """Bytes filled back from DDR per inference, over all graphs."""
+        return _total(item.fill for item in self.traffic)
+
+    @property
+    def read_total(self) -> int | None:
+        """Bytes read from DDR per inference, over all graphs."""
+        return _total(item.read for item in self.traffic)
+
+    @property
+    def write_total(self) -> int | None:
+        """Bytes written to DDR per inference, over all graphs."""
+        return _total(item.written for item in self.traffic)
+
+    @property
+    def cause(self) -> Refusal | None:
+        """The first line that gives a cause: later ones are its consequences."""
+        return self.refusals[0] if self.refusals else None
+
+
+def _total(values: Iterable[int]) -> int | None:
+    found = tuple(values)
+    return sum(found) if found else None
+
+
+def host_memory(lines: Iterable[LogLine]) -> bool:
+    """Whether the log says that the host's memory, or its limit, ran out."""
+    return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
+
+
+def find_refusals(lines: Iterable[LogLine]) -> Iterator[Refusal]:
+    """Lines that say why the library gives up, in order."""
+    for line in lines:
+        for cause, pattern, units in _REFUSALS:
+            if found := pattern.search(line.text):
+                groups = found.groupdict()
+                sizes = {
+                    name: int(groups[name]) * units for name in ("need", "limit") if name in groups
+                }
+                yield Refusal(cause, line.text, operator=groups.get("op", ""), **sizes)
+                break
+
+
+_REFUSALS = tuple(
+    (cause, re.compile(pattern), units)
+    for cause, pattern, units in (
+        (
+            Cause.GRAPH_LIMIT,
+            r"requires estimated allocation of (?P<need>\d{1,18}) KB, limit is (?P<limit>\d{1,18})",
+            _KIB,
+        ),
+        (
+            Cause.OP_OVER_VTCM,
+            r"Operator named (?P<op>\S{1,200}).* not sufficiently tiled to fit in TCM\. "
+            r"Requires (?P<need>\d{1,18})",
+            1,
+        ),
+        (
+            Cause.PD_FULL,
+            r"Failed to find available PD .*context size estimate (?P<need>\d{1,18})",
+            1,
+        ),
+        (Cause.GRAPH_LIMIT, r"DDR-tensor memory pool is too big: (?P<need>\d{1,18}) bytes", 1),
+        (Cause.HOST_MEMORY, r"bad_alloc|annot allocate memory|Unable to mmap local VTCM", 1),
+        (Cause.HOST_MEMORY, r"Error creating thread: 11|failed to map segment|\bMemoryError\b", 1),
+        (Cause.OP_NOT_BUILDABLE, r"could not create op:? ?(?P<op>\S{0,200})", 1),
+        (Cause.BAD_DEVICE, r"Unknown config socModel|INVALID_CONFIG.*14001", 1),
+    )
+)
+
+
+def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
+    """Typed facts of a log; lines that mean nothing here are passed over."""
+    cleaned = [line if isinstance(line, LogLine) else clean(line) for line in lines]
+    draft = _Draft()
+    for line in cleaned:
+        draft.take(line.text)
+    vtcm, limit = draft.options.get("vtcm_size"), draft.options.get("memory_alloc_limit")
+    return CompileLog(
+        library_version=draft.version,
+        vtcm_size=int(vtcm) if vtcm and vtcm.isdigit() else None,
+        memory_alloc_limit=int(limit) * _MIB if limit and limit.isdigit() else None,
+        traffic=tuple(draft.traffic()),
+        ram_summary=tuple(RamSummary(**fields) for fields in draft.ram),
+        pd_estimates=tuple(draft.estimates()),
+        refusals=tuple(find_refusals(cleaned)),
+        codes=tuple(draft.codes),
+        options=tuple(draft.options.items()),
+        warnings=tuple(draft.warnings),
+    )
+
+
+_VERSION = re.compile(r"(?:Backend build version: |hexnn_ver_)(v[0-9.]{3,40}[0-9])")
+_OPTION = re.compile(r"Option: (\w{1,60}) = (.{0,60})")
+_TRAFFIC = re.compile(r"\b(spill|fill|write_total|read_total)_bytes=(\d{1,18})")
+_RAM = re.compile(
+    r"^(spillFillBufferSizes|nativeKChannelSize|nativeVChannelSize|isSafeShareIO"
+    r"|graphIOTensorSize|OpDataSize|constSize|DDRTensorSize|SharedWeightSize)=(\d{1,18})"
+)
+_RAM_FIELD = {
+    "spillFillBufferSizes": "spill_fill",
+    "nativeKChannelSize": "native_k",
+    "nativeVChannelSize": "native_v",
+    "isSafeShareIO": "safe_share_io",
+    "graphIOTensorSize": "io",
+    "OpDataSize": "op_data",
+    "constSize": "const",
+    "DDRTensorSize": "ddr_tensors",
+    "SharedWeightSize": "shared_weights",
+}
+_PD_GRAPH = re.compile(
+    r"Context (\d{1,9}) graph (.*) estimated PD size ~.*nonSharedWeight (\d{1,18}) B "
+    r"I/O (\d{1,18}) B runlist (\d{1,18}) B spillfill (\d{1,18}) B"
+)
+_PD_VTCM = re.compile(r"summary, context id (\d{1,9}), graph name:(.*), hexagon.* vtcm (\d{1,18}) ")
+_PD_TOTAL = re.compile(r"Setting context (\d{1,9}) reserved space to (\d{1,18})")
+_PD_CHOSEN = re.compile(r"PD \d{1,9} chosen for context (\d{1,9})")
+_PD_LEFT = re.compile(r"not chosen for context (\d{1,9}) .*available space (\d{1,18})")
+_PD_REFUSED = re.compile(r"Failed to find available PD for contextId (\d{1,9}) ")
+_CODE = re.compile(r"Code: (\d{1,5})\b|\(err=(\d{1,5})\)|done\. status (0x[0-9a-f]{1,16})")
+_TCM_WARNING = re.compile(r"required TCM size \d+ too big for hardware.*")
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A context on its way into a process domain."""
+
+    context: int
+    graphs: list[PdGraph] = field(default_factory=list)
+    vtcm: dict[str, int] = field(default_factory=dict)
+    total: int | None = None
+    admitted: bool | None = None
+    available: int | None = None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What was read so far."""
+
+    version: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    moved: list[dict[str, int]] = field(default_factory=list)
+    ram: list[dict[str, Any]] = field(default_factory=list)
+    attempts: list[_Attempt] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def take(self, text: str) -> None:
+        """Reads one line."""
+        if self.version is None and (found := _VERSION.search(text)):
+            self.version = found[1]
+        if found := _OPTION.search(text):
+            self.options[found[1]] = found[2].strip()
+        elif found := _TRAFFIC.search(text):
+            self._take_traffic(found[1], int(found[2]))
+        elif found := _RAM.match(text):
+            self._take_ram(_RAM_FIELD[found[1]], int(found[2]))
+        elif found := _TCM_WARNING.search(text):
+            self.warnings.append(found[0])
+        else:
+            self._take_pd(text)
+            self._take_code(text)
+
+    def _take_traffic(self, kind: str, value: int) -> None:
+        if not self.moved or kind in self.moved[-1]:
+            self.moved.append({})
+        self.moved[-1][kind] = value
+
+    def _take_ram(self, name: str, value: int) -> None:
+        if name == "spill_fill":
+            self.ram.append({})
+        if self.ram:
+            self.ram[-1][name] = bool(value) if name == "safe_share_io" else value
+
+    def _take_pd(self, text: str) -> None:
+        if found := _PD_GRAPH.search(text):
+            sizes = map(int, found.groups()[2:])
+            self._attempt(int(found[1])).graphs.append(PdGraph(found[2], *sizes))
+        elif found := _PD_VTCM.search(text):
+            self._attempt(int(found[1])).vtcm[found[2]] = int(found[3])
+        elif found := _PD_TOTAL.search(text):
+            self._attempt(int(found[1])).total = int(found[2])
+        elif found := _PD_CHOSEN.search(text):
+            self._attempt(int(found[1])).admitted = True
+        elif found := _PD_LEFT.search(text):
+            self._attempt(int(found[1])).available = int(found[2])
+        elif found := _PD_REFUSED.search(text):
+            self._attempt(int(found[1])).admitted = False
+
+    def _attempt(self, context: int) -> _Attempt:
+        """The load that a line is about; a refused context leaves its number to the next."""
+        last = self.attempts[-1] if self.attempts else None
+        if last is None or last.context != context or last.admitted is not None:
+            last = _Attempt(context)
+            self.attempts.append(last)
+        return last
+
+    def _take_code(self, text: str) -> None:
+        if found := _CODE.search(text):
+            word = found[1] or found[2] or found[3]
+            code = int(word, 0) & 0xFFFF
+            if code:
+                self.codes.append(code)
+
+    def traffic(self) -> Iterator[DdrTraffic]:
+        """One value for each complete summary."""
+        for one in self.moved:
+            if len(one) == 4:
+                yield DdrTraffic(one["spill"], one["fill"], one["write_total"], one["read_total"])
+
+    def estimates(self) -> Iterator[PdEstimate]:
+        """One value for each context that was about to be loaded, in order."""
+        for one in self.attempts:
+            graphs = tuple(replace(graph, vtcm=one.vtcm.get(graph.name)) for graph in one.graphs)
+            yield PdEstimate(one.context, one.total, graphs, one.admitted, one.available)

@@ -1,0 +1,271 @@
+"""Layout of the QNN structs and function tables that are used here, for 64-bit Linux.
+
+Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that nobody
+reads are left as gaps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    Union,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from typing import Any
+
+UNDEFINED = 0x7FFFFFFF
+
+
+class Version(Structure):
+    """`Qnn_Version_t`."""
+
+    _fields_ = (("major", c_uint32), ("minor", c_uint32), ("patch", c_uint32))
+
+    @property
+    def numbers(self) -> list[int]:
+        """Major, minor and patch."""
+        return [self.major, self.minor, self.patch]
+
+
+class ScaleOffset(Structure):
+    """`Qnn_ScaleOffset_t`: real = (stored + offset) * scale."""
+
+    _fields_ = (("scale", c_float), ("offset", c_int32))
+
+
+class QuantParams(Structure):
+    """`Qnn_QuantizeParams_t`; of its union only one scale and offset for the whole tensor."""
+
+    _fields_ = (
+        ("definition", c_uint32),
+        ("encoding", c_uint32),
+        ("scale_offset", ScaleOffset),
+        ("_rest", c_uint64 * 3),
+    )
+
+
+class TensorV1(Structure):
+    """`Qnn_TensorV1_t`; version 2 starts with the same fields."""
+
+    _fields_ = (
+        ("id", c_uint32),
+        ("name", c_char_p),
+        ("type", c_uint32),
+        ("data_format", c_uint32),
+        ("data_type", c_uint32),
+        ("quant", QuantParams),
+        ("rank", c_uint32),
+        ("dimensions", POINTER(c_uint32)),
+        ("mem_type", c_uint32),
+        ("memory", c_uint64 * 2),
+    )
+
+
+class TensorV2(Structure):
+    """`Qnn_TensorV2_t`."""
+
+    _fields_ = (
+        ("v1", TensorV1),
+        ("is_dynamic", c_void_p),
+        ("sparse", c_uint32 * 3),
+        ("is_produced", c_uint8),
+    )
+
+
+class _TensorUnion(Union):
+    _fields_ = (("v1", TensorV1), ("v2", TensorV2))
+
+
+class Tensor(Structure):
+    """`Qnn_Tensor_t`."""
+
+    _fields_ = (("version", c_uint32), ("of", _TensorUnion))
+
+
+class GraphInfoV3(Structure):
+    """`QnnSystemContext_GraphInfoV3_t`; older versions end earlier."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("input_count", c_uint32),
+        ("inputs", POINTER(Tensor)),
+        ("output_count", c_uint32),
+        ("outputs", POINTER(Tensor)),
+        ("updatable_count", c_uint32),
+        ("updatable", POINTER(Tensor)),
+        ("blob_size", c_uint32),
+        ("blob", c_void_p),
+        ("first_op", c_uint32),
+        ("last_op", c_uint32),
+    )
+
+
+class GraphInfo(Structure):
+    """`QnnSystemContext_GraphInfo_t`."""
+
+    _fields_ = (("version", c_uint32), ("v3", GraphInfoV3))
+
+
+class BinaryInfoV1(Structure):
+    """`QnnSystemContext_BinaryInfoV1_t`; version 2 adds a pointer at its end."""
+
+    _fields_ = (
+        ("backend_id", c_uint32),
+        ("build_id", c_char_p),
+        ("core_api", Version),
+        ("backend_api", Version),
+        ("soc_version", c_char_p),
+        ("hw_version", Version),
+        ("blob_version", Version),
+        ("hw_size", c_uint32),
+        ("hw_blob", c_void_p),
+        ("blob_size", c_uint64),
+        ("context_tensor_count", c_uint32),
+        ("context_tensors", POINTER(Tensor)),
+        ("graph_count", c_uint32),
+        ("graphs", POINTER(GraphInfo)),
+        ("platform", c_void_p),
+    )
+
+
+class BinaryInfoV3(Structure):
+    """`QnnSystemContext_BinaryInfoV3_t`."""
+
+    _fields_ = (
+        ("backend_id", c_uint32),
+        ("build_id", c_char_p),
+        ("core_api", Version),
+        ("backend_api", Version),
+        ("soc_version", c_char_p),
+        ("blob_version", Version),
+        ("blob_size", c_uint64),
+        ("context_tensor_count", c_uint32),
+        ("context_tensors", POINTER(Tensor)),
+        ("graph_count", c_uint32),
+        ("graphs", POINTER(GraphInfo)),
+        ("platform", c_void_p),
+        ("metadata_size", c_uint32),
+        ("metadata", c_void_p),
+        ("soc_model", c_uint32),
+    )
+
+
+class _BinaryUnion(Union):
+    _fields_ = (("v1", BinaryInfoV1), ("v3", BinaryInfoV3))
+
+
+class BinaryInfo(Structure):
+    """`QnnSystemContext_BinaryInfo_t`."""
+
+    _fields_ = (("version", c_uint32), ("of", _BinaryUnion))
+
+
+class GraphBlobV1(Structure):
+    """`QnnHtpSystemContext_GraphBlobInfoV1_t` with its version in front."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("spill_fill", c_uint64),
+        ("vtcm", c_uint32),
+        ("optimization_level", c_uint32),
+        ("dlbc", c_uint8),
+        ("hvx_threads", c_uint64),
+    )
+
+
+class GraphBlobV2(Structure):
+    """`QnnHtpSystemContext_GraphBlobInfoV2_t` with its version in front."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("native_k", c_uint64),
+        ("native_v", c_uint64),
+        ("safe_share_io", c_uint32),
+        ("io", c_uint64),
+        ("op_data", c_uint64),
+        ("const", c_uint64),
+        ("ddr_tensors", c_uint64),
+        ("shared_weights", c_uint64),
+    )
+
+
+class Config(Structure):
+    """Any `Qnn*_Config_t` whose option is `custom`, and HTP's own config behind it."""
+
+    _fields_ = (("option", c_uint32), ("value", c_uint64))
+
+
+class BackendInterface(Structure):
+    """`QnnInterface_t`: the first 44 entries of its table are the ones needed here."""
+
+    _fields_ = (
+        ("backend_id", c_uint32),
+        ("name", c_char_p),
+        ("core_api", Version),
+        ("backend_api", Version),
+        ("table", c_void_p * 44),
+    )
+
+
+class SystemInterface(Structure):
+    """`QnnSystemInterface_t`: the first 5 entries of its table."""
+
+    _fields_ = (
+        ("backend_id", c_uint32),
+        ("name", c_char_p),
+        ("api", Version),
+        ("table", c_void_p * 5),
+    )
+
+
+LogCallback = CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
+
+_P = c_void_p
+_OUT = POINTER(c_void_p)
+
+# Position in the table and types of the arguments; every function returns an error handle.
+BACKEND_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "backend_create": (1, (_P, _P, _OUT)),
+    "backend_get_build_id": (4, (POINTER(c_char_p),)),
+    "backend_free": (8, (_P,)),
+    "context_create_from_binary": (13, (_P, _P, _P, _P, c_uint64, _OUT, _P)),
+    "context_free": (14, (_P, _P)),
+    "log_create": (25, (LogCallback, c_uint32, _OUT)),
+    "log_free": (27, (_P,)),
+    "device_create": (40, (_P, _P, _OUT)),
+    "device_free": (43, (_P,)),
+}
+SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "context_create": (0, (_OUT,)),
+    "context_get_metadata": (2, (_P, _P, c_uint64, POINTER(POINTER(BinaryInfo)))),
+    "context_free": (3, (_P,)),
+}
+
+
+def bind(table: Any, calls: dict[str, tuple[int, tuple[Any, ...]]]) -> dict[str, Any]:
+    """Callable functions of a table by name."""
+    return {
+        name: CFUNCTYPE(c_uint64, *arguments)(table[position])
+        for name, (position, arguments) in calls.items()
+    }
+
+
+def first_provider(library: Any, symbol: str, interface: type[Structure]) -> Any:
+    """The first interface that a QNN library offers."""
+    listed = POINTER(POINTER(interface))()
+    count = c_uint32()
+    getter = library[symbol]
+    getter.restype = c_uint64
+    code = getter(ctypes.byref(listed), ctypes.byref(count))
+    if code != 0 or count.value == 0:
+        raise OSError(f"{symbol} gave no provider (code {code & 0xFFFF})")
+    return listed[0].contents

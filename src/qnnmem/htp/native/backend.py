@@ -1,0 +1,113 @@
+"""libQnnHtp: its versions, and which context binaries it admits one after another."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ctypes import byref, c_char_p, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from qnnmem.htp.native.abi import (
+    BACKEND_CALLS,
+    BackendInterface,
+    Config,
+    LogCallback,
+    bind,
+    first_provider,
+)
+from qnnmem.htp.native.refusal import Refused
+from qnnmem.htp.native.view import file_view
+
+VERBOSE = 4
+_LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
+_LINE_BYTES = 8192
+_CODE = 0xFFFF
+
+
+def versions(options: dict[str, Any]) -> dict[str, Any]:
+    """Build and API versions of libQnnHtp."""
+    interface = _interface(options)
+    calls = bind(interface.table, BACKEND_CALLS)
+    build = c_char_p()
+    _check(calls["backend_get_build_id"](byref(build)), "backend_get_build_id")
+    return {
+        "provider": (interface.name or b"").decode("utf-8", "replace"),
+        "backend_id": interface.backend_id,
+        "build_id": (build.value or b"").decode("utf-8", "replace"),
+        "core_api": interface.core_api.numbers,
+        "backend_api": interface.backend_api.numbers,
+    }
+
+
+def load(options: dict[str, Any]) -> dict[str, Any]:
+    """Code of each binary when all are created in order and kept; then everything is freed.
+
+    Those refused stay out and the rest goes on, as an application would see it.
+    """
+    found = []
+    with _device(options) as (calls, backend, device), ExitStack() as kept:
+        for number, path in enumerate(options["binaries"]):
+            _say(f"loading binary {number}")
+            address, size = kept.enter_context(file_view(path))
+            context = c_void_p()
+            code = _CODE & calls["context_create_from_binary"](
+                backend, device, None, address, size, byref(context), None
+            )
+            found.append({"code": code, "bytes": size})
+            if code == 0:
+                kept.callback(calls["context_free"], context, None)
+        _say("freeing")
+    return {"binaries": found}
+
+
+@contextmanager
+def _device(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
+    calls = bind(_interface(options).table, BACKEND_CALLS)
+    log, backend, device = c_void_p(), c_void_p(), c_void_p()
+    callback = LogCallback(_Printer())
+    with ExitStack() as made:
+        _check(calls["log_create"](callback, VERBOSE, byref(log)), "log_create")
+        made.callback(calls["log_free"], log)
+        _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
+        made.callback(calls["backend_free"], backend)
+        custom = Config(0, int(options["soc"]))
+        outer = Config(0, ctypes.addressof(custom))
+        listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
+        _check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
+        made.callback(calls["device_free"], device)
+        yield calls, backend, device
+
+
+class _Printer:
+    """Writes what the library logs to standard error, where the parent reads."""
+
+    def __init__(self) -> None:
+        self._format = ctypes.CDLL(None).vsnprintf
+        self._format.argtypes = (c_void_p, ctypes.c_size_t, c_char_p, c_void_p)
+        self._buffer = ctypes.create_string_buffer(_LINE_BYTES)
+
+    def __call__(self, form: bytes, level: int, _time: int, arguments: int) -> None:
+        self._format(self._buffer, _LINE_BYTES, form, arguments)
+        text = self._buffer.value.strip()
+        if not text.startswith(b"<"):  # most of the library writes the level itself
+            text = f"<{_LETTER.get(level, '?')}> ".encode() + text
+        os.write(2, b" " + text + b"\n")
+
+
+def _interface(options: dict[str, Any]) -> Any:
+    path = Path(options["library"], "libQnnHtp.so")
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return first_provider(library, "QnnInterface_getProviders", BackendInterface)
+
+
+def _check(handle: int, call: str) -> None:
+    code = handle & _CODE
+    if code:
+        raise Refused("load", f"libQnnHtp answered {call} with code {code}", code)
+
+
+def _say(text: str) -> None:
+    os.write(2, f"[qnnmem] {text}\n".encode())

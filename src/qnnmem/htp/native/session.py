@@ -1,0 +1,167 @@
+"""ONNX Runtime's QNN provider: compile a model to a context binary, run one."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from qnnmem.htp.native.refusal import Refused
+
+PROVIDER = "QNNExecutionProvider"
+# Severities of ONNX Runtime's session and default loggers. The library's own level follows the
+# session's, and its lines come through the default logger, always as verbose ones.
+LOG_LEVELS = {"verbose": (0, 0), "info": (1, 0), "error": (3, 0)}
+_CODE = re.compile(r"\bCode: (\d{1,5})\b|error code:? (\d{4,5})\b")
+_EXTERNAL = b"location"  # key of every reference to external data in an ONNX file
+_NUMPY = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{
+        f"tensor({sign}int{bits})": f"{sign}int{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def compile_model(options: dict[str, Any]) -> dict[str, Any]:
+    """Compile; gives the files written and the nodes that stay on the CPU."""
+    settings = _settings(options)
+    target = Path(options["output"])
+    for key, value in (
+        ("ep.context_enable", "1"),
+        ("ep.context_file_path", str(target)),
+        ("ep.context_embed_mode", "0"),
+        ("session.disable_cpu_ep_fallback", "1" if options["strict"] else "0"),
+        ("session.record_ep_graph_assignment_info", "1"),
+    ):
+        settings.add_session_config_entry(key, value)
+    started = time.perf_counter()
+    session = _session(Path(options["model"]), options["folder"], settings)
+    seconds = time.perf_counter() - started
+    _quiet()
+    on_cpu, on_htp = _assignment(session)
+    binaries = sorted(target.parent.glob(f"{target.stem}*.bin"))
+    return {
+        "binaries": [str(path) for path in binaries],
+        "epcontext": str(target) if target.is_file() else None,
+        "on_cpu": on_cpu,
+        "on_htp": on_htp,
+        "seconds": seconds,
+    }
+
+
+def execute(options: dict[str, Any]) -> dict[str, Any]:
+    """Run an EPContext model with raw input files; outputs are written as raw files."""
+    import numpy
+
+    settings = _settings(options)
+    session = _session_at(Path(options["model"]), settings)
+    _quiet()
+    feeds = {}
+    for item in session.get_inputs():
+        blob = Path(options["inputs"][item.name]).read_bytes()
+        feeds[item.name] = numpy.frombuffer(blob, _NUMPY[item.type]).reshape(item.shape)
+    seconds, outputs = [], []
+    for _ in range(max(1, int(options.get("runs", 1)))):
+        started = time.perf_counter()
+        outputs = session.run(None, feeds)
+        seconds.append(time.perf_counter() - started)
+    described = []
+    for number, (item, value) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
+        path = Path(options["output"], f"{number}.raw")
+        path.write_bytes(value.tobytes())
+        described.append([item.name, value.dtype.name, list(value.shape), str(path)])
+    return {"outputs": described, "seconds": seconds}
+
+
+def _settings(options: dict[str, Any]) -> Any:
+    import onnxruntime
+
+    of_session, of_default = LOG_LEVELS[options.get("log", "verbose")]
+    onnxruntime.set_default_logger_severity(of_default)
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = of_session
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    folder = Path(options["library"])
+    onnxruntime.register_execution_provider_library(
+        PROVIDER, str(folder / "libonnxruntime_providers_qnn.so")
+    )
+    devices = [item for item in onnxruntime.get_ep_devices() if item.ep_name == PROVIDER]
+    if not devices:
+        raise Refused("start", "ONNX Runtime found no device of the QNN provider")
+    settings.add_provider_for_devices(devices[:1], _provider_options(options, folder))
+    return settings
+
+
+def _provider_options(options: dict[str, Any], folder: Path) -> dict[str, str]:
+    chosen = {
+        "backend_path": str(folder / "libQnnHtp.so"),
+        "soc_model": str(options["soc"]),
+        "enable_htp_fp16_precision": "1" if options.get("fp16", True) else "0",
+    }
+    if options.get("vtcm_mb") is not None:
+        chosen["vtcm_mb"] = str(options["vtcm_mb"])
+    if options.get("opt_level") is not None:
+        chosen["htp_graph_finalization_optimization_mode"] = str(options["opt_level"])
+    if options.get("memhandle"):
+        chosen["enable_htp_shared_memory_allocator"] = "1"
+    return chosen
+
+
+def _session(model: Path, folder: str, settings: Any) -> Any:
+    """A session from bytes.
+
+    A hash of the path of the file, or of the folder of its external data, would become the graph's
+    name and so change the binary. Hence bytes, and a folder that always has the same path.
+    """
+    import onnxruntime
+
+    blob = model.read_bytes()
+    if _EXTERNAL in blob:
+        os.chdir(folder)
+        settings.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", "/proc/self/cwd"
+        )
+    return _guarded(lambda: onnxruntime.InferenceSession(blob, settings, enable_fallback=0))
+
+
+def _session_at(model: Path, settings: Any) -> Any:
+    """A session from a path: an EPContext model names its binary relative to itself."""
+    import onnxruntime
+
+    return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))
+
+
+def _guarded(make: Any) -> Any:
+    try:
+        return make()
+    except MemoryError:
+        raise
+    except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+        text = " ".join(str(exc).split())
+        found = _CODE.search(text)
+        raise Refused("compile", text, int(found[1] or found[2]) if found else None) from exc
+
+
+def _quiet() -> None:
+    """What follows a finished compile is of no interest, and there are thousands of lines."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    os.write(2, b"[qnnmem] session made\n")
+
+
+def _assignment(session: Any) -> tuple[list[list[str]], int]:
+    on_cpu, on_htp = [], 0
+    for part in session.get_provider_graph_assignment_info():
+        nodes = part.get_nodes()
+        if part.ep_name == PROVIDER:
+            on_htp += len(nodes)
+        else:
+            on_cpu += [[node.name, node.op_type] for node in nodes]
+    return on_cpu, on_htp

@@ -1,0 +1,118 @@
+"""libQnnSystem: what the vendor's own reader says about a context binary."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_void_p
+from pathlib import Path
+from typing import Any
+
+from qnnmem.htp.native.abi import (
+    SYSTEM_CALLS,
+    BinaryInfo,
+    GraphBlobV1,
+    GraphBlobV2,
+    SystemInterface,
+    Tensor,
+    TensorV1,
+    bind,
+    first_provider,
+)
+from qnnmem.htp.native.refusal import Refused
+from qnnmem.htp.native.view import file_view
+
+_DEFINED = 1
+_SCALE_OFFSET = 0
+_INFO_V3 = 3
+
+
+def system_info(options: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
+    library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
+    interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
+    calls = bind(interface.table, SYSTEM_CALLS)
+    handle, info = c_void_p(), ctypes.POINTER(BinaryInfo)()
+    _check(calls["context_create"](byref(handle)), "context_create")
+    try:
+        with file_view(options["binary"]) as (address, size):
+            code = calls["context_get_metadata"](handle, address, size, byref(info))
+            _check(code, "context_get_metadata")
+            return {**_binary(info.contents), "file_bytes": size}
+    finally:
+        calls["context_free"](handle)
+
+
+def _check(handle: int, call: str) -> None:
+    code = handle & 0xFFFF
+    if code:
+        raise Refused("read", f"libQnnSystem answered {call} with code {code}", code)
+
+
+def _binary(info: BinaryInfo) -> dict[str, Any]:
+    is_v3 = info.version >= _INFO_V3
+    body = info.of.v3 if is_v3 else info.of.v1
+    return {
+        "info_version": info.version,
+        "backend_id": body.backend_id,
+        "build_id": _text(body.build_id),
+        "core_api": body.core_api.numbers,
+        "backend_api": body.backend_api.numbers,
+        "soc_model": body.soc_model if is_v3 else None,
+        "dsp_arch": _arch(body) if is_v3 else None,
+        "blob_version": body.blob_version.numbers,
+        "blob_bytes": body.blob_size,
+        "context_tensors": _tensors(body.context_tensor_count, body.context_tensors),
+        "graphs": [_graph(body.graphs[k]) for k in range(body.graph_count)],
+    }
+
+
+def _arch(body: Any) -> int | None:
+    """The second word of the HTP context metadata; the first is its version."""
+    if body.metadata_size < 8 or not body.metadata:
+        return None
+    words = ctypes.cast(body.metadata, ctypes.POINTER(ctypes.c_uint32))
+    return int(words[1])
+
+
+def _graph(info: Any) -> dict[str, Any]:
+    body = info.v3  # versions 1 and 2 are its beginning
+    found: dict[str, Any] = {
+        "name": _text(body.name),
+        "inputs": _tensors(body.input_count, body.inputs),
+        "outputs": _tensors(body.output_count, body.outputs),
+    }
+    size = body.blob_size if info.version >= _INFO_V3 and body.blob else 0
+    first = ctypes.sizeof(GraphBlobV1)
+    if size >= first:
+        found |= _fields(GraphBlobV1.from_address(body.blob))
+    if size >= first + ctypes.sizeof(GraphBlobV2):
+        found |= _fields(GraphBlobV2.from_address(body.blob + first))
+    return found
+
+
+def _fields(record: Any) -> dict[str, int]:
+    return {name: getattr(record, name) for name, _ in record._fields_ if name != "version"}
+
+
+def _tensors(count: int, tensors: Any) -> list[dict[str, Any]]:
+    return [_tensor(tensors[k]) for k in range(count)]
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    body: TensorV1 = tensor.of.v1
+    quant = body.quant
+    known = quant.definition == _DEFINED and quant.encoding == _SCALE_OFFSET
+    return {
+        "id": body.id,
+        "name": _text(body.name),
+        "type": body.type,
+        "data_type": body.data_type,
+        "dimensions": [body.dimensions[k] for k in range(body.rank)],
+        "mem_type": body.mem_type,
+        "scale": quant.scale_offset.scale if known else None,
+        "offset": quant.scale_offset.offset if known else None,
+    }
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")

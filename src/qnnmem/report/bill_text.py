@@ -1,0 +1,174 @@
+"""The memory bill of a context binary as text: verdict first, then parts, estimates and traps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.htp.bill import Bill, GraphBill, Item
+from qnnmem.provenance import Sourced
+from qnnmem.report.names import clean
+from qnnmem.units import format_size
+
+_WIDE = 200  # for paths and sentences
+_GRAPHS = 20  # graphs shown; --json has all
+
+
+def render(bill: Bill, file: str, *, compiled: bool = False) -> str:
+    """The whole report; names from files are made safe to print.
+
+    `compiled` says that `file` is a model that was compiled for this bill.
+    """
+    parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
+    blocks = ["\n".join([_verdict(bill), _about(bill, file, compiled)])]
+    blocks += [block for block in map("\n".join, parts) if block]
+    return "\n\n".join([*blocks, _next(bill, file, compiled)]) + "\n"
+
+
+def _verdict(bill: Bill) -> str:
+    target = f" on {bill.soc.name}" if bill.soc is not None else ""
+    if bill.ram is None:
+        missing = [name for name, part in bill.parts if part is None]
+        return f"total not known{target}: the file does not say {', '.join(missing)}"
+    total = f"{_bytes(bill.ram.value)} of memory{target}"
+    if bill.dominant is None:
+        return total
+    name, part = bill.dominant
+    return f"{total}; {name} {_verb(name)} {_share(part, bill.ram)} of it"
+
+
+def _verb(name: str) -> str:
+    return "are" if name.endswith(("weights", "tensors")) else "is"
+
+
+def _share(part: Sourced, total: Sourced) -> str:
+    return f"{100 * part.value / total.value:.0f}%"
+
+
+def _about(bill: Bill, file: str, compiled: bool) -> str:
+    context = bill.context
+    graphs = _count(len(context.graphs), "graph")
+    made = clean(context.build_id) or "of no version"
+    arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
+    size = _bytes(context.file_bytes)
+    kind = "compiles to a" if compiled else "is a"
+    return f"{clean(file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
+
+
+def _table(bill: Bill) -> Iterator[str]:
+    yield f"{'part':<16}{'bytes':>16}{'size':>13}  origin"
+    for name, part in (*bill.parts, ("total", bill.ram)):
+        yield _row(name, part)
+    yield _row("IO without pads", bill.io_exact)
+    yield _row("VTCM as stored", bill.vtcm_stored)
+
+
+def _row(name: str, part: Sourced | None) -> str:
+    if part is None:
+        return f"{name:<16}{'not known':>16}"
+    size = f"{part.value:>16,}{format_size(part.value):>13}"
+    return f"{name:<16}{size}  {part.origin.value}: {clean(part.source, _WIDE)}"
+
+
+def _estimates(bill: Bill) -> Iterator[str]:
+    yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
+    yield _limited("compile, a graph", bill.compile_estimate, bill.compile_limit)
+    if bill.pd is None or bill.pd.is_exact:
+        yield _limited("process domain", None if bill.pd is None else bill.pd.high, bill.pd_budget)
+    else:
+        yield _limited("PD at least", bill.pd.low, bill.pd_budget)
+        yield _limited("PD at most", bill.pd.high, bill.pd_budget)
+    yield from _how(bill)
+    yield from _measured(bill)
+
+
+def _how(bill: Bill) -> Iterator[str]:
+    if bill.compile_estimate is not None:
+        yield f"compile: {clean(bill.compile_estimate.source, _WIDE)}"
+    if bill.pd is not None:
+        yield f"process domain (PD): {clean(bill.pd.high.source, _WIDE)}"
+    yield f"PD limit: {clean(bill.pd_budget.source, _WIDE)}"
+
+
+def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
+    cells = [_cell(need, 16), _cell(limit, 16)]
+    spare = "-" if need is None or limit is None else f"{limit.value - need.value:,}"
+    words = [] if need is None else [need.origin.value]
+    words += [] if limit is None else [f"limit {limit.origin.value}"]
+    return f"{name:<16}{''.join(cells)}{spare:>17}  {', '.join(words)}"
+
+
+def _cell(part: Sourced | None, width: int) -> str:
+    return f"{'not known' if part is None else format(part.value, ','):>{width}}"
+
+
+def _measured(bill: Bill) -> Iterator[str]:
+    missing = []
+    for name, part in (
+        ("DDR read", bill.ddr_read),
+        ("DDR written", bill.ddr_written),
+        ("host RAM", bill.host_ram),
+    ):
+        if part is None:
+            missing.append(name)
+        else:
+            yield _row(name, part)
+    if missing:
+        yield f"not in the file, only a compile shows it: {', '.join(missing)}"
+
+
+def _graphs(bill: Bill) -> Iterator[str]:
+    if len(bill.graphs) < 2:
+        return
+    yield f"{'total':>16}{'weights':>16}{'IO':>14}{'spill/fill':>14}{'op data':>14}  graph"
+    for graph in bill.graphs[:_GRAPHS]:
+        yield _graph_row(graph)
+    if len(bill.graphs) > _GRAPHS:
+        yield f"… and {len(bill.graphs) - _GRAPHS:,} more graphs; --json lists all"
+
+
+def _graph_row(graph: GraphBill) -> str:
+    wide, narrow = (graph.ram, graph.weights), (graph.io, graph.spill_fill, graph.op_data)
+    columns = [*((part, 16) for part in wide), *((part, 14) for part in narrow)]
+    cells = "".join(
+        f"{'-' if p is None else format(p.value, ','):>{width}}" for p, width in columns
+    )
+    return f"{cells}  {clean(graph.name)}"
+
+
+def _largest(bill: Bill) -> Iterator[str]:
+    for title, items in (
+        ("largest inputs and outputs", bill.largest),
+        ("largest weights", bill.largest_weights),
+    ):
+        if items:
+            yield f"{title}:"
+            yield from (_item(item, len(bill.graphs) > 1) for item in items)
+
+
+def _item(item: Item, with_graph: bool) -> str:
+    inside = f" of {clean(item.graph)}" if with_graph else ""
+    return f"{item.size.value:>16,}  {item.kind:<7} {clean(item.name)}{inside}"
+
+
+def _traps(bill: Bill) -> Iterator[str]:
+    yield from (f"trap: {clean(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
+
+
+def _next(bill: Bill, file: str, compiled: bool) -> str:
+    from shlex import quote
+
+    name = clean(file, _WIDE)
+    if compiled and bill.soc is not None:
+        options = f"--backend htp --soc {bill.soc.name} -o model.bin"
+        return f"next: qnnmem prepare {quote(name)} {options} keeps the binary"
+    if bill.soc is None:
+        return f"next: qnnmem footprint {quote(name)} --soc SM8650, with the SoC you mean"
+    return f"next: qnnmem inspect {quote(name)} --json shows every field of the file"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,58 @@
+"""A real QNN context binary as text: what it is, its graphs, their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.htp.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.report.names import clean
+from qnnmem.units import format_size
+
+SHOWN = 20  # tensors of one kind; --json has them all
+
+
+def render(context: HtpContext, path: str) -> str:
+    """The whole text; names are made safe to print."""
+    return "\n".join(_lines(context, path)) + "\n"
+
+
+def _lines(context: HtpContext, path: str) -> Iterator[str]:
+    count = len(context.graphs)
+    what = f"{count} graph{'' if count == 1 else 's'}"
+    soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
+    arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
+    yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {clean(context.build_id)}"
+    size = f"{context.file_bytes:,} bytes ({format_size(context.file_bytes)})"
+    core = ".".join(map(str, context.core_api))
+    yield f"{clean(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
+    for graph in context.graphs:
+        yield ""
+        yield from _graph(graph)
+    yield ""
+    yield f"next: qnnmem footprint {clean(path, 200)} gives the memory bill"
+
+
+def _graph(graph: HtpGraph) -> Iterator[str]:
+    yield f"graph {clean(graph.name)}"
+    sizes = (
+        *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
+        *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
+        *(("spill/fill", graph.spill_fill), ("VTCM as stored", graph.vtcm)),
+    )
+    for name, size in sizes:
+        shown = "not in the file" if size is None else f"{size:,} bytes"
+        yield f"  {name:<15}{shown:>22}"
+    for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        yield f"  {kind}:" if tensors else f"  {kind}: none"
+        yield from (f"    {_tensor(tensor)}" for tensor in tensors[:SHOWN])
+        if len(tensors) > SHOWN:
+            yield f"    and {len(tensors) - SHOWN} more; --json has them all"
+
+
+def _tensor(tensor: HtpTensor) -> str:
+    shape = "x".join(map(str, tensor.dimensions)) or "scalar"
+    quant = ""
+    if tensor.scale is not None and tensor.offset is not None:
+        quant = f", scale {tensor.scale:.6g} offset {tensor.offset}"
+    what = f"{tensor.data_type.name} {shape}, {tensor.nbytes:,} bytes{quant}"
+    return f"{clean(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"

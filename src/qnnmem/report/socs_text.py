@@ -1,0 +1,97 @@
+"""The table of SoCs as text and as JSON, schema `qnnmem.socs/1`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from qnnmem.provenance import Sourced
+    from qnnmem.targets.socs import Soc
+
+SCHEMA = "qnnmem.socs/1"
+
+
+def render(chosen: Sequence[Soc]) -> str:
+    """A table, or everything about a single SoC."""
+    lines = _one(chosen[0]) if len(chosen) == 1 else _table(chosen)
+    return "\n".join(lines) + "\n"
+
+
+def render_json(chosen: Sequence[Soc]) -> str:
+    """One JSON object."""
+    values = {"schema": SCHEMA, "socs": [_values(soc) for soc in chosen]}
+    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+
+
+def _table(chosen: Sequence[Soc]) -> Iterator[str]:
+    targets = sum(soc.has_htp for soc in chosen)
+    others = f", {len(chosen) - targets} without HTP" if targets < len(chosen) else ""
+    yield f"{targets} SoCs with HTP{others}"
+    facts = f"{'id':>4}  {'arch':<5}{'VTCM':>10}{'compile limit':>15}  {'fp16':<5}"
+    yield f"{'name':<13}{facts}known as"
+    for soc in chosen:
+        limit = "-" if soc.compile_limit is None else format_size(soc.compile_limit.value)
+        facts = f"{soc.model_id:>4}  {_arch(soc):<5}{_vtcm(soc):>10}{limit:>15}  {_fp16(soc):<5}"
+        yield f"{soc.name:<13}{facts}{soc.marketing_name}".rstrip()
+    sources = dict.fromkeys(s.vtcm_mb.source for s in chosen if s.vtcm_mb is not None)
+    for source in sources:
+        yield f"measured: {source}; `qnnmem socs NAME` has the rest"
+
+
+def _one(soc: Soc) -> Iterator[str]:
+    verdict = f"Hexagon {_arch(soc)} with HTP" if soc.has_htp else "no target of the HTP backend"
+    yield f"{soc.name}: {verdict}"
+    if soc.marketing_name:
+        yield f"known as       {soc.marketing_name}"
+    yield f"soc_model id   {soc.model_id}"
+    yield f"architecture   {_arch(soc)}"
+    if soc.vtcm_mb is not None:
+        yield f"VTCM           {_vtcm(soc)} ({soc.vtcm_mb.origin.value})"
+    if soc.compile_limit is not None:
+        limit = format_size(soc.compile_limit.value)
+        yield f"compile limit  {limit} for each graph ({soc.compile_limit.origin.value})"
+    if soc.fp16 is not None:
+        yield f"fp16           {_fp16(soc)}"
+    yield f"source         {soc.source}"
+    if soc.library_name:
+        yield f"library name   {soc.library_name}, which has the same id"
+    if soc.note:
+        yield f"note           {soc.note}"
+
+
+def _values(soc: Soc) -> dict[str, Any]:
+    return {
+        "name": soc.name,
+        "marketing_name": soc.marketing_name,
+        "model_id": soc.model_id,
+        "arch": soc.arch,
+        "htp": soc.has_htp,
+        "vtcm_bytes": _part(soc.vtcm_bytes),
+        "compile_limit_bytes": _part(soc.compile_limit),
+        "fp16": soc.fp16,
+        "source": soc.source,
+        "library_name": soc.library_name or soc.name,
+        "note": soc.note,
+    }
+
+
+def _part(part: Sourced | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    return {"value": part.value, "origin": part.origin.value, "source": part.source}
+
+
+def _arch(soc: Soc) -> str:
+    return "-" if soc.arch is None else f"v{soc.arch}"
+
+
+def _vtcm(soc: Soc) -> str:
+    return "-" if soc.vtcm_bytes is None else format_size(soc.vtcm_bytes.value)
+
+
+def _fp16(soc: Soc) -> str:
+    return {True: "yes", False: "no", None: "-"}[soc.fp16]

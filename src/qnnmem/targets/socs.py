@@ -1,0 +1,154 @@
+"""The SoCs that QNN names, and what its HTP compiler answers about each."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from qnnmem.errors import CannotTell, UsageError
+from qnnmem.provenance import Origin, Sourced
+
+MIB = 1 << 20
+FIRST_HTP_ARCH = 68
+
+_LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
+_ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
+_ANSWERS = {
+    "htp": f"{_LIBRARY}, asked by id",
+    "no-vtcm": f"{_LIBRARY}, asked by id: no VTCM",
+    "refused": f"{_LIBRARY}, asked by id: refused",
+}
+_SUGGESTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Soc:
+    """One name of a SoC; several names may share a `model_id`."""
+
+    name: str
+    marketing_name: str
+    model_id: int
+    arch: int | None  # Hexagon version, e.g. 75
+    vtcm_mb: Sourced | None  # largest VTCM of a graph, in MiB; None where there is no HTP
+    compile_limit: Sourced | None  # bytes that one graph may be estimated at
+    fp16: bool | None
+    source: str
+    library_name: str = ""  # what the library calls this id, where that is another name
+    note: str = ""
+
+    @property
+    def has_htp(self) -> bool:
+        """Whether the HTP backend can compile for it."""
+        return self.vtcm_mb is not None
+
+    @property
+    def vtcm_bytes(self) -> Sourced | None:
+        """Largest VTCM of a graph in bytes."""
+        if self.vtcm_mb is None:
+            return None
+        return Sourced(self.vtcm_mb.value * MIB, self.vtcm_mb.origin, self.vtcm_mb.source)
+
+
+@cache
+def socs() -> tuple[Soc, ...]:
+    """Every SoC known here, sorted by name."""
+    text = files(__package__).joinpath("socs.csv").read_text("utf-8")
+    return tuple(_soc(row) for row in csv.DictReader(text.splitlines()))
+
+
+def find_soc(text: str) -> Soc:
+    """The HTP target meant by `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case."""
+    found = _find(text)
+    if found is None:
+        raise UsageError(f"'{text[:40]}' is not a SoC known here{_hint(text)}")
+    if not found.has_htp:
+        raise CannotTell(f"{_shown(found)} is no target of the HTP backend; `qnnmem socs` has all")
+    return found
+
+
+def soc_by_id(model_id: int) -> Soc | None:
+    """The SoC of an id under the name that the library uses; None for an unknown id."""
+    named = [soc for soc in socs() if soc.model_id == model_id]
+    return min(named, key=lambda soc: (soc.library_name != "", soc.name), default=None)
+
+
+def any_soc(text: str) -> Soc:
+    """The SoC meant by a text, whether or not it has an HTP."""
+    found = _find(text)
+    if found is None:
+        raise UsageError(f"'{text[:40]}' is not a SoC known here{_hint(text)}")
+    return found
+
+
+def pd_budget() -> Sourced:
+    """Bytes that the contexts in one process domain may be estimated at together."""
+    facts = _facts()["process_domain"]
+    return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
+
+
+def htp_constant(section: str, name: str) -> Sourced:
+    """A measured constant of the HTP backend, e.g. `("io", "unit")`."""
+    facts = _facts()[section][name]
+    return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
+
+
+@cache
+def _facts() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("htp.toml").read_text("utf-8"))
+
+
+def _soc(row: Mapping[str, str]) -> Soc:
+    asked = _ANSWERS[row["answer"]]
+    return Soc(
+        row["name"],
+        row["marketing_name"],
+        int(row["model_id"]),
+        int(row["arch"]) if row["arch"] else None,
+        _measured(row["vtcm_mb"], 1, asked),
+        _measured(row["compile_limit_mib"], MIB, asked),
+        {"yes": True, "no": False, "": None}[row["fp16"]],
+        f"{asked}; {_ID_FROM[row['id_from']]}",
+        row["library_name"],
+        row["note"],
+    )
+
+
+def _measured(text: str, unit: int, source: str) -> Sourced | None:
+    return Sourced(int(text) * unit, Origin.MEASURED, source) if text else None
+
+
+def _find(text: str) -> Soc | None:
+    wanted = _plain(text)
+    if wanted.isascii() and wanted.isdigit() and len(wanted) < 6:
+        return soc_by_id(int(wanted))
+    return next((soc for soc in socs() if wanted in _spellings(soc)), None)
+
+
+def _spellings(soc: Soc) -> Iterable[str]:
+    marketing = _plain(soc.marketing_name)
+    short = marketing.removeprefix("snapdragon").removeprefix("dragonwing")
+    return {_plain(soc.name), marketing, short} - {""}
+
+
+def _plain(text: str) -> str:
+    return "".join(text.casefold().split())
+
+
+def _hint(text: str) -> str:
+    from difflib import get_close_matches
+
+    names = {_plain(spelling): soc.name for soc in socs() for spelling in _spellings(soc)}
+    near = get_close_matches(_plain(text[:80]), names, n=_SUGGESTED, cutoff=0.6)
+    close = list(dict.fromkeys(names[name] for name in near))
+    return f"; did you mean {' or '.join(close)}?" if close else "; `qnnmem socs` lists all"
+
+
+def _shown(soc: Soc) -> str:
+    arch = f", Hexagon v{soc.arch}" if soc.arch is not None else ""
+    about = f"{soc.marketing_name}{arch}".strip(", ")
+    return f"{soc.name} ({about})" if about else soc.name

@@ -1,0 +1,123 @@
+"""`qnnmem footprint`: the bill of a context binary, fast and without heavy packages."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    """Write a context binary for SM8650."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["footprint", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def test_the_first_line_is_the_total(binary: Path) -> None:
+    """Total, target and what dominates, then a table with origins."""
+    done = run(binary)
+    first = "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
+    assert (done.stdout.splitlines()[0], done.return_value) == (first, 0)
+    assert "measured: file of QAIRT v2.51.0.0" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("next: qnnmem ")
+
+
+def test_another_soc_can_be_asked_for(binary: Path) -> None:
+    """The bill names the SoC and says that the file was made for another one."""
+    done = run(binary, "--soc", "snapdragon 8 elite")
+    assert "of memory on SM8750" in done.stdout
+    assert "trap: the file was made for SM8650" in done.stdout
+
+
+def test_json_has_the_same_numbers(binary: Path) -> None:
+    """Every number is bytes with origin and source."""
+    values = json.loads(run(binary, "--json").stdout)
+    assert (values["schema"], values["soc"]) == ("qnnmem.footprint/1", "SM8650")
+    assert values["total"]["bytes"] == 11_483_328
+    assert values["parts"]["weights"]["origin"] == "measured"
+
+
+def test_the_page_explains_every_json_key(binary: Path) -> None:
+    """Each key of the JSON output is in the documentation."""
+    page = (Path(__file__).parents[2] / "docs" / "footprint.md").read_text("utf-8")
+    values = json.loads(run(binary, "--json").stdout)
+    assert [key for key in (*values, *values["total"]) if f"`{key}`" not in page] == []
+
+
+def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
+    """Files of old SDKs are shown as far as they go, with exit code 3."""
+    path = tmp_path / "old.bin"
+    path.write_bytes(WRITER["pack_context"](WRITER["old_context"]()))
+    done = run(path)
+    assert done.return_value == 3
+    assert done.stdout.startswith("total not known: ")
+
+
+@pytest.mark.parametrize(
+    ("soc", "error"), [("nonsense", UsageError), ("SM8250", CannotTell), ("9999", UsageError)]
+)
+def test_a_soc_must_be_a_target(binary: Path, soc: str, error: type[Exception]) -> None:
+    """A wrong name is bad usage; one without HTP cannot be told."""
+    assert isinstance(run(binary, "--soc", soc).exception, error)
+
+
+def test_a_damaged_file_is_refused(binary: Path) -> None:
+    """One sentence says what is wrong."""
+    binary.write_bytes(binary.read_bytes()[:-1])
+    done = run(binary)
+    assert isinstance(done.exception, LoadError)
+    assert "1 of 8,192 bytes are missing" in str(done.exception)
+
+
+def test_a_model_needs_a_soc(tmp_path: Path) -> None:
+    """An ONNX model without a context has to be compiled, and it must be said for what."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x09\x3a\x00")
+    done = run(path)
+    assert isinstance(done.exception, UsageError)
+    assert "has to be compiled, and --soc says for what" in str(done.exception)
+
+
+def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:
+    """-o writes the bill; a file that exists is replaced with --force only."""
+    target = tmp_path / "bill.json"
+    assert run(binary, "--json", "-o", target).return_value == 0
+    before = target.read_text("utf-8")
+    assert isinstance(run(binary, "-o", target).exception, OutputError)
+    assert run(binary, "-o", target, "--force").return_value == 0
+    assert target.read_text("utf-8") != before
+
+
+def test_nothing_heavy_is_imported(binary: Path) -> None:
+    """The answer needs no package but click, so that it comes at once."""
+    program = (
+        "import sys; from qnnmem.cli import qnnmem\n"
+        f"qnnmem.main(['footprint', {str(binary)!r}], standalone_mode=False)\n"
+        f"print(sorted({HEAVY!r} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,72 @@
+"""`qnnmem socs`: the table, one SoC, JSON, and names that are not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import UsageError
+
+
+def run(*arguments: str) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    return CliRunner().invoke(qnnmem, ["socs", *arguments], standalone_mode=False)
+
+
+def test_the_table_lists_every_target() -> None:
+    """The first line counts them; each has a line."""
+    lines = run().stdout.splitlines()
+    assert lines[0] == "82 SoCs with HTP"
+    assert any(line.split()[:3] == ["SM8650", "57", "v75"] for line in lines)
+    assert not any(line.startswith("SM8250") for line in lines)
+
+
+def test_all_includes_those_without_htp() -> None:
+    """With --all the first line tells how many have none."""
+    lines = run("--all").stdout.splitlines()
+    assert lines[0] == "82 SoCs with HTP, 60 without HTP"
+    assert any(line.startswith("SM8250") for line in lines)
+
+
+def test_one_soc_is_shown_with_its_source() -> None:
+    """A name gives everything that is known about it."""
+    done = run("snapdragon 8 elite")
+    assert done.stdout.splitlines()[0] == "SM8750: Hexagon v79 with HTP"
+    assert "onnxruntime-qnn 2.7.0" in done.stdout
+    assert done.return_value == 0
+
+
+def test_a_soc_without_htp_is_shown_with_exit_code_3() -> None:
+    """It is known that it is no target."""
+    done = run("SM8250")
+    assert done.stdout.splitlines()[0] == "SM8250: no target of the HTP backend"
+    assert done.return_value == 3
+
+
+def test_an_unknown_name_is_refused() -> None:
+    """The error suggests near names."""
+    done = run("SM8651")
+    assert isinstance(done.exception, UsageError)
+    assert "did you mean SM8650" in str(done.exception)
+
+
+@pytest.mark.parametrize(("arguments", "count"), [((), 82), (("--all",), 142), (("57",), 1)])
+def test_json_holds_numbers_with_origin(arguments: tuple[str, ...], count: int) -> None:
+    """Sizes are bytes; a SoC without HTP has null."""
+    values = json.loads(run(*arguments, "--json").stdout)
+    assert values["schema"] == "qnnmem.socs/1"
+    assert len(values["socs"]) == count
+    found = next(soc for soc in values["socs"] if soc["name"] == "SM8650")
+    assert found["vtcm_bytes"]["value"] == 8 << 20
+    assert found["compile_limit_bytes"]["origin"] == "measured"
+
+
+def test_output_goes_to_a_file(tmp_path: Path) -> None:
+    """With -o nothing is printed and the file holds the table."""
+    target = tmp_path / "socs.txt"
+    assert run("-o", str(target)).stdout == ""
+    assert target.read_text("utf-8").startswith("82 SoCs")

@@ -1,0 +1,230 @@
+"""The bill: every sum, what VTCM really is, and what a log adds."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.qnn.enums import DataType
+from qnnmem.report import bill_json, bill_text
+from qnnmem.targets.socs import find_soc
+from qnnmem.units import round_up
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+context, graph, tensor = (WRITER[f"example_{kind}"] for kind in ("context", "graph", "tensor"))
+MIB = 1 << 20
+
+
+def value(part: Sourced | None) -> int:
+    """Give the number of a part that must be known."""
+    assert part is not None
+    return part.value
+
+
+def traps(bill: Bill) -> set[str]:
+    """Give the ids of a bill's traps."""
+    return {trap.id for trap in bill.traps}
+
+
+def test_the_total_is_the_vendors_formula() -> None:
+    """Op data, weights, DDR tensors, spill/fill, IO and VTCM are added once each."""
+    bill = bill_of(context())
+    assert value(bill.ram) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
+    assert bill.dominant == ("VTCM", bill.vtcm)
+    assert sum(value(part) for _, part in bill.parts) == value(bill.ram)
+
+
+def test_the_compile_estimate_leaves_op_data_out() -> None:
+    """The limit of a graph is about weights, IO, DDR tensors and spill/fill."""
+    bill = bill_of(context())
+    assert value(bill.compile_estimate) == 3_000_000 + 16_384 + 8_192 + 65_536
+    assert value(bill.compile_limit) == 3584 * MIB
+
+
+def test_the_process_domain_is_a_range_without_a_log() -> None:
+    """Weights count in units of 2 MiB; the run list is 1.16 to 1.8 times the op data and more."""
+    pd = bill_of(context()).pd
+    assert pd is not None
+    base = 4 * MIB + 16_384 + 8_192 + 65_536 + 8 * MIB
+    assert (pd.low.value, pd.high.value) == (base + 5_346, base + 8_295 + 32_768)
+    assert not pd.is_exact
+
+
+def test_shared_weights_count_once() -> None:
+    """Each graph states the pool of the whole context."""
+    graphs = [graph(name, shared_weights=100 * MIB, const=0) for name in "abc"]
+    bill = bill_of(context(*graphs))
+    assert value(bill.shared_weights) == 100 * MIB
+    assert value(bill.ram) == 100 * MIB + sum(value(g.ram) for g in bill.graphs)
+    assert "many-graphs" in traps(bill)
+
+
+def test_the_compile_estimate_is_that_of_the_largest_graph() -> None:
+    """The compiler's limit is for each graph."""
+    bill = bill_of(context(graph("small", const=0), graph("large", const=50 * MIB)))
+    assert bill.compile_estimate == bill.graphs[1].compile_estimate
+
+
+def test_several_graphs_need_between_the_largest_and_all() -> None:
+    """Without a load log nobody knows how many of a context's graphs are loaded at once."""
+    bill = bill_of(context(graph("a"), graph("b", const=50 * MIB)))
+    first, second = (g.pd for g in bill.graphs)
+    assert bill.pd is not None
+    assert first is not None
+    assert second is not None
+    assert bill.pd.low.value == second.low.value
+    assert bill.pd.high.value == first.high.value + second.high.value
+
+
+# --- VTCM ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "soc", "true", "trap"),
+    [
+        (4, "SM8650", 8, {"vtcm-unset"}),
+        (4, "SM7325", 2, {"vtcm-unset", "other-soc"}),
+        (4, "SA8797", 16, {"vtcm-unset", "other-soc"}),
+        (4, "SM8635", 4, {"other-soc"}),
+        (8, "SM8650", 8, set()),
+        (2, "SM8650", 2, set()),
+        (16, "SM8650", 16, {"vtcm-over"}),
+    ],
+)
+def test_vtcm_is_what_the_graph_uses(stored: int, soc: str, true: int, trap: set[str]) -> None:
+    """A stored 4 MiB is also what an unset option stores, and then the SoC's all is used."""
+    bill = bill_of(context(graph(vtcm=stored * MIB)), find_soc(soc))
+    assert (value(bill.vtcm_stored), value(bill.vtcm)) == (stored * MIB, true * MIB)
+    assert traps(bill) == trap
+
+
+def test_the_log_knows_the_true_vtcm() -> None:
+    """What the compiler printed ends the guessing."""
+    bill = bill_of(context(graph(vtcm=4 * MIB)), log=CompileLog("v2.51", vtcm_size=4 * MIB))
+    assert (value(bill.vtcm), traps(bill)) == (4 * MIB, set())
+
+
+def test_the_loader_knows_the_true_vtcm_too() -> None:
+    """A load log states what is reserved for each graph."""
+    parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
+    log = CompileLog("v2.51", pd_estimates=(PdEstimate(1, None, (parts,)),))
+    bill = bill_of(context(graph(vtcm=4 * MIB)), log=log)
+    assert (value(bill.vtcm), traps(bill)) == (8 * MIB, set())
+    assert bill.pd is not None
+    assert bill.pd.is_exact
+
+
+# --- What is not in the file ---------------------------------------------------------------------
+
+
+def test_files_of_old_sdks_have_no_total() -> None:
+    """What is not stored is not guessed, but IO is computed from the shapes."""
+    bill = bill_of(WRITER["old_context"]())
+    assert (bill.ram, bill.weights, bill.pd, bill.compile_estimate) == (None,) * 4
+    assert bill.io == Sourced(8192, Origin.COMPUTED, bill.io.source if bill.io else "")
+    assert {"no-sizes", "no-soc"} <= traps(bill)
+
+
+def test_an_unknown_data_type_leaves_exact_io_open() -> None:
+    """A tensor whose element size is not known is not counted as nothing."""
+    odd = graph(inputs=(tensor("x", 1, data_type=DataType.UNDEFINED),))
+    bill = bill_of(context(odd))
+    assert (bill.io_exact, "unknown-type" in traps(bill)) == (None, True)
+
+
+def test_io_is_given_stored_and_exact() -> None:
+    """The file rounds each tensor up to 8,192 bytes; the tensors themselves have 16,000."""
+    bill = bill_of(context())
+    assert (value(bill.io), value(bill.io_exact)) == (16_384, 16_000)
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=5))
+def test_computed_io_follows_the_measured_rule(sizes: list[int]) -> None:
+    """Where the file does not say it, IO is the sum of tensors rounded up to 8,192 bytes."""
+    tensors = tuple(tensor(f"t{n}", n, dimensions=(size,)) for n, size in enumerate(sizes))
+    bill = bill_of(WRITER["old_context"](WRITER["old_graph"](inputs=tensors)))
+    assert value(bill.io) == sum(round_up(size, 8192) for size in sizes)
+
+
+def test_the_largest_tensors_come_first() -> None:
+    """Ten tensors are named at most, the largest first."""
+    tensors = tuple(tensor(f"t{n}", n, dimensions=(n + 1,)) for n in range(20))
+    bill = bill_of(context(graph(inputs=tensors, outputs=())))
+    assert [item.name for item in bill.largest] == [f"t{n}" for n in range(19, 9, -1)]
+
+
+# --- What a log adds -----------------------------------------------------------------------------
+
+
+def test_a_load_log_makes_the_process_domain_exact() -> None:
+    """The loader's own estimate is taken as it is, with the library's version as its source."""
+    parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
+    log = CompileLog("v2.51.0", pd_estimates=(PdEstimate(1, 12_345_678, (parts,)),))
+    bill = bill_of(context(), log=log)
+    assert bill.pd is not None
+    assert (bill.pd.is_exact, bill.pd.low.value) == (True, 12_345_678)
+    assert (bill.pd.low.origin, bill.pd.low.source) == (Origin.MEASURED, "log of QAIRT v2.51.0")
+    assert bill.graphs[0].pd is not None
+    assert bill.graphs[0].pd.low.value == 4 * MIB + 16_384 + 7_777 + 65_536 + 8 * MIB
+
+
+def test_a_compile_log_gives_traffic_and_limit() -> None:
+    """DDR traffic, the limit and host RAM are known only from a compile."""
+    log = CompileLog("v2.51.0", memory_alloc_limit=2048 * MIB, traffic=(DdrTraffic(1, 2, 30, 40),))
+    bill = bill_of(context(), log=log, host_ram=500)
+    found = (bill.ddr_read, bill.ddr_written, bill.compile_limit, bill.host_ram)
+    assert [value(part) for part in found] == [40, 30, 2048 * MIB, 500]
+    assert bill_of(context()).ddr_read is None
+
+
+# --- Rendering -----------------------------------------------------------------------------------
+
+
+def bills() -> list[Bill]:
+    """Give bills of every kind."""
+    logged = CompileLog("v2.51.0", traffic=(DdrTraffic(1, 2, 30, 40),))
+    return [
+        bill_of(context()),
+        bill_of(context(graph("a"), graph("b")), find_soc("SM8750")),
+        bill_of(context(graph("\x1b[31m<script>", inputs=(tensor("\n\0", 1),)))),
+        bill_of(WRITER["old_context"]()),
+        bill_of(context(), log=logged, host_ram=1 << 30),
+        bill_of(replace(context(), graphs=())),
+    ]
+
+
+@pytest.mark.parametrize("bill", bills())
+def test_the_json_keeps_to_its_schema(bill: Bill) -> None:
+    """Every bill satisfies the schema that is shipped."""
+    import json
+
+    import jsonschema
+
+    values = json.loads(bill_json.render(bill, "a.bin", "qnnmem test"))
+    jsonschema.Draft202012Validator(bill_json.schema()).validate(values)
+
+
+@pytest.mark.parametrize("bill", bills())
+def test_the_text_is_safe_to_print(bill: Bill) -> None:
+    """Names from files cannot move the cursor or end a line."""
+    text = bill_text.render(bill, "a\x1b.bin")
+    assert text.replace("\n", "").isprintable()
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    """Total, target and what dominates come first; without a total, what is missing."""
+    first = bill_text.render(bill_of(context()), "a.bin").splitlines()[0]
+    assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
+    old = bill_text.render(bill_of(WRITER["old_context"]()), "a.bin").splitlines()[0]
+    assert old.startswith("total not known: the file does not say weights")

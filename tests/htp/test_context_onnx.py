@@ -1,0 +1,91 @@
+"""Context binaries inside of and beside ONNX models with an EPContext node."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.context_onnx import NotCompiled
+from qnnmem.htp.context_read import read_context
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+CONTEXT = WRITER["example_context"]()
+BINARY: bytes = WRITER["pack_context"](CONTEXT)
+
+
+def model(path: Path, *nodes: dict[str, Any], op_type: str = "EPContext") -> Path:
+    """Write an ONNX model with nodes of these attributes."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    made = [
+        helper.make_node(op_type, ["x"], [f"y{n}"], domain="com.microsoft", **attributes)
+        for n, attributes in enumerate(nodes)
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y0")]
+    graph = helper.make_graph(made, "g", values[:1], values[1:])
+    onnx.save_model(helper.make_model(graph), path)
+    return path
+
+
+def test_an_embedded_context_is_found(tmp_path: Path) -> None:
+    """The binary inside of the model is read in place."""
+    path = model(tmp_path / "m.onnx", {"embed_mode": 1, "ep_cache_context": BINARY})
+    assert read_context(path) == CONTEXT
+
+
+def test_a_context_beside_the_model_is_found(tmp_path: Path) -> None:
+    """The file that the node names is read, relative to the model."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.bin").write_bytes(BINARY)
+    path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": b"sub/c.bin"})
+    assert read_context(path) == CONTEXT
+
+
+def test_nodes_that_refer_to_another_are_skipped(tmp_path: Path) -> None:
+    """Only a main node holds a context."""
+    main: dict[str, Any] = {"embed_mode": 1, "main_context": 1, "ep_cache_context": BINARY}
+    other: dict[str, Any] = {"main_context": 0, "ep_cache_context": b"elsewhere"}
+    assert read_context(model(tmp_path / "m.onnx", other, main)) == CONTEXT
+
+
+def test_several_contexts_are_refused(tmp_path: Path) -> None:
+    """The bill of one context would look like that of the model."""
+    node: dict[str, Any] = {"embed_mode": 1, "ep_cache_context": BINARY}
+    with pytest.raises(LoadError, match="holds 2 context binaries"):
+        read_context(model(tmp_path / "m.onnx", node, node))
+
+
+@pytest.mark.parametrize(
+    "name", [b"../c.bin", b"/etc/passwd", b"C:\\c.bin", b"a/../../c.bin", b"\\\\host\\c", b"a\0b"]
+)
+def test_names_outside_of_the_folder_are_refused(name: bytes, tmp_path: Path) -> None:
+    """A model cannot make us read any file of the machine."""
+    path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": name})
+    with pytest.raises(LoadError, match="outside of its folder"):
+        read_context(path)
+
+
+def test_a_model_that_is_not_compiled_is_told_apart(tmp_path: Path) -> None:
+    """No EPContext node means that a compiler is needed, not that the file is broken."""
+    with pytest.raises(NotCompiled):
+        read_context(model(tmp_path / "m.onnx", {}, op_type="Relu"))
+
+
+@given(st.binary(min_size=1, max_size=300))
+def test_noise_is_refused(data: bytes) -> None:
+    """Any bytes under the name of a model end in a LoadError."""
+    from io import BytesIO
+
+    from qnnmem.htp.context_onnx import find_context
+
+    with pytest.raises(LoadError):
+        find_context(BytesIO(data), len(data), Path("m.onnx"))

@@ -1,0 +1,232 @@
+"""Context binaries of every version are read back as they were written, or refused."""
+
+from __future__ import annotations
+
+import runpy
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.context_read import MAX_TENSORS, context_from_bytes, read_context
+from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+pack, sized = WRITER["pack_context"], WRITER["sized"]
+context, graph, tensor = (WRITER[f"example_{kind}"] for kind in ("context", "graph", "tensor"))
+old_context, old_graph = WRITER["old_context"], WRITER["old_graph"]
+
+
+def read(data: bytes) -> HtpContext:
+    """Read a context binary in memory."""
+    return context_from_bytes(data, "made.bin")
+
+
+def refusal(data: bytes) -> str:
+    """Give the sentence with which a binary is refused."""
+    with pytest.raises(LoadError) as caught:
+        read(data)
+    assert str(caught.value).startswith("made.bin: ")
+    return caught.value.reason
+
+
+def answer(data: bytes) -> str:
+    """Give the build id of a context, or the sentence with which it is refused."""
+    try:
+        return repr(read(data).build_id)
+    except LoadError as exc:
+        return str(exc)
+
+
+# --- What is read --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        context(),
+        context(graph("a", shared_weights=7), graph("b", shared_weights=7), graph("")),
+        context(context_tensors=(tensor("t", 9),)),
+        context(HtpGraph("v1 record", (), (), 5, 4 << 20, 3, True, 6)),
+        old_context(),
+        old_context(old_graph("a"), old_graph("b", spill_fill=77)),
+        old_context(format_version=(2, 3)),
+    ],
+    ids=["today", "graphs", "context-tensors", "short-record", "2.2", "2.2-graphs", "2.3-old"],
+)
+def test_every_version_reads_back(made: HtpContext) -> None:
+    """What the writer was given is what the reader finds, to the last field."""
+    assert read(pack(made)) == made
+
+
+names = st.text(max_size=20).filter(lambda text: text.isprintable())
+sizes = st.integers(0, 1 << 60)
+tensors = st.builds(
+    HtpTensor,
+    id=st.integers(0, 2**32 - 1),
+    name=names,
+    type=st.sampled_from(TensorType),
+    data_type=st.sampled_from(DataType),
+    dimensions=st.lists(st.integers(0, 99), max_size=5).map(tuple),
+    mem_type=st.sampled_from(TensorMemType),
+    scale=st.none(),
+    offset=st.none(),
+)
+quantised = st.builds(
+    replace, tensors, scale=st.floats(width=32, allow_nan=False), offset=st.integers(-(2**31), 0)
+).filter(lambda t: t.scale not in (float("inf"), float("-inf")))
+some_tensors = st.lists(tensors | quantised, max_size=3).map(tuple)
+graphs = st.builds(
+    HtpGraph,
+    name=names,
+    inputs=some_tensors,
+    outputs=some_tensors,
+    spill_fill=sizes,
+    vtcm=st.integers(0, 2**32 - 1),
+    optimization_level=st.integers(0, 3),
+    dlbc=st.booleans(),
+    hvx_threads=st.integers(0, 8),
+    native_k=sizes,
+    native_v=sizes,
+    safe_share_io=st.booleans(),
+    io=sizes,
+    op_data=sizes,
+    const=sizes,
+    ddr_tensors=sizes,
+    shared_weights=sizes,
+)
+
+
+@given(st.lists(graphs, min_size=1, max_size=3), st.sampled_from([(2, 2), (2, 3)]))
+def test_any_context_reads_back(made: list[HtpGraph], version: tuple[int, int]) -> None:
+    """Reading is the inverse of writing for graphs and tensors with any numbers."""
+    whole = context(*made, format_version=version)
+    assert read(pack(whole)) == whole
+
+
+def test_bytes_of_a_tensor_come_from_its_shape() -> None:
+    """A float tensor has four bytes an element; an unknown type has none."""
+    plain = tensor("x", 1, data_type=DataType.FLOAT_32)
+    unknown = tensor("x", 1, data_type=DataType.UNDEFINED)
+    assert (plain.nbytes, unknown.nbytes) == (32_000, 0)
+
+
+def test_types_of_later_sdks_are_undefined() -> None:
+    """A data type without a name here is no reason to refuse the file."""
+    data = bytearray(pack(context()))
+    at = data.index(struct.pack("<I", DataType.UFIXED_POINT_8), 40)
+    struct.pack_into("<I", data, at, 0x0777)
+    assert read(bytes(data)).graphs[0].inputs[0].data_type is DataType.UNDEFINED
+
+
+def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
+    """A binary of three gigabytes, most of it a hole, is read like a small one."""
+    made = context()
+    data = bytearray(pack(made))
+    blob = 3 << 30
+    offset, size = struct.unpack_from("<QQ", data, 24)
+    struct.pack_into("<Q", data, 32, blob)
+    stated = bytes(data).index(struct.pack("<Q", size), 40)
+    struct.pack_into("<Q", data, stated, blob)
+    path = tmp_path / "large.bin"
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(offset + blob)
+    assert read_context(path).blob_bytes == blob
+
+
+# --- What is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is no QNN context binary"),
+        (b"\x08\x09ONNX", "is no QNN context binary"),
+        (bytes(100), "is no QNN context binary"),
+        (struct.pack(">II", 2, 4) + bytes(90), "format 2.4; known here are 2.2 and 2.3"),
+        (pack(context())[:30], "the file ends inside of the header"),
+        (pack(context())[:-5], "5 of "),
+        (pack(context()) + b"more", "4 bytes follow the end of the blob"),
+        (pack(context(backend_id=12)), "backend 12 (LPAI), not of HTP"),
+        (pack(old_context())[:60], "the file ends inside of"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, words: str) -> None:
+    """One sentence names the fault and where it is."""
+    assert words in refusal(data)
+
+
+@pytest.mark.parametrize("value", [0, 15, (64 << 20) + 1, 1 << 31, (1 << 64) - 1])
+def test_impossible_metadata_sizes_are_refused(value: int) -> None:
+    """Sizes of gigabytes are refused before anything of that size is read."""
+    data = bytearray(pack(context()))
+    struct.pack_into("<Q", data, 16, value)
+    assert "the metadata has" in refusal(bytes(data))
+
+
+def test_versions_of_blob_and_metadata_must_agree() -> None:
+    """A blob of another version than announced belongs to another file."""
+    data = bytearray(pack(context()))
+    data[4096] = 9
+    assert "the blob has version 9.0.6, the metadata say 4.0.6" in refusal(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (context(graph(const=(1 << 60) + 1)), "states 1,152,921,504,606,846,977 bytes of const"),
+        (context(graph(inputs=(tensor("x", 1, dimensions=(2**32 - 1,) * 3),))), "more than"),
+        (context(graph(inputs=(tensor("x", 1, dimensions=(1,) * 65),))), "65 entries"),
+        (context(graph("n" * 65_537)), "65,537 entries, more than 65,536"),
+        (context(info_version=2), "version 2 and type 2; known are 1, 3"),
+        (context(graph(inputs=(tensor("x", 1, scale=float("inf")),))), "not a finite number"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(made: HtpContext, words: str) -> None:
+    """Sizes, ranks, names and scales have bounds, and the sentence says which was broken."""
+    reason = refusal(pack(made))
+    assert reason.startswith("the context binary is damaged: ")
+    assert words in reason
+
+
+def test_the_place_of_the_damage_is_named() -> None:
+    """The path leads to the tensor that is wrong."""
+    bad = tensor("bad", 2, dimensions=(1,) * 70)
+    made = context(graph("a"), graph("b", inputs=(tensor("x", 1), bad)))
+    assert "graphs[1].value.graph.graph.graphInputs[1].dimensions" in refusal(pack(made))
+
+
+def test_the_number_of_tensors_is_bounded() -> None:
+    """A list of more tensors than any model has is refused by its length."""
+    table, u32 = WRITER["TableOf"], WRITER["_u32"]
+    many = WRITER["VectorOf"]([table({})] * (MAX_TENSORS + 1))
+    size = WRITER["Inline"](struct.pack("<Q", 24))
+    info = WRITER["_union"](3, table({0: u32(6), 8: many, 11: size}))
+    data = WRITER["_pack_2_3"](info, bytes(24))
+    assert "contextTensors has 100,001 entries, more than 100,000" in refusal(data)
+
+
+def test_files_that_are_not_files_are_refused(tmp_path: Path) -> None:
+    """A folder, a missing file and an empty one each get a sentence."""
+    (tmp_path / "empty.bin").touch()
+    for name, words in (("", "is a folder"), ("no.bin", "no such file"), ("empty.bin", "is empty")):
+        with pytest.raises(LoadError, match=words):
+            read_context(tmp_path / name)
+
+
+@given(st.data())
+def test_any_change_gives_an_answer_or_a_sentence(data: st.DataObject) -> None:
+    """Overwriting any bytes of the head ends in a context or in a LoadError of one line."""
+    whole = bytearray(pack(data.draw(st.sampled_from([context(), old_context()]))))
+    at = data.draw(st.integers(0, min(len(whole), 900) - 8))
+    whole[at : at + 8] = data.draw(st.binary(min_size=8, max_size=8))
+    assert answer(bytes(whole)).isprintable()

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qnnmem.htp.log import Cause, CompileLog, LogLine, clean, host_memory, parse_log
+
+LOGS = Path(__file__).parent / "logs"
+MIB = 1 << 20
+
+
+def read(name: str) -> CompileLog:
+    """Parse a stored excerpt of a real log."""
+    return parse_log((LOGS / name).read_text("utf-8").splitlines())
+
+
+def test_a_compile_log_gives_version_and_limits() -> None:
+    """The library prints its build, the VTCM it used and the SoC's limit for one graph."""
+    log = read("compile-silero-sm8650.log")
+    assert log.library_version == "v2.51.0.260929181845"
+    assert (log.vtcm_size, log.memory_alloc_limit) == (8 * MIB, 3584 * MIB)
+    assert dict(log.options)["soc_type"] == "SM8650"
+
+
+def test_a_compile_log_gives_the_traffic_of_each_graph() -> None:
+    """Bytes spilled, filled, read and written per inference are read as numbers."""
+    log = read("compile-nudenet-vtcm1-sm8650.log")
+    assert (log.spill_bytes, log.fill_bytes) == (8_892_416, 10_049_536)
+    assert (log.read_total, log.write_total) == (19_335_168, 9_865_216)
+
+
+def test_a_compile_log_gives_the_ram_summary() -> None:
+    """The sizes that end up in the binary are printed when it is written."""
+    (ram,) = read("compile-silero-sm8650.log").ram_summary
+    assert (ram.spill_fill, ram.io, ram.op_data, ram.const) == (0, 32_768, 26_880, 716_800)
+    assert (ram.ddr_tensors, ram.shared_weights, ram.safe_share_io) == (0, 0, False)
+
+
+@pytest.mark.parametrize("name", ["compile-silero-sm8650.log", "compile-nudenet-vtcm1-sm8650.log"])
+def test_a_healthy_log_has_no_refusal(name: str) -> None:
+    """Error lines that every good run prints are not taken for a cause."""
+    log = read(name)
+    assert log.refusals == ()
+    assert log.codes == ()
+
+
+def test_a_graph_over_the_limit_says_by_how_much() -> None:
+    """The decisive line carries need and limit; the code alone says neither."""
+    log = read("graph-limit-sm8350.log")
+    assert log.cause is not None
+    assert log.cause.cause is Cause.GRAPH_LIMIT
+    assert (log.cause.need, log.cause.limit) == (2_097_160 << 10, 2_097_152 << 10)
+    assert set(log.codes) == {1002}
+
+
+def test_a_pool_that_cannot_be_addressed_is_a_graph_limit_too() -> None:
+    """Above 4 GiB the compiler complains in other words."""
+    cause = read("ddr-pool-sm8350.log").cause
+    assert cause is not None
+    assert (cause.cause, cause.need, cause.limit) == (Cause.GRAPH_LIMIT, 4_378_853_888, None)
+
+
+def test_an_operator_over_vtcm_is_named() -> None:
+    """The line about tiling names the operator and its bytes."""
+    cause = read("op-over-vtcm-sm8350.log").cause
+    assert cause is not None
+    assert (cause.cause, cause.need) == (Cause.OP_OVER_VTCM, 1_179_648_000)
+    assert cause.operator == "q::*InputSlice"
+
+
+@pytest.mark.parametrize("name", ["host-memory-threads.log", "host-memory-alloc.log"])
+def test_host_memory_is_recognised(name: str) -> None:
+    """A thread or a block that the host cannot give is told from limits of the SoC."""
+    lines = [clean(line) for line in (LOGS / name).read_text("utf-8").splitlines()]
+    assert host_memory(lines)
+    cause = parse_log(lines).cause
+    assert cause is not None
+    assert cause.cause is Cause.HOST_MEMORY
+
+
+def test_an_unknown_soc_is_recognised() -> None:
+    """The library's complaint about the device is a cause of its own."""
+    cause = read("bad-device.log").cause
+    assert cause is not None
+    assert cause.cause is Cause.BAD_DEVICE
+
+
+def test_a_load_log_gives_the_estimate_of_each_context() -> None:
+    """Estimates come in load order, also when a refused context leaves its number to the next."""
+    estimates = read("load-pd-full-sm8350.log").pd_estimates
+    assert [item.context for item in estimates] == [1, 2, 3, 3]
+    assert [item.admitted for item in estimates] == [True, True, False, False]
+    assert [item.total for item in estimates] == [
+        *(2_146_144_000, 10_576_384),
+        *(2_146_144_000, 2_146_144_000),
+    ]
+
+
+def test_the_parts_of_an_estimate_add_up() -> None:
+    """Weights, IO, run list, spill/fill and VTCM are what the loader reserves."""
+    for estimate in read("load-pd-full-sm8350.log").pd_estimates:
+        (graph,) = estimate.graphs
+        assert graph.vtcm is not None
+        parts = graph.weights + graph.io + graph.runlist + graph.spill_fill + graph.vtcm
+        assert parts == estimate.total
+
+
+def test_a_refused_load_shows_the_budget() -> None:
+    """What is left and what was admitted add up to the budget of a process domain."""
+    estimates = read("load-pd-full-sm8350.log").pd_estimates
+    admitted = sum(item.total or 0 for item in estimates if item.admitted)
+    assert {(item.available or 0) + admitted for item in estimates if not item.admitted} == {
+        3_650_722_201
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b" <E> Unknown config socModel 0", LogLine("Unknown config socModel 0", "E")),
+        (b" <V> <V> twice", LogLine("twice", "V")),
+        (b"x.cc:1::ERROR:no", LogLine("x.cc:1::ERROR:no", "E")),
+        (
+            b"2026-11-15 17:36:04.370769520 [V:onnxruntime:Default, a.cc:519 Log]  <I> done",
+            LogLine("done", "I"),
+        ),
+        (
+            b"\x1b[1;31m2026-11-15 17:36:04.3 [E:onnxruntime:, a.cc:1 F] bad\x1b[m",
+            LogLine("bad", "E"),
+        ),
+        (b"\xff\xfe", LogLine("\N{REPLACEMENT CHARACTER}" * 2)),
+    ],
+)
+def test_a_line_is_freed_of_what_loggers_put_around_it(raw: bytes, line: LogLine) -> None:
+    """Time, source file, colours and repeated levels go; text and level stay."""
+    assert clean(raw) == line
+
+
+def test_an_incomplete_summary_is_left_out() -> None:
+    """A log that ends in the middle of a summary gives no half of it."""
+    assert parse_log(["spill_bytes=1", "fill_bytes=2"]).traffic == ()
+
+
+def test_an_empty_log_says_nothing() -> None:
+    """Nothing known is None, never zero."""
+    log = parse_log([])
+    assert (log.vtcm_size, log.spill_bytes, log.read_total, log.cause) == (None,) * 4

@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.errors import UsageError
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import Cause
+from qnnmem.htp.prepare import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    Precision,
+    compile_model,
+)
+from qnnmem.htp.prepare_epcontext import rename_binary
+from qnnmem.htp.prepare_failure import Node
+from qnnmem.htp.worker import Worker
+from qnnmem.qnn.enums import TensorMemType
+from qnnmem.targets.socs import find_soc
+
+MODELS = Path(__file__).parents[2] / ".cache" / "models"
+SM8650, SM8350 = find_soc("SM8650"), find_soc("SM8350")
+pytestmark = [
+    pytest.mark.htp,
+    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    """Give one worker for all compiles."""
+    with Worker(warm=True) as one:
+        yield one
+
+
+def save(path: Path, nodes: list[Any], shapes: tuple[list[Any], list[Any]], **weights: Any) -> Path:
+    """Write a model from float input x to float output y."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes[0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shapes[1])],
+        [numpy_helper.from_array(numpy.asarray(value), name) for name, value in weights.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def conv(folder: Path, batch: int | str = 1) -> Path:
+    """Write a convolution and a Relu over 64 channels of 16x16."""
+    random = numpy.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"], "relu"),
+    ]
+    shape = [batch, 64, 16, 16]
+    weights = random.standard_normal((64, 64, 3, 3)).astype("float32")
+    return save(folder / "conv.onnx", nodes, (shape, shape), w=weights)
+
+
+def single(folder: Path, operator: str, shape: list[int], **attributes: Any) -> Path:
+    """Write a model of one operator that keeps the shape."""
+    node = helper.make_node(operator, ["x"], ["y"], "only", **attributes)
+    return save(folder / f"{operator}.onnx", [node], (shape, shape))
+
+
+def made(path: Path, worker: Worker, soc: Any = SM8650, **options: Any) -> Compiled:
+    """Compile something that must succeed."""
+    result = compile_model(path, soc, CompileOptions(**options), worker=worker)
+    assert isinstance(result, Compiled), result.sentence
+    return result
+
+
+def refused(path: Path, worker: Worker, soc: Any = SM8650, **options: Any) -> CompileFailure:
+    """Compile something that must fail."""
+    result = compile_model(path, soc, CompileOptions(**options), worker=worker)
+    assert isinstance(result, CompileFailure)
+    return result
+
+
+def test_a_model_becomes_a_binary(worker: Worker, tmp_path: Path) -> None:
+    """The binary is for the SoC, has the model's inputs and outputs and agrees with the log."""
+    done = made(conv(tmp_path), worker)
+    (graph,) = done.context.graphs
+    assert (done.context.soc_model, done.context.dsp_arch) == (57, 75)
+    assert [tensor.name for tensor in (*graph.inputs, *graph.outputs)] == ["x", "y"]
+    (ram,) = done.log.ram_summary
+    assert (graph.const, graph.io, graph.op_data) == (ram.const, ram.io, ram.op_data)
+    assert done.log.vtcm_size == 8 << 20
+    assert done.on_cpu == ()
+
+
+def test_two_compiles_give_the_same_bytes(worker: Worker, tmp_path: Path) -> None:
+    """Neither the folder nor what the worker did before changes the binary."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first = made(conv(tmp_path / "a"), worker)
+    second = made(conv(tmp_path / "b"), worker)
+    assert first.binary == second.binary
+    assert first.epcontext == second.epcontext
+
+
+def test_external_data_does_not_change_the_binary(worker: Worker, tmp_path: Path) -> None:
+    """Weights in a file of their own are found, and the folder is not in the binary."""
+    found = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        path = conv(tmp_path / name)
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin")
+        assert (tmp_path / name / "w.bin").stat().st_size > 100_000
+        found.append(made(path, worker))
+    assert found[0].binary == found[1].binary
+    (graph,) = found[0].context.graphs
+    assert (graph.const or 0) > 64 * 64 * 9 * 2
+
+
+def test_the_log_level_does_not_change_the_binary(worker: Worker, tmp_path: Path) -> None:
+    """A quieter log still has the traffic, and the bytes are the same."""
+    path = conv(tmp_path)
+    loud, quiet = made(path, worker), made(path, worker, log_level="info")
+    assert loud.binary == quiet.binary
+    assert loud.log.traffic == quiet.log.traffic
+    assert quiet.outcome.log_bytes < loud.outcome.log_bytes
+
+
+def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> None:
+    """Every size that libQnnSystem reads from the binary is the one that we read."""
+    output = tmp_path / "out.bin"
+    done = compile_model(conv(tmp_path), SM8650, output=output, worker=worker)
+    assert isinstance(done, Compiled)
+    reply = worker.ask("system_info", {"binary": str(output)}).reply
+    (ours,), (theirs,) = done.context.graphs, reply["graphs"]
+    names = ("name", "spill_fill", "vtcm", "io", "op_data", "const", "ddr_tensors")
+    assert [getattr(ours, name) for name in names] == [theirs[name] for name in names]
+    assert reply["file_bytes"] == output.stat().st_size == done.context.file_bytes
+
+
+def test_the_memhandle_hint_survives_in_the_file(worker: Worker, tmp_path: Path) -> None:
+    """Each input and output carries the hint, and no size changes."""
+    path = conv(tmp_path)
+    raw, hinted = made(path, worker), made(path, worker, memhandle=True)
+    kinds = [
+        {tensor.mem_type for tensor in (*graph.inputs, *graph.outputs)}
+        for done in (raw, hinted)
+        for graph in done.context.graphs
+    ]
+    assert kinds == [{TensorMemType.RAW}, {TensorMemType.MEMHANDLE}]
+    assert raw.context.file_bytes == hinted.context.file_bytes
+
+
+def test_a_free_dimension_is_fixed(worker: Worker, tmp_path: Path) -> None:
+    """The batch given by name is the batch in the binary."""
+    done = made(conv(tmp_path, "batch"), worker, dims={"batch": 2})
+    assert done.context.graphs[0].inputs[0].dimensions[0] == 2
+
+
+def test_vtcm_and_level_are_stored(worker: Worker, tmp_path: Path) -> None:
+    """What is asked for is in the binary and in the log."""
+    done = made(conv(tmp_path), worker, vtcm_mb=2, opt_level=3)
+    (graph,) = done.context.graphs
+    assert (graph.vtcm, graph.optimization_level, done.log.vtcm_size) == (2 << 20, 3, 2 << 20)
+
+
+def test_more_vtcm_than_there_is_is_refused(worker: Worker, tmp_path: Path) -> None:
+    """The library would compile it; we say how much the SoC has."""
+    with pytest.raises(UsageError, match="SM8650 has 8 MiB of VTCM, 16"):
+        compile_model(conv(tmp_path), SM8650, CompileOptions(vtcm_mb=16), worker=worker)
+
+
+def test_nodes_that_qnn_cannot_take_are_named(worker: Worker, tmp_path: Path) -> None:
+    """They are listed by name before anything is compiled."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "fine"),
+        helper.make_node("ReduceSumSquare", ["r"], ["y"], "strange", axes=[1]),
+    ]
+    path = save(tmp_path / "odd.onnx", nodes, ([1, 16], [1, 1]))
+    failure = refused(path, worker)
+    assert (failure.stage, failure.unsupported) == (
+        "partition",
+        (Node("strange", "ReduceSumSquare"),),
+    )
+    assert not any("QnnGraph_finalize" in line.text for line in failure.outcome.log)
+    assert "--partition" in failure.sentence
+
+
+def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> None:
+    """The rest is compiled and the nodes left out are named."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "fine"),
+        helper.make_node("ReduceSumSquare", ["r"], ["y"], "strange", axes=[1]),
+    ]
+    path = save(tmp_path / "odd.onnx", nodes, ([1, 16], [1, 1]))
+    done = made(path, worker, partition=True)
+    assert done.on_cpu == (Node("strange", "ReduceSumSquare"),)
+    assert done.on_htp == 1
+
+
+def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path: Path) -> None:
+    """With nothing to compile, a partition is no binary either."""
+    node = helper.make_node("ReduceSumSquare", ["x"], ["y"], "strange", axes=[1])
+    path = save(tmp_path / "odd.onnx", [node], ([1, 16], [1, 1]))
+    assert "took no node" in refused(path, worker, partition=True).sentence
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.W8A16])
+def test_a_float_model_is_quantised(worker: Worker, tmp_path: Path, precision: Precision) -> None:
+    """Weights of one byte make a smaller binary; made-up ranges are owned up to."""
+    path = conv(tmp_path)
+    done = made(path, worker, precision=precision)
+    float_weights = made(path, worker).context.graphs[0].const
+    assert (done.context.graphs[0].const or 0) < (float_weights or 0)
+    assert any("made-up" in note for note in done.notes)
+
+
+def test_calibration_data_is_used(worker: Worker, tmp_path: Path) -> None:
+    """Ranges come from the samples: other samples, another binary."""
+    path, found = conv(tmp_path), []
+    for scale in (1.0, 10.0):
+        folder = tmp_path / str(scale)
+        folder.mkdir()
+        numpy.save(folder / "a.npy", numpy.full((1, 64, 16, 16), scale, "float32"))
+        found.append(made(path, worker, precision=Precision.INT8, calibration=folder).binary)
+    assert found[0] != found[1]
+
+
+def test_calibration_data_of_another_shape_is_refused(worker: Worker, tmp_path: Path) -> None:
+    """The sentence names the file and what was expected."""
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    numpy.save(folder / "a.npy", numpy.zeros((1, 2), "float32"))
+    options = CompileOptions(precision=Precision.INT8, calibration=folder)
+    with pytest.raises(UsageError, match=r"a\.npy: float32 of shape \(1, 2\)"):
+        compile_model(conv(tmp_path), SM8650, options, worker=worker)
+
+
+def test_a_graph_just_below_the_limit_compiles_and_just_above_does_not(
+    worker: Worker, tmp_path: Path
+) -> None:
+    """SM8350 allows 2 GiB: inputs and outputs of exactly that are 8 KiB too many."""
+    made(single(tmp_path, "Relu", [1, 64, 2048, 2047]), worker, SM8350)
+    failure = refused(single(tmp_path, "Relu", [1, 64, 2048, 2048]), worker, SM8350)
+    assert failure.refusal is not None
+    assert (failure.refusal.cause, failure.code) == (Cause.GRAPH_LIMIT, 1002)
+    assert (failure.refusal.need or 0) - (failure.refusal.limit or 0) == 8192
+    assert "8,192 too many" in failure.sentence
+
+
+def test_an_operator_over_vtcm_is_told_from_the_limit(worker: Worker, tmp_path: Path) -> None:
+    """The same code 1002, another cause."""
+    failure = refused(single(tmp_path, "Softmax", [1, 4_000_000]), worker, vtcm_mb=2)
+    assert failure.refusal is not None
+    assert (failure.refusal.cause, failure.code) == (Cause.OP_OVER_VTCM, 1002)
+
+
+def test_a_compile_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path) -> None:
+    """A graph that compiles for minutes is ended in time, and the next compile works."""
+    failure = refused(single(tmp_path, "Neg", [9000, 32768]), worker, SM8350, time_limit_s=1.0)
+    assert failure.outcome.kind == "timeout"
+    assert failure.outcome.seconds < 10
+    assert made(conv(tmp_path), worker)
+
+
+def test_a_compile_without_memory_is_ended(worker: Worker, tmp_path: Path) -> None:
+    """Too little address space is told from what QNN cannot do, and the next compile works."""
+    path = conv(tmp_path)
+    failure = refused(path, worker, memory_limit=450 << 20)
+    assert failure.outcome.kind == "memory"
+    assert failure.unsupported == ()
+    assert "host memory" in failure.sentence
+    assert made(path, worker)
+
+
+def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> None:
+    """ONNX Runtime finds the binary under its new name, and FP16 results are close."""
+    output, model = tmp_path / "out.bin", tmp_path / "out_ctx.onnx"
+    done = compile_model(single(tmp_path, "Relu", [1, 64]), SM8650, output=output, worker=worker)
+    assert isinstance(done, Compiled)
+    model.write_bytes(rename_binary(done.epcontext, done.binary_name, output.name))
+    x = numpy.linspace(-1, 1, 64, dtype="float32")
+    (tmp_path / "x.raw").write_bytes(x.tobytes())
+    request = {"model": str(model), "inputs": {"x": str(tmp_path / "x.raw")}}
+    outcome = worker.ask("execute", {**request, "output": str(tmp_path), "soc": 57})
+    assert outcome.is_done, outcome.sentence
+    ((name, dtype, shape, file),) = outcome.reply["outputs"]
+    assert (name, dtype, shape) == ("y", "float32", [1, 64])
+    y = numpy.frombuffer(Path(file).read_bytes(), "float32")
+    numpy.testing.assert_allclose(y, numpy.maximum(x, 0), atol=1e-3)
+
+
+def test_the_whole_log_can_be_kept(worker: Worker, tmp_path: Path) -> None:
+    """A file gets every byte that the library wrote."""
+    file = tmp_path / "log.txt"
+    done = made(conv(tmp_path), worker, log_file=file)
+    assert file.stat().st_size == done.outcome.log_bytes
+
+
+REAL = [
+    # name, SoC, shapes, VTCM, bytes, (spill, fill)
+    ("silero_ov16k", "SM8650", {}, None, 774_144, (0, 0)),
+    ("silero_ov16k", "SM8750", {}, None, 774_144, (0, 0)),
+    ("lk_embed", "SM8650", {"input_1": (1, 76, 32, 1)}, None, 888_832, (0, 0)),
+    ("magika", "SM8650", {"bytes": (1, 2048)}, None, 2_097_152, (0, 0)),
+    ("magika", "SM8750", {"bytes": (1, 2048)}, None, 2_093_056, (0, 0)),
+    ("nudenet", "SM8650", {"images": (1, 3, 320, 320)}, None, 6_680_576, (0, 0)),
+    ("nudenet", "SM8650", {"images": (1, 3, 320, 320)}, 2, 6_701_056, (2_908_160, 2_908_160)),
+]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("name", "soc", "shapes", "vtcm_mb", "size", "moved"), REAL)
+def test_real_models_cost_what_was_measured(
+    worker: Worker,
+    name: str,
+    soc: str,
+    shapes: dict[str, tuple[int, ...]],
+    vtcm_mb: int | None,
+    size: int,
+    moved: tuple[int, int],
+) -> None:
+    """Size of the binary and spill and fill are those of onnxruntime-qnn 2.7.0."""
+    path = MODELS / f"{name}.onnx"
+    if not path.is_file():
+        pytest.skip(f"{path.name} is not there; python tools/models.py fetches it")
+    if worker.library.package_version != "2.7.0":
+        pytest.skip("the numbers are those of onnxruntime-qnn 2.7.0")
+    done = made(path, worker, find_soc(soc), shapes=shapes, vtcm_mb=vtcm_mb)
+    assert done.context.file_bytes == size
+    assert (done.log.spill_bytes, done.log.fill_bytes) == moved

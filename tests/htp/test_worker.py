@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qnnmem.errors import CannotTell
+from qnnmem.htp import library
+from qnnmem.htp.library import check_platform, check_version, library_there
+from qnnmem.htp.worker import Tick, Worker
+from qnnmem.htp.worker_log import LogTap
+
+MARK = b"[qnnmem] end of request"
+needs_library = pytest.mark.skipif(
+    not library_there(), reason=f"the HTP library is not here; {library.INSTALL}"
+)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """Give a worker that is closed afterwards."""
+    with Worker() as one:
+        yield one
+
+
+class Killer:
+    """Sends a signal to a request as soon as it is served."""
+
+    def __init__(self, worker: Worker, number: int, whole: bool = False) -> None:
+        self._worker, self._number, self._whole = worker, number, whole
+
+    def __call__(self, tick: Tick) -> None:
+        """Take a sign of life."""
+        target = self._worker.pid if self._whole else tick.pid
+        if tick.pid is not None and target is not None:
+            os.kill(target, self._number)
+
+
+@needs_library
+@pytest.mark.htp
+def test_versions_name_the_library(worker: Worker) -> None:
+    """The HTP backend has id 6 and says which build it is."""
+    outcome = worker.ask("versions", {})
+    assert outcome.kind == "done"
+    assert outcome.reply["backend_id"] == 6
+    assert outcome.reply["build_id"].startswith("v2.")
+
+
+@needs_library
+@pytest.mark.htp
+def test_what_the_library_prints_to_standard_output_is_log(
+    worker: Worker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Loading the library prints a line, which reaches the log and not our standard output."""
+    outcome = worker.ask("versions", {})
+    assert any("LIBNATIVE" in line for line in outcome.tail)
+    assert capfd.readouterr() == ("", "")
+
+
+@needs_library
+@pytest.mark.htp
+def test_one_child_serves_many_requests(worker: Worker) -> None:
+    """The second request finds the child of the first."""
+    worker.ask("versions", {})
+    first = worker.pid
+    assert worker.ask("versions", {}).is_done
+    assert worker.pid == first
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_request_knows_its_peak_memory(worker: Worker) -> None:
+    """Loading the library takes tens of megabytes, and the outcome says how many."""
+    peak = worker.ask("versions", {}).peak_rss
+    assert peak is not None
+    assert 16 << 20 < peak < 1 << 30
+
+
+@needs_library
+@pytest.mark.htp
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_crash_is_an_outcome(worker: Worker, number: signal.Signals) -> None:
+    """A request whose process dies names the signal, and the next request works."""
+    outcome = worker.ask("wait", {}, time_limit_s=30, progress=Killer(worker, number))
+    assert (outcome.kind, outcome.signal) == ("crashed", number)
+    assert number.name in outcome.sentence
+    assert worker.ask("versions", {}).is_done
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_child_that_vanishes_is_replaced(worker: Worker) -> None:
+    """Killing the whole child costs the current request only."""
+    killer = Killer(worker, signal.SIGKILL, whole=True)
+    assert worker.ask("wait", {}, time_limit_s=30, progress=killer).kind == "crashed"
+    assert worker.ask("versions", {}).is_done
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_request_that_takes_too_long_is_ended(worker: Worker) -> None:
+    """The time limit ends a request, says so, and the next request works."""
+    outcome = worker.ask("wait", {}, time_limit_s=0.3)
+    assert outcome.kind == "timeout"
+    assert "0.3 s" in outcome.sentence
+    assert worker.ask("versions", {}).is_done
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_request_without_memory_is_told_apart(worker: Worker) -> None:
+    """With too little address space the library cannot be loaded, which is no crash."""
+    outcome = worker.ask("versions", {}, memory_limit=64 << 20)
+    assert outcome.kind == "memory"
+    assert worker.ask("versions", {}).is_done
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_damaged_binary_is_refused_with_a_code(worker: Worker, tmp_path: Path) -> None:
+    """The vendor's reader answers zeros with a code, not with a traceback."""
+    file = tmp_path / "zeros.bin"
+    file.write_bytes(bytes(4096))
+    outcome = worker.ask("system_info", {"binary": str(file)})
+    assert (outcome.kind, outcome.code) == ("refused", 30010)
+    outcome = worker.ask("load", {"binaries": [str(file)], "soc": 57})
+    assert outcome.reply["binaries"] == [{"code": 30001, "bytes": 4096}]
+
+
+@needs_library
+@pytest.mark.htp
+def test_a_caller_that_gives_up_leaves_a_usable_worker(worker: Worker) -> None:
+    """An error of the caller's own progress ends the request; the next one works."""
+
+    def give_up(_tick: Tick) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.ask("wait", {}, progress=give_up)
+    assert worker.ask("versions", {}).is_done
+
+
+@needs_library
+@pytest.mark.htp
+def test_an_unknown_verb_is_refused(worker: Worker) -> None:
+    """A mistake of ours is reported like any other refusal."""
+    outcome = worker.ask("dance", {})
+    assert outcome.kind == "refused"
+    assert "dance" in outcome.sentence
+
+
+@needs_library
+@pytest.mark.htp
+def test_the_child_ends_with_its_parent() -> None:
+    """A parent that is killed in the middle of a request leaves no process behind."""
+    program = (
+        "from qnnmem.htp.worker import Worker\n"
+        "worker = Worker()\n"
+        "worker.ask('versions', {})\n"
+        "print(worker.pid, flush=True)\n"
+        "worker.ask('wait', {})\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = os.pidfd_open(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    signalled, _, _ = select.select([child], [], [], 30)
+    os.close(child)
+    assert signalled
+
+
+@needs_library
+@pytest.mark.htp
+def test_the_structs_have_the_sizes_of_the_headers() -> None:
+    """Sizes of the bound structs are those of the public headers."""
+    program = (
+        "import ctypes, qnnmem.htp.native.abi as abi\n"
+        "names = ('Tensor', 'TensorV1', 'TensorV2', 'QuantParams', 'BinaryInfo', 'GraphInfo',"
+        " 'GraphBlobV1', 'GraphBlobV2', 'Config')\n"
+        "print(*(ctypes.sizeof(getattr(abi, name)) for name in names))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["144", "112", "136", "40", "144", "88", "40", "72", "16"]
+
+
+class Pipe:
+    """A log tap with the writing end of its pipe."""
+
+    def __init__(self) -> None:
+        reader, self.writer = os.pipe()
+        self.tap = LogTap(reader, MARK)
+
+    def finish(self, request: int) -> None:
+        """Write the mark of a request and wait for it."""
+        os.write(self.writer, MARK + b" %d\n" % request)
+        self.tap.wait_for_end(30)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self.writer)
+        self.tap.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    """Give a tap that is closed afterwards."""
+    one = Pipe()
+    yield one
+    one.close()
+
+
+def test_a_tap_keeps_what_matters(pipe: Pipe) -> None:
+    """Lines with a keyword are kept in order, others only counted."""
+    pipe.tap.begin(1, None)
+    os.write(pipe.writer, b"noise\n <E> first\n" + b"noise\n" * 1000 + b"spill_bytes=3\n")
+    pipe.finish(1)
+    assert [line.text for line in pipe.tap.lines()] == ["first", "spill_bytes=3"]
+    assert pipe.tap.bytes_read > 6000
+
+
+def test_a_tap_joins_lines_that_come_in_pieces(pipe: Pipe) -> None:
+    """A line may arrive in several reads."""
+    pipe.tap.begin(1, None)
+    for piece in (b"spill_by", b"tes=12", b"3\nfill_", b"bytes=4\n"):
+        os.write(pipe.writer, piece)
+    pipe.finish(1)
+    assert [line.text for line in pipe.tap.lines()] == ["spill_bytes=123", "fill_bytes=4"]
+
+
+def test_a_tap_forgets_the_request_before(pipe: Pipe) -> None:
+    """Each request has its own lines."""
+    pipe.tap.begin(1, None)
+    os.write(pipe.writer, b" <E> old\n")
+    pipe.finish(1)
+    pipe.tap.begin(2, None)
+    os.write(pipe.writer, b" <E> new\n")
+    pipe.finish(2)
+    assert [line.text for line in pipe.tap.lines()] == ["new"]
+
+
+def test_a_tap_knows_the_last_lines(pipe: Pipe) -> None:
+    """The tail is there whatever it says, also a line without an end."""
+    pipe.tap.begin(1, None)
+    os.write(pipe.writer, b"one\n\ntwo\nthree\n")
+    pipe.finish(1)
+    assert pipe.tap.tail(2) == ("two", "three")
+
+
+def test_a_tap_stops_where_it_is_told(pipe: Pipe) -> None:
+    """A line that asks for the end of the request is noticed."""
+    pipe.tap.begin(1, b"Unsupported nodes")
+    assert not pipe.tap.stopped
+    os.write(pipe.writer, b"[E:onnxruntime:, a.cc:1 F] Unsupported nodes: { x }\n")
+    pipe.finish(1)
+    assert pipe.tap.stopped
+
+
+def test_a_tap_passes_everything_on(pipe: Pipe) -> None:
+    """Whoever wants the whole log gets every byte."""
+    got: list[bytes] = []
+    pipe.tap.begin(1, None, got.append)
+    os.write(pipe.writer, b"noise\n")
+    pipe.finish(1)
+    assert b"".join(got) == b"noise\n" + MARK + b" 1\n"
+
+
+def test_a_tap_bounds_what_it_keeps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that repeats itself for ever does not fill our memory."""
+    monkeypatch.setattr("qnnmem.htp.worker_log.MAX_KEPT", 100)
+    pipe.tap.begin(1, None)
+    os.write(pipe.writer, b" <E> again\n" * 5000)
+    pipe.finish(1)
+    assert len(pipe.tap.lines()) == 100 // len(b" <E> again")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64"), ("win32", "AMD64")]
+)
+def test_other_platforms_are_told_what_to_do(system: str, machine: str) -> None:
+    """Where there is no compiler, one sentence names the platform and the command."""
+    with pytest.raises(CannotTell, match=r"pip install 'qnnmem\[htp\]'") as caught:
+        check_platform(system, machine)
+    assert machine in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("version", ["2.6.1", "3.0.0", "1.9", "junk"])
+def test_other_versions_are_told_what_to_do(version: str) -> None:
+    """A package whose interface is not known is not used."""
+    with pytest.raises(CannotTell, match=r"pip install 'qnnmem\[htp\]'"):
+        check_version(version)
+
+
+@pytest.mark.parametrize("version", ["2.7.0", "2.11.3"])
+def test_later_versions_are_taken(version: str) -> None:
+    """The interface is stable within a major version."""
+    check_version(version)
+
+
+def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package, one sentence gives the exact command."""
+    monkeypatch.setattr(library, "PACKAGE", "no-such-package-anywhere")
+    monkeypatch.setattr(library, "check_platform", lambda *_: None)
+    with pytest.raises(CannotTell, match=r"pip install 'qnnmem\[htp\]'"):
+        library.find_library.__wrapped__()

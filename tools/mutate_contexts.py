@@ -1,0 +1,298 @@
+"""Feeds damaged context binaries of the HTP backend to their reader.
+
+Run it as `python tools/mutate_contexts.py --count 10000 --seed 0`, with `--binary FILE` for a
+binary of your own, e.g. a real one. Every mutant is read; when that works, it is billed for a SoC,
+rendered as text and as JSON, and nested as the vendor nests it. One in eight is embedded in an ONNX
+model first. The only good ends are an answer and a LoadError whose text is one plain line. The same
+seed makes the same mutants. Exit code 1 when one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from context_writer import (
+    example_context,
+    example_graph,
+    example_tensor,
+    old_context,
+    old_graph,
+    pack_context,
+)
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.context import HtpContext, HtpGraph
+from qnnmem.htp.context_json import context_info
+from qnnmem.htp.context_read import context_from_bytes, read_context
+from qnnmem.report import bill_json, bill_text
+from qnnmem.targets.socs import find_soc
+
+HANG_S = 20
+HEAD = 2048  # metadata of the seeds end before; the rest of a binary is hardly read
+NUMBERS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 255, 256, 4096, 2**16 - 1, 2**16, 2**31 - 1, 2**31)
+LARGE = (*NUMBERS, 2**32 - 4, 2**32 - 1, 2**40, 2**60, 2**60 + 1, 2**63, 2**64 - 1)
+SOCS = (None, "SM8650", "SM7325", "SA8797")
+
+Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
+
+
+class Hang(BaseException):
+    """The watchdog rang; not an Exception, so that nobody can swallow it."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A damaged binary and how it came about."""
+
+    index: int
+    kind: str
+    content: bytes
+    embedded: bool
+
+
+def seed_binaries() -> list[bytes]:
+    """Make sound binaries of every version."""
+    tensors = tuple(example_tensor(f"t{n}", n) for n in range(5))
+    graphs = [example_graph(f"graph {n}", inputs=tensors[: n + 1]) for n in range(3)]
+    short = HtpGraph("short record", tensors[:1], (), 5, 4 << 20, 3, True, 6)
+    contexts: list[HtpContext] = [
+        example_context(),
+        example_context(*graphs, context_tensors=tensors[:2]),
+        example_context(short),
+        old_context(),
+        old_context(old_graph("a"), old_graph("b", inputs=tensors)),
+        old_context(format_version=(2, 3)),
+    ]
+    return [pack_context(context) for context in contexts]
+
+
+# --- Ways to damage a binary ---------------------------------------------------------------------
+
+
+def flip_bits(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Flip one to eight bits, mostly of the head."""
+    out = bytearray(data)
+    for _ in range(rng.randint(1, 8)):
+        out[_place(rng, data, 1)] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+def truncate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Keep a beginning, or rarely an end."""
+    at = _place(rng, data, 1)
+    return data[at:] if rng.random() < 0.2 else data[:at]
+
+
+def extend(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Append zeros, noise or another binary."""
+    return data + rng.choice((bytes(rng.randint(1, 512)), rng.randbytes(64), rng.choice(others)))
+
+
+def overwrite_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Set a number of the header to something extreme."""
+    at = rng.choice((0, 4, 8, 16, 24, 32))
+    width = 4 if at < 8 else 8
+    value = rng.choice((*LARGE, len(data), len(data) - 1)) % (1 << 8 * width)
+    part = value.to_bytes(width, "big" if at < 8 else "little")
+    return data[:at] + part + data[at + width :]
+
+
+def overwrite_word(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Set aligned words of the metadata: lengths, offsets, numbers."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        width = rng.choice((2, 4, 4, 8))
+        at = _place(rng, data, width) // width * width
+        value = rng.choice((*LARGE, rng.randrange(1 << 12)))
+        out[at : at + width] = (value % (1 << 8 * width)).to_bytes(width, "little")
+    return bytes(out)
+
+
+def nudge_word(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Move an offset or a length by a little, so that it still looks sound."""
+    out = bytearray(data)
+    at = _place(rng, data, 4) // 4 * 4
+    old = struct.unpack_from("<I", out, at)[0]
+    step = rng.choice((-64, -8, -4, -2, -1, 1, 2, 4, 8, 64))
+    struct.pack_into("<I", out, at, (old + step) % (1 << 32))
+    return bytes(out)
+
+
+def redirect(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Copy words over others, so that offsets meet targets of another kind."""
+    out = bytearray(data)
+    for _ in range(rng.randint(1, 6)):
+        source, target = (_place(rng, data, 4) // 4 * 4 for _ in range(2))
+        out[target : target + 4] = out[source : source + 4]
+    return bytes(out)
+
+
+def splice(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Join the beginning of one binary with the end of another."""
+    other, at = rng.choice(others), _place(rng, data, 1)
+    return data[:at] + other[at:]
+
+
+def _place(rng: random.Random, data: bytes, width: int) -> int:
+    end = len(data) if rng.random() < 0.1 else min(HEAD, len(data))
+    return rng.randrange(max(end - width, 1))
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    flip_bits,
+    truncate,
+    extend,
+    overwrite_header,
+    *(overwrite_word,) * 3,
+    *(nudge_word,) * 3,
+    *(redirect,) * 2,
+    splice,
+)
+
+
+def embed(rng: random.Random, binary: bytes) -> bytes:
+    """Put a binary into an ONNX model with an EPContext node; half of the models are damaged."""
+    cache = _field(1, b"ep_cache_context") + _field(4, binary)
+    mode = _field(1, b"embed_mode") + b"\x18\x01"
+    node = _field(4, b"EPContext") + _field(5, cache) + _field(5, mode)
+    model = bytearray(b"\x08\x09" + _field(7, _field(1, node)))
+    if rng.random() < 0.5:
+        model[rng.randrange(min(len(model), 80))] = rng.randrange(256)
+    return bytes(model)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    size, length = len(data), bytearray()
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + data
+
+
+# --- The run -------------------------------------------------------------------------------------
+
+
+def mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant]:
+    """Make the mutants of a seed."""
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}")  # noqa: S311  wanted: the same again
+        mutate = rng.choice(MUTATIONS)
+        content = mutate(rng, rng.choice(binaries), binaries)
+        inside = index % 8 == 0
+        yield Mutant(index, mutate.__name__, embed(rng, content) if inside else content, inside)
+
+
+def try_mutant(mutant: Mutant, folder: Path) -> tuple[str, str]:
+    """Read a mutant and give how that ended: read, refused or FAILED, and why it failed."""
+    try:
+        return with_alarm(lambda: _read(mutant, folder))
+    except Hang:
+        return "FAILED", f"hang: no answer within {HANG_S} s"
+    except Exception as exc:  # the very thing this program looks for
+        return "FAILED", f"{type(exc).__name__}: {exc}"[:300]
+
+
+def _read(mutant: Mutant, folder: Path) -> tuple[str, str]:
+    try:
+        _use(_context(mutant, folder), SOCS[mutant.index % len(SOCS)])
+    except LoadError as exc:
+        text = str(exc)
+        if not text.isprintable() or len(text) > 1000:
+            return "FAILED", f"error text of {len(text)} characters: {text[:200]!r}"
+        return "refused", ""
+    return "read", ""
+
+
+def _context(mutant: Mutant, folder: Path) -> HtpContext:
+    if not mutant.embedded:
+        return context_from_bytes(mutant.content, "mutant.bin")
+    path = folder / "mutant.onnx"
+    path.write_bytes(mutant.content)
+    return read_context(path)
+
+
+def _use(context: HtpContext, soc: str | None) -> None:
+    bill = bill_of(context, None if soc is None else find_soc(soc))
+    json.dumps(context_info(context), allow_nan=False)
+    json.loads(bill_json.render(bill, "mutant", "tool"))
+    if not bill_text.render(bill, "mutant").replace("\n", "").isprintable():
+        raise AssertionError("a control character in the text report")
+
+
+def with_alarm(action: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """Run an action that the watchdog may interrupt."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    try:
+        return action()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(count: int, seed: int, binaries: Sequence[bytes], keep: Path | None) -> int:
+    """Try all mutants, print failures and a summary; give the number of failures."""
+    counts: Counter[tuple[str, str]] = Counter()
+    started, slowest = time.perf_counter(), (0.0, "none")
+    with tempfile.TemporaryDirectory() as folder:
+        for mutant in mutants(count, seed, binaries):
+            before = time.perf_counter()
+            outcome, why = try_mutant(mutant, Path(folder))
+            name = f"mutant {seed}/{mutant.index} ({mutant.kind})"
+            slowest = max(slowest, (time.perf_counter() - before, name))
+            counts[mutant.kind, outcome] += 1
+            if outcome == "FAILED":
+                print(f"{name}: {why}", flush=True)
+                if keep is not None:
+                    keep.mkdir(parents=True, exist_ok=True)
+                    (keep / f"{seed}-{mutant.index}.bin").write_bytes(mutant.content)
+    _summarise(counts, slowest, time.perf_counter() - started)
+    return sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
+
+
+def _summarise(
+    counts: Counter[tuple[str, str]], slowest: tuple[float, str], seconds: float
+) -> None:
+    for kind in sorted({kind for kind, _ in counts}):
+        mine = sorted((outcome, n) for (k, outcome), n in counts.items() if k == kind)
+        print(f"{kind}: {', '.join(f'{number} {outcome}' for outcome, number in mine)}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    failed = sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
+    print(
+        f"{counts.total()} mutants, {failed} failed, {counts.total() / seconds:,.0f} a second; "
+        f"slowest {slowest[0]:.2f} s: {slowest[1]}; largest memory {peak} MiB"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--binary", type=Path, nargs="*", help="sound binaries to damage instead")
+    parser.add_argument("--keep", type=Path, help="folder for the mutants that failed")
+    given = parser.parse_args(arguments)
+    binaries = [path.read_bytes() for path in given.binary or ()] or seed_binaries()
+    return 1 if run(given.count, given.seed, binaries, given.keep) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
