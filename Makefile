@@ -35,6 +35,7 @@ lint: install
 bench: install
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/lpai.py
+	$(BIN)/python benchmarks/htp.py
 
 clean:
 	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

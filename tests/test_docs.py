@@ -84,7 +84,8 @@ def text_files() -> list[Path]:
         pytest.skip("not a git checkout, so the files of the repository are not known")
     command = [git, "-C", str(ROOT), "ls-files", "-z", "-co", "--exclude-standard"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    files = [ROOT / name for name in done.stdout.split("\0") if name]
+    # Logs of the real library speak in its own words.
+    files = [ROOT / name for name in done.stdout.split("\0") if name and not name.endswith(".log")]
     return [file for file in files if file.is_file() and b"\0" not in file.read_bytes()[:8192]]
 
 

@@ -13,9 +13,10 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.net_run.bill import bill_lines, bill_of
-from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter, write_whole
+from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter
 from qnnmem.lpai.profiles import profile
 from qnnmem.plan import plan_model
+from qnnmem.whole_file import write_whole
 
 
 def graph(

@@ -7,14 +7,19 @@ import sys
 import click
 
 from qnnmem.cli.config import config
+from qnnmem.cli.fit import fit
 from qnnmem.cli.footprint import footprint
 from qnnmem.cli.inspect import inspect
 from qnnmem.cli.lint import lint
 from qnnmem.cli.lpai import lpai
 from qnnmem.cli.net_run import net_run
+from qnnmem.cli.place import place
 from qnnmem.cli.plan import plan
 from qnnmem.cli.prepare import prepare
+from qnnmem.cli.provoke import provoke
+from qnnmem.cli.qmem import qmem
 from qnnmem.cli.socs import socs
+from qnnmem.cli.sweep import sweep
 from qnnmem.errors import QnnMemError
 from qnnmem.version import __version__
 
@@ -38,6 +43,11 @@ qnnmem.add_command(config)
 qnnmem.add_command(inspect)
 qnnmem.add_command(net_run)
 qnnmem.add_command(footprint)
+qnnmem.add_command(qmem)
+qnnmem.add_command(provoke)
+qnnmem.add_command(fit)
+qnnmem.add_command(sweep)
+qnnmem.add_command(place)
 qnnmem.add_command(socs)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 
 from qnnmem.errors import OutputError
+from qnnmem.whole_file import write_whole
 
 
 def write(text: str, path: Path | None, force: bool) -> None:
@@ -19,10 +19,8 @@ def write(text: str, path: Path | None, force: bool) -> None:
         _print(text)
         return
     check_free(path, force)
-    try:
-        _write_and_rename(text, path)
-    except OSError as exc:
-        raise OutputError(f"{path} cannot be written: {exc.strerror or exc}") from exc
+    # A name may hold half a surrogate pair, which UTF-8 cannot.
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
     click.echo(f"Wrote {path}", err=True)
 
 
@@ -52,16 +50,3 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as exc:
         raise OutputError(f"standard output cannot be written: {exc.strerror or exc}") from exc
-
-
-def _write_and_rename(text: str, path: Path) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            # A name may hold half a surrogate pair, which UTF-8 cannot.
-            file.write(text.encode("utf-8", "backslashreplace"))
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -143,13 +143,10 @@ def epcontext_path(binary: Path) -> Path:
 
 
 def _write_epcontext(result: Compiled, target: Path, extra: Path) -> None:
-    from qnnmem.errors import OutputError
     from qnnmem.htp.prepare_epcontext import rename_binary
+    from qnnmem.whole_file import write_whole
 
-    try:
-        extra.write_bytes(rename_binary(result.epcontext, result.binary_name, target.name))
-    except OSError as exc:
-        raise OutputError(f"{extra} cannot be written: {exc.strerror or exc}") from exc
+    write_whole(extra, rename_binary(result.epcontext, result.binary_name, target.name))
 
 
 def _made(result: Compiled, target: Path, extra: Path | None) -> Iterator[str]:

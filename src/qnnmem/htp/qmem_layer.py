@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any, NoReturn
 
 from qnnmem.htp.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem_memory import MemHandle, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem_rules import broken
+from qnnmem.load.source import quote
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.targets.socs import htp_constant
 from qnnmem.units import round_up
 
-if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # from Python 3.12 on
-
 Views = Mapping[str, memoryview]
+Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Views, Views], None]  # reads the inputs, fills the outputs
 
 _EXECUTE = "QnnGraph_execute"
@@ -76,8 +75,8 @@ class IoLayer:
 
     def execute(
         self,
-        inputs: Mapping[str, Buffer | MemHandle | None],
-        outputs: Mapping[str, Buffer | MemHandle | None],
+        inputs: Given,
+        outputs: Given,
     ) -> Inference:
         """Run the graph once with raw buffers, handles or any mix of them."""
         before = self.reserved
@@ -115,7 +114,7 @@ class IoLayer:
     def _client(
         self,
         tensor: HtpTensor,
-        given: Mapping[str, Buffer | MemHandle | None],
+        given: Given,
         held: ExitStack,
         *,
         write: bool = False,
@@ -129,35 +128,34 @@ class IoLayer:
             view = held.enter_context(self._raw(tensor, memory))
         if view.nbytes < tensor.nbytes:
             what = (
-                f"tensor {tensor.name[:60]!r} needs {tensor.nbytes:,} bytes, {view.nbytes:,} given"
+                f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, {view.nbytes:,} given"
             )
             finding = broken("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
             self._registry.fail(6004, finding)
         if write and view.readonly:
-            self._refuse("Q7", f"the buffer of output {tensor.name[:60]!r} cannot be written")
+            self._refuse("Q7", f"the buffer of output {quote(tensor.name)} cannot be written")
         return held.enter_context(view[: tensor.nbytes])
 
-    def _raw(self, tensor: HtpTensor, memory: Buffer | None) -> memoryview:
+    def _raw(self, tensor: HtpTensor, memory: Any) -> memoryview:
         if memory is None:
-            self._refuse("Q7", f"tensor {tensor.name[:60]!r} has no memory")
+            self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory")
         try:
             return memoryview(memory).cast("B")
         except TypeError:
-            self._refuse("Q7", f"the buffer of tensor {tensor.name[:60]!r} is not contiguous bytes")
-            raise  # not reached: refusing raises
+            self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} is not contiguous bytes")
 
     def _check_handle(self, tensor: HtpTensor, handle: MemHandle) -> None:
         if handle not in self._registry:
-            self._refuse("Q7", f"the handle of tensor {tensor.name[:60]!r} is not registered")
+            self._refuse("Q7", f"the handle of tensor {quote(tensor.name)} is not registered")
         if handle.is_freed:
-            self._refuse("Q8", f"the buffer of tensor {tensor.name[:60]!r} was freed")
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
         if handle.is_shortened:
-            self._refuse("Q8", f"the buffer of tensor {tensor.name[:60]!r} lost bytes")
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} lost bytes")
 
     def _used(
         self,
         tensor: HtpTensor,
-        given: Mapping[str, Buffer | MemHandle | None],
+        given: Given,
         client: Views,
         held: ExitStack,
     ) -> memoryview:
@@ -166,7 +164,7 @@ class IoLayer:
             return client[tensor.name]
         return held.enter_context(self._reserve(tensor).view[: tensor.nbytes])
 
-    def _refuse(self, rule: str, sentence: str) -> None:
+    def _refuse(self, rule: str, sentence: str) -> NoReturn:
         self._registry.fail(6004, broken(rule, sentence, _EXECUTE))
 
 

@@ -185,6 +185,7 @@ class MemRegistry:
         self.findings.append(broken("Q8", what, call))
 
     def _handle(self, given: MemDescriptor) -> MemHandle:
+        self._check_form(given)
         self._check_type(given)
         size = self._size(given)
         offset = given.offset if given.mem_type == MemRegisterType.CUSTOM else 0
@@ -195,6 +196,14 @@ class MemRegistry:
             self.fail(8002, broken("Q1", what, _REGISTER))
         mapped = self._map(given.fd, file, room)
         return MemHandle(given.fd, offset, size, file, memoryview(mapped)[offset : offset + size])
+
+    def _check_form(self, given: MemDescriptor) -> None:
+        if not isinstance(given, MemDescriptor):
+            self.fail(8000, broken("Q6", "that is no memory descriptor", _REGISTER))
+        numbers = (given.data_type, given.fd, given.mem_type, given.htp_type)
+        sizes = (given.total_size, given.offset, *given.dimensions)
+        if not all(isinstance(number, int) for number in (*numbers, *sizes)):
+            self.fail(8000, broken("Q6", "a field of the descriptor is no number", _REGISTER))
 
     def _check_type(self, given: MemDescriptor) -> None:
         if given.mem_type not in (MemRegisterType.ION, MemRegisterType.CUSTOM):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
 from qnnmem.qnn.finding import QnnError
+from qnnmem.whole_file import write_pieces
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -61,25 +61,12 @@ def write(context: CompiledContext, path: Path | str) -> int:
     path = Path(path)
     pieces = pack(context)
     try:
-        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise OutputError(f"{path} is not an ordinary file; a binary cannot take its place")
-        return _write_and_rename(pieces, path)
-    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise OutputError(f"{quote(str(path))} cannot be written: {reason}") from exc
-
-
-def _write_and_rename(pieces: Iterator[bytes | memoryview], path: Path) -> int:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            size = sum(file.write(piece) for piece in pieces)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return size
+        odd = os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):  # writing will say it
+        odd = False
+    if odd:
+        raise OutputError(f"{path} is not an ordinary file; a binary cannot take its place")
+    return write_pieces(path, pieces)
 
 
 def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> CompiledContext:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from qnnmem.lpai.convert import to_float
 from qnnmem.lpai.graph_io import typed
 from qnnmem.lpai.net_run.inputs import is_convertible
 from qnnmem.lpai.net_run.names import file_stems
+from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -98,25 +97,6 @@ class ResultWriter:
                     f"output {quote(name)} is {tensor.dtype.value}, which cannot be written as "
                     "float32; add --use_native_output_files"
                 )
-
-
-def write_whole(path: Path, data: ReadableBuffer) -> None:
-    """Writes a file under a temporary name and renames it."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-    except OSError as exc:
-        raise OutputError(f"{path} cannot be written: {exc.strerror or exc}") from exc
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as exc:
-        Path(name).unlink(missing_ok=True)
-        raise OutputError(f"{path} cannot be written: {exc.strerror or exc}") from exc
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _make(folder: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.errors import LoadError, UsageError
 from qnnmem.load.dryrun import read_frame, write_frame
 from qnnmem.load.onnx_child import MEMORY_LIMIT
 from qnnmem.load.source import quote
@@ -32,6 +32,7 @@ from qnnmem.lpai.quantize.precision import (
     float_tensors,
 )
 from qnnmem.lpai.quantize.samples import Input, Sample, find_samples
+from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
     import onnx
@@ -111,7 +112,7 @@ def quantize_model(
         "integer_io": integer_io,
     }
     header, blob = _Child(path, time_limit_s).ask(options, model.SerializeToString(), progress)
-    _write(output, blob)
+    write_whole(output, blob)
     return _result(header, samples)
 
 
@@ -290,18 +291,3 @@ def _memory_limit() -> int:
     except (AttributeError, OSError, ValueError):  # not on Windows
         return MEMORY_LIMIT
     return max(_LEAST_MEMORY, min(MEMORY_LIMIT, physical // 4 * 3))
-
-
-def _write(path: Path, blob: bytes) -> None:
-    """Write under a temporary name and rename, so that the file is whole or not there."""
-    name = ""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(blob)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as exc:
-        if name:
-            Path(name).unlink(missing_ok=True)
-        raise OutputError(f"{path} cannot be written: {exc.strerror or exc}") from exc

@@ -1,0 +1,147 @@
+"""Measures qnnmem's way to the real HTP compiler against ONNX Runtime called directly.
+
+    python benchmarks/htp.py            four models, a minute or two, writes docs/benchmarks-htp.md
+    python benchmarks/htp.py --quick    one model, nothing written
+
+Each model is compiled for the same SoC in turns: by a plain script in a process of its own, which
+times the creation of the session alone (interpreter and imports not counted), and by
+`compile_model` through a worker that is already up, which counts everything it does. The plain
+script logs as much as ours does: without its log the compiler says nothing about memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks-htp.md"
+MODELS = ("silero_ov16k", "lk_embed", "magika", "nudenet")
+SOC = "SM8650"
+ROUNDS = 5
+
+PLAIN = """
+import sys, time
+import onnxruntime as ort
+import onnxruntime_qnn as qnn
+model, folder, soc = sys.argv[1:4]
+ort.register_execution_provider_library("QNNExecutionProvider", qnn.get_library_path())
+devices = [d for d in ort.get_ep_devices() if d.ep_name == "QNNExecutionProvider"]
+ort.set_default_logger_severity(0)
+options = ort.SessionOptions()
+options.log_severity_level = 0
+options.add_session_config_entry("ep.context_enable", "1")
+options.add_session_config_entry("ep.context_embed_mode", "0")
+options.add_session_config_entry("ep.context_file_path", folder + "/plain.onnx")
+options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+options.add_provider_for_devices(devices[:1], {"soc_model": soc, "backend_path": sys.argv[4]})
+started = time.perf_counter()
+ort.InferenceSession(model, options)
+print("seconds", time.perf_counter() - started, flush=True)
+"""
+
+
+def main() -> int:
+    """Measures every model and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="one model, nothing written")
+    quick = parser.parse_args().quick
+    text = "\n".join(page(list(measure(MODELS[:1] if quick else MODELS))))
+    print(text)
+    if not quick:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+def measure(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """One row for each model that is there."""
+    import models
+
+    entries = {entry.id: entry for entry in models.read_entries()}
+    for name in names:
+        entry = entries[name]
+        if models.is_present(entry):
+            print(f"compiling {name}", file=sys.stderr, flush=True)
+            yield one(entry, Path(entry.target(models.CACHE)))
+
+
+def one(entry: Any, path: Path) -> dict[str, Any]:
+    """Both sides in turns, on the same model with its dimensions fixed."""
+    from qnnmem.htp.prepare import Compiled, CompileOptions, compile_model
+    from qnnmem.htp.worker import Worker
+    from qnnmem.load.onnx import executable
+    from qnnmem.targets.socs import find_soc
+
+    soc = find_soc(SOC)
+    shapes = {name: tuple(shape) for name, shape in entry.shapes.items()}
+    with tempfile.TemporaryDirectory() as folder, Worker(warm=True) as worker:
+        fixed = Path(folder, "model.onnx")
+        fixed.write_bytes(executable(path, dims=entry.dims, shapes=shapes).SerializeToString())
+        options = CompileOptions(time_limit_s=600)
+        ours, plain, size = [], [], 0
+        for _ in range(ROUNDS):
+            plain.append(compile_plainly(fixed, Path(folder), soc.model_id))
+            started = time.perf_counter()
+            result = compile_model(fixed, soc, options, worker=worker)
+            ours.append(time.perf_counter() - started)
+            if not isinstance(result, Compiled):
+                raise SystemExit(f"{entry.id} does not compile: {result.sentence}")
+            size = result.context.file_bytes
+    return {"id": entry.id, "plain": plain, "ours": ours, "bytes": size}
+
+
+def compile_plainly(model: Path, folder: Path, soc: int) -> float:
+    """Seconds that ONNX Runtime itself takes, its log thrown away."""
+    from qnnmem.htp.library import find_library
+
+    for old in folder.glob("plain*"):
+        old.unlink()
+    library = str(find_library().folder / "libQnnHtp.so")
+    command = [sys.executable, "-c", PLAIN, str(model), str(folder), str(soc), library]
+    done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - ourselves
+    line = next(x for x in done.stdout.splitlines() if x.startswith(b"seconds "))
+    return float(line.split()[1])
+
+
+def page(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The table and its summary."""
+    from qnnmem.htp.library import find_library
+    from qnnmem.version import __version__
+
+    yield "# Benchmarks of the way to the HTP compiler\n"
+    yield (
+        f"Written by `make bench`. Compiling for {SOC}: ONNX Runtime called directly (session "
+        "creation alone, verbose log) and `compile_model` through a running worker (everything it "
+        "does: checking the model, compiling, reading log and binary). Medians of "
+        f"{ROUNDS} runs in turns.\n"
+    )
+    yield (
+        f"Measured with qnnmem {__version__}, {find_library().name}, Python "
+        f"{platform.python_version()}, {platform.machine()}.\n"
+    )
+    yield "| model | context bytes | direct s | qnnmem s | ratio of medians | ratio of fastest |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for row in rows:
+        plain, ours = statistics.median(row["plain"]), statistics.median(row["ours"])
+        fastest = min(row["ours"]) / min(row["plain"])
+        yield (
+            f"| {row['id']} | {row['bytes']:,} | {plain:.2f} | {ours:.2f} | {ours / plain:.2f} | "
+            f"{fastest:.2f} |"
+        )
+    ratios = [statistics.median(r["ours"]) / statistics.median(r["plain"]) for r in rows]
+    if ratios:
+        yield f"\nMiddle ratio {statistics.median(ratios):.2f}, worst {max(ratios):.2f}."
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent / "tools"))
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""`qnnmem fit`: does a model or binary fit a SoC, by how many bytes, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli import options as texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.fit import Fit
+    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.targets.socs import Soc
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--soc",
+    "names",
+    multiple=True,
+    metavar="SOC",
+    help="Name, id or marketing name; may be repeated.  [default: the one it was made for]",
+)
+@click.option("--all-socs", is_flag=True, help="Ask for every SoC with an HTP.")
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    type=texts.budget,
+    metavar="POOL=SIZE",
+    help="Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
+)
+@click.option("--load", is_flag=True, help="Binary: let the real library say its exact estimate.")
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=texts.dimension,
+    metavar="NAME=N",
+    help="Model: fix a named free dimension; smaller ones are tried if it does not fit.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=texts.shape,
+    metavar="TENSOR=AxB",
+    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "int8", "w8a16"]),
+    default="fp16",
+    show_default=True,
+    help="Model: what floats become.",
+)
+@click.option(
+    "--vtcm-mb",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Model: VTCM of the graph in MiB.  [default: all that the SoC has]",
+)
+@click.option(
+    "--try",
+    "tries",
+    type=click.IntRange(0, 20),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Model: nearby settings that are really compiled when it does not fit.",
+)
+@click.option(
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="Model: seconds that one compile may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.fit/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def fit(
+    file: str,
+    names: tuple[str, ...],
+    all_socs: bool,
+    budgets: tuple[tuple[str, int], ...],
+    load: bool,
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    vtcm_mb: int | None,
+    tries: int,
+    time_limit: float,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
+
+    FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model,
+    which the real library compiles and loads. That needs `pip install 'qnnmem[htp]'`.
+
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.htp.fit import check_pools, exit_code
+
+    path, target = Path(file), None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)
+    limits = dict(budgets)
+    check_pools(limits)
+    targets = _targets(names, all_socs)
+    answers = _binary_fits(path, targets, limits, load)
+    if answers is None:
+        options = _options(dims, shapes, precision, vtcm_mb, time_limit)
+        answers = _model_fits(path, targets, options, limits, tries)
+    write(_render(answers, file, as_json), target, force)
+    return exit_code(answers)
+
+
+def _options(
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    vtcm_mb: int | None,
+    time_limit: float,
+) -> CompileOptions:
+    from qnnmem.htp.prepare import CompileOptions, Precision
+
+    return CompileOptions(
+        precision=Precision(precision),
+        vtcm_mb=vtcm_mb,
+        dims=dict(dims),
+        shapes=dict(shapes),
+        time_limit_s=time_limit,
+    )
+
+
+def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
+    from qnnmem.errors import UsageError
+    from qnnmem.targets.socs import find_soc, socs
+
+    if all_socs and names:
+        raise UsageError("--all-socs and --soc exclude each other")
+    if all_socs:
+        return tuple(soc for soc in socs() if soc.has_htp)
+    return tuple(dict.fromkeys(find_soc(name) for name in names))
+
+
+def _binary_fits(
+    path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, int], load: bool
+) -> tuple[Fit, ...] | None:
+    """The answers for a context binary; None for a model that has to be compiled first."""
+    from qnnmem.errors import CannotTell
+    from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.context_onnx import NotCompiled
+    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.fit import fit_bill
+    from qnnmem.htp.footprint import bill_of_loaded
+    from qnnmem.targets.socs import soc_by_id
+
+    try:
+        context = read_context(path)
+    except NotCompiled:
+        return None
+    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
+    if not targets and made_for is None:
+        raise CannotTell(f"{path} names no SoC; say which one is meant, e.g. --soc SM8650")
+    chosen = targets or ((made_for,) if made_for else ())
+    # What it needs was decided when it was made: on a SoC with less VTCM it needs no less.
+    needed = made_for or chosen[0]
+    bill = bill_of_loaded(path, needed) if load else bill_of(context, needed)
+    return tuple(fit_bill(bill, soc, budgets) for soc in chosen)
+
+
+def _model_fits(
+    path: Path,
+    targets: tuple[Soc, ...],
+    options: CompileOptions,
+    budgets: Mapping[str, int],
+    tries: int,
+) -> tuple[Fit, ...]:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.fit_model import fit_all, judge_model, with_suggestions
+    from qnnmem.htp.worker import Worker
+
+    if not targets:
+        raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
+    with Worker(warm=True) as worker, ProgressBar(f"compiling {path.name}") as bar:
+
+        def judge(soc: Soc, wanted: CompileOptions) -> Fit:
+            return judge_model(path, soc, wanted, budgets, worker=worker, say=bar.say)
+
+        answers = fit_all(targets, lambda soc: judge(soc, options))
+        return tuple(
+            with_suggestions(one, options, judge, tries if len(answers) == 1 else 0)
+            for one in answers
+        )
+
+
+def _render(answers: tuple[Fit, ...], file: str, as_json: bool) -> str:
+    from qnnmem.report import fit_json, fit_text
+    from qnnmem.version import __version__
+
+    if as_json:
+        return fit_json.render(answers, file, f"qnnmem {__version__}")
+    return fit_text.render(answers, file)

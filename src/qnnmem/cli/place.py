@@ -1,0 +1,125 @@
+"""`qnnmem place`: which context binaries can be resident together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.units import parse_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.place import Admission, Plan, Resident
+    from qnnmem.targets.socs import Soc
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--soc",
+    metavar="SOC",
+    help="Name, id or marketing name.  [default: the SoC that each was made for]",
+)
+@click.option(
+    "--budget",
+    type=parse_size,
+    metavar="SIZE",
+    help="Bytes of one process domain.  [default: as measured]",
+)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Load all into the real library and compare: sizes become exact.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.place/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def place(
+    files: tuple[str, ...],
+    soc: str | None,
+    budget: int | None,
+    verify: bool,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Say whether the context binaries FILES can be loaded together, in this order.
+
+    A context goes to the first process domain with room. The same file may be named more than once.
+
+    Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.place import exact, plan
+    from qnnmem.provenance import Origin, Sourced
+    from qnnmem.targets.socs import find_soc, pd_budget
+
+    target = None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)
+    if verify and budget is not None:
+        raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
+    chosen = None if soc is None else find_soc(soc)
+    room = pd_budget() if budget is None else Sourced(budget, Origin.REPORTED, "--budget")
+    residents, model_id = _residents([Path(file) for file in files], chosen)
+    checked: tuple[Admission, ...] | None = None
+    if verify:
+        checked = _verify([Path(file) for file in files], residents, room.value, model_id)
+        residents = exact(residents, checked)
+    answer = plan(residents, room)
+    text = _render(answer, checked, as_json)
+    write(text, target, force)
+    wrong = checked is not None and not all(one.agrees for one in checked)
+    return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
+
+
+def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
+    """What placing needs of each file, and the SoC that all are for."""
+    from qnnmem.errors import CannotTell
+    from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.place import resident
+
+    found, models = [], set()
+    for path in paths:
+        context = read_context(path)
+        one = resident(str(path), bill_of(context, soc))
+        if one is None:
+            raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
+        found.append(one)
+        models.add(context.soc_model)
+    model_id = soc.model_id if soc else models.pop() if len(models) == 1 else None
+    return tuple(found), model_id
+
+
+def _verify(
+    paths: Sequence[Path], residents: tuple[Resident, ...], budget: int, model_id: int | None
+) -> tuple[Admission, ...]:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.place import admissions
+    from qnnmem.htp.worker import Worker
+
+    if model_id is None:
+        raise UsageError("the files are not all for one SoC; say which to load them for with --soc")
+    if any(path.suffix.lower() == ".onnx" for path in paths):
+        raise UsageError("--verify is for context binaries themselves, not for models of them")
+    with Worker() as worker, ProgressBar(f"loading {len(paths)} contexts"):
+        return admissions(paths, residents, budget, model_id, worker)
+
+
+def _render(answer: Plan, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
+    from qnnmem.report import place_json, place_text
+    from qnnmem.version import __version__
+
+    if as_json:
+        return place_json.render(answer, checked, f"qnnmem {__version__}")
+    return place_text.render(answer, checked)

@@ -1,0 +1,101 @@
+"""`qnnmem provoke`: real failures of the real library, on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli import options as texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.provoke import Provoked
+
+_KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(_KINDS))
+@click.option("--soc", required=True, metavar="SOC", help="As in `qnnmem socs`, e.g. SM8650.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder for record, log and input; it is made if needed.",
+)
+@click.option(
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=120.0,
+    show_default=True,
+    help="Seconds that each attempt may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the record, schema qnnmem.provoked/1.")
+@click.option("--force", is_flag=True, help="Replace files of an earlier run.")
+def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, force: bool) -> int:
+    """Make the real HTP library fail on a small crafted input, and store what it says.
+
+    \b
+    KIND          cost             what happens
+    graph-limit   2 s, 130 MiB     inputs just above the SoC's limit for one graph
+    op-over-vtcm  1 s, 130 MiB     a softmax longer than VTCM
+    pd-full       2 s, 130 MiB     contexts of 1 GiB until the process domain is full
+    host-memory   5 s, 130 MiB     a compile in too little address space
+    bad-binary    2 s, 130 MiB     damaged context binaries are loaded
+
+    Nothing is invented: if the library does not fail, this says so. Needs
+    `pip install 'qnnmem[htp]'` on Linux x86-64.
+
+    Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
+    failed for another reason (stored), or there is no library.
+    """  # noqa: D301  click wants the character itself
+    from pathlib import Path
+
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.provoke import Kind
+    from qnnmem.htp.provoke import provoke as provoke_failure
+    from qnnmem.report import provoke_text
+    from qnnmem.targets.socs import find_soc
+
+    chosen, wanted, folder = find_soc(soc), Kind(kind), Path(output)
+    stem = f"{kind}-{chosen.name}"
+    _check(folder, stem, force)
+    with ProgressBar(f"provoking {kind}") as bar:
+        found = provoke_failure(wanted, chosen, time_limit_s=time_limit, say=bar.say)
+    record = _store(found, folder, stem, force) if found.failed else ""
+    click.echo(record if as_json and record else provoke_text.render(found), nl=False)
+    if not found.failed:
+        return 1
+    return 0 if found.as_expected else 3
+
+
+def _check(folder: Path, stem: str, force: bool) -> None:
+    """Says before the work what cannot be written after it."""
+    from qnnmem.cli.output import check_free
+    from qnnmem.errors import OutputError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise OutputError(f"{folder} cannot be made: {exc.strerror or exc}") from exc
+    for ending in ("json", "log", "onnx", "bin"):
+        check_free(folder / f"{stem}.{ending}", force)
+
+
+def _store(found: Provoked, folder: Path, stem: str, force: bool) -> str:
+    """Log and input first: where there is a record, the rest is there too."""
+    from qnnmem.cli.output import write
+    from qnnmem.report import provoke_json
+    from qnnmem.version import __version__
+    from qnnmem.whole_file import write_whole
+
+    record = provoke_json.render(found, stem, f"qnnmem {__version__}")
+    write_whole(folder / provoke_json.log_name(stem), found.log_text)
+    write_whole(folder / provoke_json.input_name(found, stem), found.input_bytes)
+    write(record, folder / provoke_json.record_name(stem), force)
+    return record

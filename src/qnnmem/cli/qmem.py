@@ -1,0 +1,128 @@
+"""`qnnmem qmem`: raw and memhandle inputs and outputs, with a model's own numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli import options as texts
+
+if TYPE_CHECKING:
+    from qnnmem.htp.prepare import CompileFailure
+    from qnnmem.htp.qmem_model import QmemResult
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--soc",
+    metavar="SOC",
+    help="Name, id or marketing name as in `qnnmem socs`.  [default: the SoC it was made for]",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Carry out the four rows with the real library and compare the results bit by bit.",
+)
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=texts.dimension,
+    metavar="NAME=N",
+    help="Model: fix a named free dimension, e.g. batch=1.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=texts.shape,
+    metavar="TENSOR=AxB",
+    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "int8", "w8a16"]),
+    default="fp16",
+    show_default=True,
+    help="Model: what floats become; int8 and w8a16 quantise on the way.",
+)
+@click.option(
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="Seconds that compiling, and each execution of --run, may take.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.qmem/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def qmem(
+    file: str,
+    soc: str | None,
+    run: bool,
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    time_limit: float,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
+
+    FILE is a QNN context binary of the HTP backend (nothing is compiled, no library is needed) or
+    an ONNX model, which is compiled for SOC with the real library first.
+
+    The IO layer is emulated: the library for x86 registers no memory. With --run the results come
+    from the real library, which is slow: use a small model.
+
+    Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
+    read, 3 a library, a SoC or a size in the file is missing.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.prepare import CompileFailure, CompileOptions, Precision
+    from qnnmem.htp.qmem_model import qmem_of_file
+    from qnnmem.targets.socs import find_soc
+
+    path, target = Path(file), None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)  # says so before the work, not after
+    chosen = None if soc is None else find_soc(soc)
+    options = CompileOptions(
+        precision=Precision(precision),
+        dims=dict(dims),
+        shapes=dict(shapes),
+        time_limit_s=time_limit,
+    )
+    with ProgressBar(f"reading {path.name}") as bar:
+        result = qmem_of_file(path, chosen, options, run=run, say=bar.say)
+    if isinstance(result, CompileFailure):
+        return _say_failure(result)
+    write(_render(result, file, as_json), target, force)
+    return 0 if result.run is None or result.run.agrees else 1
+
+
+def _say_failure(failure: CompileFailure) -> int:
+    from qnnmem.report.names import clean
+
+    click.echo(f"No table: {clean(failure.sentence, 2000)}")
+    for node in failure.unsupported:
+        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
+    return 1
+
+
+def _render(result: QmemResult, file: str, as_json: bool) -> str:
+    from qnnmem.report import qmem_json, qmem_text
+    from qnnmem.version import __version__
+
+    if as_json:
+        return qmem_json.render(result, file, f"qnnmem {__version__}")
+    return qmem_text.render(result, file)

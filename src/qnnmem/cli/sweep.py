@@ -1,0 +1,206 @@
+"""`qnnmem sweep`: many real compiles of one model in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli import options as texts
+from qnnmem.units import parse_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.htp.sweep import Axis, Largest, Row, Setting, Sweep
+    from qnnmem.targets.socs import Soc
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--soc", required=True, metavar="SOC", help="Name, id or marketing name.")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    required=True,
+    metavar="NAME=A,B",
+    help="precision, vtcm_mb, opt_level or a free dimension: batch=1,2,4 or batch=1..64.",
+)
+@click.option(
+    "--max",
+    "searched",
+    metavar="NAME",
+    help="Find the largest value of a varied name that fits, by doubling and halving.",
+)
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    type=texts.dimension,
+    metavar="NAME=N",
+    help="Fix a free dimension that is not varied.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=texts.shape,
+    metavar="TENSOR=AxB",
+    help="Fix a tensor's shape.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Compiles at the same time.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder of finished results.  [default: qnnmem in the user's cache folder]",
+)
+@click.option(
+    "--time-limit",
+    type=texts.seconds,
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="Seconds that one compile may take.",
+)
+@click.option(
+    "--memory-limit",
+    type=parse_size,
+    metavar="SIZE",
+    help="Address space of each compiler.  [default: 3/4 of the machine over the jobs]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.sweep/1.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def sweep(
+    model: str,
+    soc: str,
+    varied: tuple[str, ...],
+    searched: str | None,
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    jobs: int,
+    cache: str | None,
+    time_limit: float,
+    memory_limit: int | None,
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """Compile MODEL for SOC with every combination of settings and show what each needs.
+
+    Finished results are kept, so a sweep that was broken off goes on where it was; a compile that
+    crashed, hung or ran out of memory is marked, and tried again next time.
+
+    Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell.
+    """
+    from pathlib import Path
+
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.htp.sweep import parse_axis
+    from qnnmem.targets.socs import find_soc
+
+    target = None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)
+    chosen, axes = find_soc(soc), [parse_axis(text) for text in varied]
+    base = CompileOptions(
+        dims=dict(dims),
+        shapes=dict(shapes),
+        time_limit_s=time_limit,
+        memory_limit=memory_limit,
+    )
+    folder = None if cache is None else Path(cache)
+    rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
+    write(_render(rows, largest, model, chosen.name, library, as_json), target, force)
+    return _exit_code(rows)
+
+
+def _exit_code(rows: Sequence[Row]) -> int:
+    states = {row.result.state for row in rows}
+    if "fits" in states:
+        return 0
+    return 1 if states == {"over"} else 3
+
+
+def _run(
+    path: Path,
+    soc: Soc,
+    axes: Sequence[Axis],
+    searched: str | None,
+    base: CompileOptions,
+    jobs: int,
+    folder: Path | None,
+) -> tuple[tuple[Row, ...], tuple[Largest, ...], str]:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.library import find_library
+    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, settings_of
+    from qnnmem.htp.sweep_bench import LibraryBench
+    from qnnmem.htp.sweep_cache import ResultCache, default_folder, model_digest
+    from qnnmem.version import __version__
+
+    axis, rest = _split(axes, searched)
+    settings = list(settings_of(rest))
+    library = find_library().name
+    identity = Identity(
+        model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
+    )
+    results = ResultCache(folder or default_folder())
+    with ProgressBar(f"reading {path.name}") as bar:
+
+        def bench() -> LibraryBench:
+            return LibraryBench(path, soc, base, share=jobs)
+
+        with Sweep(bench, results, identity, jobs=jobs, say=bar.say) as run:
+            if axis is None:
+                return run.table(settings), (), library
+            rows, largest = _search(run, axis, settings)
+            return rows, largest, library
+
+
+def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, list[Axis]]:
+    from qnnmem.errors import UsageError
+
+    if searched is None:
+        return None, list(axes)
+    found = [axis for axis in axes if axis.name == searched]
+    if len(found) != 1 or searched == "precision":
+        raise UsageError(f"--max {searched[:40]} needs one --vary {searched[:40]}=LOW..HIGH")
+    return found[0], [axis for axis in axes if axis.name != searched]
+
+
+def _search(
+    run: Sweep, axis: Axis, settings: Sequence[Setting]
+) -> tuple[tuple[Row, ...], tuple[Largest, ...]]:
+    found = [run.largest(axis, setting) for setting in settings]
+    rows = tuple(row for _, seen in found for row in seen)
+    return rows, tuple(largest for largest, _ in found)
+
+
+def _render(
+    rows: tuple[Row, ...],
+    largest: tuple[Largest, ...],
+    file: str,
+    soc: str,
+    library: str,
+    as_json: bool,
+) -> str:
+    from qnnmem.report import sweep_json, sweep_text
+    from qnnmem.version import __version__
+
+    if as_json:
+        return sweep_json.render(rows, largest, file, soc, library, f"qnnmem {__version__}")
+    return sweep_text.render(rows, largest, file, soc)

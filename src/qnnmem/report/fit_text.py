@@ -1,0 +1,111 @@
+"""The answer of `qnnmem fit` as text: verdict first, then limits, tensors and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
+from qnnmem.report.names import clean
+
+_WIDE = 400
+_VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
+
+
+def render(fits: Sequence[Fit], file: str) -> str:
+    """One SoC in full, several as a table with the first that does not fit in full."""
+    if len(fits) == 1:
+        lines = [verdict(fits[0]), clean(file, _WIDE), "", *_details(fits[0])]
+        return "\n".join(lines) + "\n"
+    lines = [_summary(fits), clean(file, _WIDE), "", *_table(fits)]
+    failing = next((fit for fit in fits if fit.fits is not True), None)
+    if failing is not None:
+        lines += ["", verdict(failing), *_details(failing)]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(fit: Fit) -> str:
+    """One line: yes, no or cannot tell, by how many bytes."""
+    words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
+    worst = fit.worst
+    if fit.fits is None or worst is None or worst.spare is None:
+        return f"{words}: {clean(fit.why, _WIDE)}" if fit.why else words
+    title = TITLES[worst.pool]
+    if fit.fits:
+        return f"{words}: {worst.spare:,} bytes to spare in the {title}, the tightest"
+    return f"{words}: {-worst.spare:,} bytes missing in the {title}"
+
+
+def _summary(fits: Sequence[Fit]) -> str:
+    count = {answer: sum(fit.fits is answer for fit in fits) for answer in (True, False, None)}
+    if count[True] == len(fits):
+        return f"fits all {len(fits)} SoCs"
+    parts = [f"fits {count[True]} of {len(fits)} SoCs"]
+    parts += [f"does not fit {count[False]}"] if count[False] else []
+    parts += [f"cannot tell for {count[None]}"] if count[None] else []
+    return ", ".join(parts)
+
+
+def _details(fit: Fit) -> Iterator[str]:
+    yield f"{'limit':<18}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
+    for check in fit.checks:
+        yield from _check(check)
+    if fit.code is not None:
+        yield f"the library answered with code {fit.code}: {clean(fit.why, _WIDE)}"
+    elif fit.fits is not True and fit.why:
+        yield clean(fit.why, _WIDE)
+    if fit.same_as:
+        yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
+    if fit.largest:
+        yield ""
+        yield "largest:"
+        yield from (
+            f"{item.size.value:>16,}  {item.kind:<7} {clean(item.name)}" for item in fit.largest
+        )
+    if fit.suggestions or fit.tried:
+        yield ""
+        yield "what to change:"
+        yield from (_suggestion(one) for one in fit.suggestions)
+        yield from (_line_of("no use", one) for one in fit.tried)
+
+
+def _check(check: Check) -> Iterator[str]:
+    limit = check.limit
+    origin = "" if limit is None else f"limit {limit.origin.value}: {clean(limit.source, 100)}"
+    title = TITLES[check.pool]
+    if check.need is None or check.need.is_exact:
+        need = None if check.need is None else check.need.high.value
+        yield _line(title, need, None if limit is None else limit.value, origin)
+        return
+    for words, bound in (("at least", check.need.low), ("at most", check.need.high)):
+        short = {"process domain": "PD"}.get(title, title)
+        yield _line(f"{short} {words}", bound.value, limit.value if limit else None, origin)
+
+
+def _line(title: str, need: int | None, limit: int | None, origin: str) -> str:
+    spare = None if need is None or limit is None else limit - need
+    cells = (f"{_number(need):>16}", f"{_number(limit):>16}", f"{_number(spare):>17}")
+    return f"{title:<18}{''.join(cells)}  {origin}"
+
+
+def _number(value: int | None) -> str:
+    return "not known" if value is None else f"{value:,}"
+
+
+def _suggestion(one: Suggestion) -> str:
+    return _line_of("verified" if one.verified else "suggested", one)
+
+
+def _line_of(word: str, one: Suggestion) -> str:
+    return f"  {word:<9} {clean(one.setting, 100)}: {clean(one.reason, 200)}"
+
+
+def _table(fits: Sequence[Fit]) -> Iterator[str]:
+    yield f"{'SoC':<12}{'answer':<14}{'to spare':>17}  limit"
+    for fit in fits:
+        worst = fit.worst
+        spare = None if worst is None else worst.spare
+        title = "" if worst is None else TITLES[worst.pool]
+        why = f"{title}" if fit.fits is not None else clean(fit.why, 100)
+        same = f" (as {fit.same_as})" if fit.same_as else ""
+        answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
+        yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}"

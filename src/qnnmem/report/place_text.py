@@ -1,0 +1,89 @@
+"""The answer of `qnnmem place` as text: verdict first, then domains, order and savings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Admission, Placement, Plan
+from qnnmem.report.names import clean
+
+_WIDE = 120
+
+
+def render(plan: Plan, checked: Sequence[Admission] | None = None) -> str:
+    """The whole report; names from the command line are made safe to print."""
+    blocks = [[verdict(plan)], list(_domains(plan, plan.given)), list(_better(plan))]
+    blocks += [list(_notes(plan)), list(_checked(plan, checked))]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def verdict(plan: Plan) -> str:
+    """One line: whether all can be resident together, and in how many domains."""
+    count = _count(len(plan.residents), "context")
+    domains = _count(len(plan.given.domains), "process domain")
+    if plan.fits is None:
+        return (
+            f"cannot tell: {count} need {domains} at most; --verify asks the library for its "
+            "exact sizes"
+        )
+    if plan.given.too_large:
+        names = ", ".join(clean(plan.residents[n].name) for n in plan.given.too_large)
+        return f"does not fit: larger than a whole process domain: {names}"
+    if not plan.fits:
+        return f"does not fit: {count} need {domains}, a process has {DOMAINS.value}"
+    left = plan.given.domains[-1].left if plan.given.domains else plan.budget.value
+    return f"fits: {count} in {domains}, {left:,} bytes left in the last"
+
+
+def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
+    budget = plan.budget
+    yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}: {budget.source}"
+    for number, domain in enumerate(placement.domains):
+        yield f"domain {number}: {domain.used:,} bytes used, {domain.left:,} left"
+        for member in domain.members:
+            one = plan.residents[member]
+            low = "" if one.need.is_exact else f" (at least {one.need.low.value:,})"
+            yield f"{one.size:>16,}  {clean(one.name, _WIDE)}{low}"
+    for member in placement.too_large:
+        one = plan.residents[member]
+        yield f"{one.size:>16,}  {clean(one.name, _WIDE)}: in no domain"
+
+
+def _better(plan: Plan) -> Iterator[str]:
+    how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
+    if len(plan.best.domains) < len(plan.given.domains):
+        names = " ".join(clean(plan.residents[one].name, _WIDE) for one in plan.best.order)
+        fewer = _count(len(plan.best.domains), "domain")
+        yield f"better order, {fewer} ({how}): {names}"
+    elif plan.is_exact:
+        yield f"best order: as given ({how})"
+    else:
+        yield "best order: as given; largest first needs as many, others were not tried"
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    saved = sum(plan.sharing)
+    if saved:
+        yield (
+            f"spill/fill: one buffer for all contexts of a domain saves up to {saved:,} bytes of "
+            "RAM; contexts that share it must not run at the same time"
+        )
+    if len(plan.given.domains) > 1:
+        yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"
+
+
+def _checked(plan: Plan, checked: Sequence[Admission] | None) -> Iterator[str]:
+    if checked is None:
+        return
+    wrong = sum(not one.agrees for one in checked)
+    word = "agrees" if not wrong else f"disagrees on {_count(wrong, 'context')}"
+    yield f"the real library {word} (on x86 it has one domain):"
+    for one, resident in zip(checked, plan.residents, strict=True):
+        fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
+        guess = "admitted" if one.predicted else "refused"
+        size = "not known" if one.estimate is None else f"{one.estimate:,}"
+        yield f"{size:>16}  {fact}, predicted {guess}: {clean(resident.name, _WIDE)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,120 @@
+"""The Qmem table as text: recommendation first, then the four rows, flags and traps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.htp.qmem import Qmem, Row
+from qnnmem.htp.qmem_advice import FLAGS, advise, traps
+from qnnmem.htp.qmem_model import QmemResult
+from qnnmem.htp.qmem_run import QmemRun, RanRow
+from qnnmem.provenance import Sourced
+from qnnmem.report.names import clean
+
+_WIDE = 200
+
+
+def render(result: QmemResult, file: str) -> str:
+    """The whole report; names from files are made safe to print."""
+    qmem = result.qmem
+    blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
+    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file)]
+    return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
+
+
+def _head(result: QmemResult, file: str) -> Iterator[str]:
+    qmem, name = result.qmem, clean(file, _WIDE)
+    yield advise(qmem)
+    soc = "" if qmem.bill.soc is None else f" for {qmem.bill.soc.name}"
+    count = f"{qmem.tensors} input{'s and outputs' if qmem.tensors != 1 else ' or output'}"
+    if result.compiled:
+        yield f"{name} was compiled{soc}; {count}"
+    else:
+        hint = f"{qmem.memhandles} of them prepared for memhandle"
+        yield f"{name} is a context binary{soc}; {count}, {hint}"
+
+
+def _table(result: QmemResult) -> Iterator[str]:
+    qmem = result.qmem
+    yield "bytes of internal IO memory, bytes copied, and what is left of the process domain (PD):"
+    yield (
+        f"{'prepared':<10}{'executed':<10}{'at load':>14}{'1st inference':>15}"
+        f"{'copied each':>14}{'time on host':>14}{'PD left':>15}"
+    )
+    for row in qmem.rows:
+        yield _row(row, row is qmem.best)
+    yield "IO layer: emulated; the library for x86 registers no memory"
+
+
+def _row(row: Row, best: bool) -> str:
+    left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
+    return (
+        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"
+        f"{row.at_first.value:>15,}{row.copied:>14,}{duration(row.copy_ns.value):>14}{left:>15}"
+        f"{'  <- best' if best else ''}"
+    )
+
+
+def duration(nanoseconds: int) -> str:
+    """A time for people, e.g. `1.25 ms`."""
+    for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if nanoseconds >= scale:
+            return f"{nanoseconds / scale:,.2f} {unit}"
+    return f"{nanoseconds} ns"
+
+
+def _sizes(qmem: Qmem) -> Iterator[str]:
+    yield _sized("IO as it is", qmem.exact)
+    yield _sized("IO in the binary", qmem.stored)
+    raw = qmem.rows[0]
+    yield f"{'time on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
+    if raw.pd_room is not None:
+        yield f"{'PD left':<18}{raw.pd_room.value:>16,}  {_origin(raw.pd_room)}"
+    yield _sized("PD budget", qmem.bill.pd_budget)
+
+
+def _sized(name: str, part: Sourced) -> str:
+    return f"{name:<18}{part.value:>16,}  {_origin(part)}"
+
+
+def _origin(part: Sourced) -> str:
+    return f"{part.origin.value}: {clean(part.source, _WIDE)}"
+
+
+def _run(run: QmemRun | None) -> Iterator[str]:
+    if run is None:
+        return
+    verdict = "the same bits in all four rows" if run.agrees else "DIFFERENT between the rows"
+    yield f"carried out: results by {run.library}, {verdict}; IO layer emulated"
+    if run.binaries == 1:
+        yield "one binary stands for both ways of preparing, which the library for x86 ignores"
+    for row in run.rows:
+        yield _ran(row)
+
+
+def _ran(row: RanRow) -> str:
+    first, second = row.inferences[0], row.inferences[-1]
+    faults = f", {len(row.findings)} findings" if row.findings else ""
+    return (
+        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load:>14,}{first.reserved:>15,}"
+        f"{second.copied_in + second.copied_out:>14,}  sha256 {row.digest[:12]}{faults}"
+    )
+
+
+def _flags() -> Iterator[str]:
+    yield "to use memhandle:"
+    yield from (f"  {flag.tool:<29}{flag.step:<9}{flag.text}" for flag in FLAGS)
+
+
+def _next(result: QmemResult, file: str) -> Iterator[str]:
+    from shlex import quote
+
+    name = quote(clean(file, _WIDE))
+    soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
+    if result.compiled:
+        how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"
+        yield f"next: qnnmem prepare {name} {how}"
+    elif result.run is None:
+        yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
+    else:
+        yield f"next: qnnmem footprint {name} shows the rest of the memory"

@@ -1,0 +1,81 @@
+"""The table of `qnnmem sweep` as text: verdict first, then one line for each compile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.htp.sweep import Largest, Row, show
+from qnnmem.report.names import clean
+
+_REASONS = 5
+_STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
+
+
+def render(rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str) -> str:
+    """The whole report; names and reasons are made safe to print."""
+    lines = [verdict(rows, largest, soc), clean(file, 200), "", *_table(rows)]
+    reasons = [*_reasons(rows)]
+    lines += ["", *reasons] if reasons else []
+    return "\n".join(lines) + "\n"
+
+
+def verdict(rows: Sequence[Row], largest: Sequence[Largest], soc: str) -> str:
+    """One line; with a search, one line for each thing searched."""
+    if largest:
+        return "\n".join(_largest(one, soc) for one in largest)
+    count = sum(row.result.state == "fits" for row in rows)
+    kept = sum(row.from_cache for row in rows)
+    failed = sum(row.result.state == "failed" for row in rows)
+    words = f"{count} of {len(rows)} settings fit {soc}"
+    words += f", {failed} failed" if failed else ""
+    return words + (f"; {kept} known from before" if kept else "")
+
+
+def _largest(one: Largest, soc: str) -> str:
+    rest = f" with {clean(show(one.setting))}" if one.setting else ""
+    name = clean(one.name)
+    if one.value is None:
+        return f"no {name} fits {soc}{rest}: {clean(one.next_reason, 200)}"
+    words = f"largest {name} that fits {soc}{rest} is {one.value}"
+    if one.next_value is None:
+        return f"{words}, the largest asked for"
+    return f"{words}; {one.next_value} does not: {clean(one.next_reason, 200)}"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for row in rows for name in row.setting))
+    head = "".join(f"{clean(name, 20):<{_width(name)}}" for name in names)
+    yield (
+        f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}"
+        f"{'DDR read':>14}{'seconds':>9}"
+    )
+    for row in rows:
+        result = row.result
+        cells = "".join(f"{row.setting[name]!s:<{_width(name)}}" for name in names)
+        numbers = (
+            f"{_number(result.compile_need):>16}{_number(result.pd_need):>16}"
+            f"{_number(result.spill_fill):>14}{_number(result.ddr_read):>14}"
+        )
+        seconds = "kept" if row.from_cache else f"{result.seconds:.1f}"
+        yield f"{cells}{_STATE[result.state]:<14}{numbers}{seconds:>9}"
+
+
+def _width(name: str) -> int:
+    return max(10, min(len(name), 20) + 2)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Each reason once, with the settings that have it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.result.state != "fits":
+            found.setdefault(row.result.reason, []).append(show(row.setting))
+    for reason, settings in list(found.items())[:_REASONS]:
+        more = f" and {len(settings) - 1} more" if len(settings) > 1 else ""
+        yield f"{clean(settings[0], 100)}{more}: {clean(reason, 300)}"
+    if len(found) > _REASONS:
+        yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"

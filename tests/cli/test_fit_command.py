@@ -1,0 +1,152 @@
+"""`qnnmem fit`: verdict first, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import CannotTell, OutputError, UsageError
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.report import fit_json
+
+ROOT = Path(__file__).parents[2]
+WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
+MIB = 1 << 20
+
+
+def binary(folder: Path, **graph: Any) -> Path:
+    """Write a context binary of one graph for SM8650."""
+    path = folder / "model.bin"
+    made = replace(WRITER["example_context"](), graphs=(WRITER["example_graph"](**graph),))
+    path.write_bytes(WRITER["pack_context"](made))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["fit", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def test_a_binary_that_fits(tmp_path: Path) -> None:
+    """The first line says yes, where it is tight and by how much."""
+    done = run(binary(tmp_path))
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("fits SM8650: 3,6")
+    assert first.endswith("bytes to spare in the process domain, the tightest")
+    assert done.return_value == 0
+
+
+def test_a_binary_that_does_not(tmp_path: Path) -> None:
+    """The first line says no and what is missing; largest parts are named."""
+    done = run(binary(tmp_path, const=3600 * MIB))
+    assert done.stdout.startswith("does not fit SM8650: ")
+    assert "missing in the process domain" in done.stdout.splitlines()[0]
+    assert "all weights" in done.stdout
+    assert done.return_value == 1
+
+
+def test_a_range_across_the_limit_cannot_be_told(tmp_path: Path) -> None:
+    """Exit code 3, and the sentence says what would help."""
+    done = run(binary(tmp_path, const=0, op_data=2300 * MIB, io=0, ddr_tensors=0))
+    assert (done.return_value, "--load" in done.stdout.splitlines()[0]) == (3, True)
+
+
+def test_every_soc_is_one_line(tmp_path: Path) -> None:
+    """The table ends with the first that does not fit in full."""
+    done = run(binary(tmp_path), "--all-socs")
+    assert done.stdout.splitlines()[0].startswith("fits ")
+    assert "SM8750      fits" in done.stdout
+    assert "SM8350      does not fit" in done.stdout
+    assert done.return_value == 1
+
+
+def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
+    """For one SoC and for all, with and without answers."""
+    page = (ROOT / "docs" / "fit.md").read_text("utf-8")
+    for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
+        values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
+        jsonschema.validate(values, fit_json.schema())
+    one = values["socs"][0]
+    keys = [*values, *one, *one["checks"][0]]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--soc", "nonsense"], UsageError),
+        (["--soc", "SM8250"], CannotTell),
+        (["--all-socs", "--soc", "SM8650"], UsageError),
+        (["--budget", "tcm=1"], UsageError),
+    ],
+)
+def test_wrong_words_are_refused(tmp_path: Path, words: list[str], error: type) -> None:
+    """Before anything is read."""
+    assert isinstance(run(binary(tmp_path), *words).exception, error)
+
+
+def test_a_model_needs_a_soc(tmp_path: Path) -> None:
+    """It has to be compiled for something."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x09\x3a\x00")
+    assert "--soc says for what" in str(run(path).exception)
+
+
+def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
+    """-o writes the answer, and replaces with --force only."""
+    path, target = binary(tmp_path), tmp_path / "fit.json"
+    assert run(path, "-o", target).return_value == 0
+    assert isinstance(run(path, "-o", target).exception, OutputError)
+    assert run(path, "-o", target, "--force").return_value == 0
+
+
+def sliced(path: Path, mib: int | str) -> Path:
+    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
+    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
+        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+class TestRealLibrary:
+    """Models that cost nothing to compile."""
+
+    def test_smaller_sizes_are_verified(self, tmp_path: Path) -> None:
+        """The linear rule and half are compiled, the rest is only suggested."""
+        path = sliced(tmp_path / "m.onnx", "batch")
+        done = run(path, "--soc", "SM8350", "--dim", "batch=3000", "--try", "2")
+        assert done.return_value == 1
+        assert done.stdout.startswith("does not fit SM8350: 998,260,736 bytes missing in the comp")
+        assert "verified  --dim batch=2047: compiled, 1,032,192 bytes to spare" in done.stdout
+        assert "verified  --dim batch=1500" in done.stdout
+        assert "suggested --soc SM8550" in done.stdout
+
+    def test_several_socs_are_compiled_for(self, tmp_path: Path) -> None:
+        """Between the two compile limits the answers differ; nothing else is tried."""
+        path = sliced(tmp_path / "m.onnx", 2100)
+        done = run(path, "--soc", "SM8350", "--soc", "SM8550", "--json")
+        values = json.loads(done.stdout)
+        jsonschema.validate(values, fit_json.schema())
+        assert [one["answer"] for one in values["socs"]] == ["does-not-fit", "fits"]
+        assert values["socs"][0]["code"] == 1002

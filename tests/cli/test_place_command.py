@@ -1,0 +1,125 @@
+"""`qnnmem place`: verdict first, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import CannotTell, UsageError
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.report import place_json
+
+ROOT = Path(__file__).parents[2]
+WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
+MIB = 1 << 20
+
+
+def binary(folder: Path, name: str, mib: int) -> Path:
+    """Write a context binary for SM8650 with so many MiB of weights."""
+    path = folder / name
+    made = replace(WRITER["example_context"](), graphs=(WRITER["example_graph"](const=mib * MIB),))
+    path.write_bytes(WRITER["pack_context"](made))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["place", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def test_contexts_share_a_domain(tmp_path: Path) -> None:
+    """The first line counts domains and what is left."""
+    done = run(binary(tmp_path, "a.bin", 1000), binary(tmp_path, "b.bin", 2000))
+    assert done.stdout.startswith("fits: 2 contexts in 1 process domain, ")
+    assert "spill/fill: one buffer for all contexts of a domain saves up to 65,536" in done.stdout
+    assert done.return_value == 0
+
+
+def test_a_better_order_is_named(tmp_path: Path) -> None:
+    """Small ones first waste a domain."""
+    small, large = binary(tmp_path, "s.bin", 1350), binary(tmp_path, "l.bin", 2050)
+    done = run(small, small, large, large)
+    assert done.stdout.startswith("fits: 4 contexts in 3 process domains")
+    better = next(line for line in done.stdout.splitlines() if line.startswith("better order"))
+    assert "2 domains (no order needs fewer)" in better
+
+
+def test_too_many_do_not_fit(tmp_path: Path) -> None:
+    """A process has four domains."""
+    one = binary(tmp_path, "a.bin", 3000)
+    assert run(one, one, one, one).return_value == 0
+    done = run(one, one, one, one, one)
+    assert (done.return_value, done.stdout.startswith("does not fit: 5 contexts")) == (1, True)
+
+
+def test_a_budget_can_be_given(tmp_path: Path) -> None:
+    """Phones of older generations have less."""
+    done = run(binary(tmp_path, "a.bin", 2100), "--budget", "2G")
+    assert done.return_value == 1
+    assert "larger than a whole process domain" in done.stdout.splitlines()[0]
+
+
+def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
+    """Every key is on the page."""
+    page = (ROOT / "docs" / "place.md").read_text("utf-8")
+    one = binary(tmp_path, "a.bin", 3000)
+    values = json.loads(run(one, one, "--json").stdout)
+    jsonschema.validate(values, place_json.schema())
+    keys = [*values, *values["contexts"][0], *values["given"], *values["given"]["domains"][0]]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
+    """One sentence names it."""
+    path = tmp_path / "old.bin"
+    path.write_bytes(WRITER["pack_context"](WRITER["old_context"]()))
+    assert isinstance(run(path).exception, CannotTell)
+
+
+@pytest.mark.parametrize("words", [["--verify", "--budget", "1G"], ["--soc", "nonsense"]])
+def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
+    """A budget of the user's cannot be verified."""
+    assert isinstance(run(binary(tmp_path, "a.bin", 1), *words).exception, UsageError)
+
+
+def sliced(path: Path, mib: int | str) -> Path:
+    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
+    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
+        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_the_real_library_is_asked(tmp_path: Path) -> None:
+    """--verify replaces bounds by the library's estimates and says whether it agrees."""
+    model, made = sliced(tmp_path / "m.onnx", 1741), tmp_path / "m.bin"
+    words = ["prepare", str(model), "--backend", "htp", "--soc", "SM8350", "-o", str(made)]
+    CliRunner().invoke(qnnmem, words, standalone_mode=False)
+    done = run(made, made, "--verify", "--json")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, place_json.schema())
+    assert [one["code"] for one in values["verified"]] == [0, 1002]
+    assert all(one["predicted"] == one["admitted"] for one in values["verified"])
+    assert (values["answer"], done.return_value) == ("fits", 0)
+    assert "the real library agrees" in run(made, "--verify").stdout

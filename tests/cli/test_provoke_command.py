@@ -1,0 +1,135 @@
+"""`qnnmem provoke`: stores real failures, and nothing when there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import CannotTell, OutputError
+from qnnmem.htp import provoke as recipes
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import Cause, CompileLog, Refusal
+from qnnmem.htp.provoke import Attempt, Kind, Provoked
+from qnnmem.report import provoke_json
+
+PAGE = Path(__file__).parents[2] / "docs" / "provoke.md"
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["provoke", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def outcome(kind: Kind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
+    """Give what a recipe would find."""
+    refusals = () if cause is None else (Refusal(cause, "a line"),)
+    attempt = Attempt("a try", "refused" if code else "done", code)
+    return Provoked(
+        *(kind, soc, "onnxruntime-qnn 2.7.0", "compile", (attempt,), "because"),
+        code=code,
+        log=CompileLog("v2.51.0.1", refusals=refusals),
+        lines=("a line",) if code else (),
+        log_text=b"whole log\xff",
+        input_name="model.onnx",
+        input_bytes=b"model",
+        seconds=1.5,
+        peak_rss=1 << 20,
+    )
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have the recipes find what a test says, as there may be no library."""
+
+    def tell(code: int | None, cause: Cause | None) -> None:
+        monkeypatch.setattr(
+            recipes, "provoke", lambda kind, soc, **_other: outcome(kind, soc, code, cause)
+        )
+
+    return tell
+
+
+def test_a_failure_is_stored(answer: Any, tmp_path: Path) -> None:
+    """Record, log and input lie in the folder, and the first line names the code."""
+    answer(1002, Cause.GRAPH_LIMIT)
+    done = run("graph-limit", "--soc", "8 gen 3", "-o", tmp_path / "new")
+    assert done.return_value == 0
+    first = "graph-limit on SM8650: the library failed to compile with 1002 "
+    assert done.stdout.startswith(first)
+    record = json.loads((tmp_path / "new" / "graph-limit-SM8650.json").read_text("utf-8"))
+    assert (record["kind"], record["code"], record["seconds"]) == ("graph-limit", 1002, 1.5)
+    assert (tmp_path / "new" / record["log_file"]).read_bytes() == b"whole log\xff"
+    assert (tmp_path / "new" / record["input_file"]).read_bytes() == b"model"
+
+
+def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
+    """--json prints what is stored, and every key of it is documented."""
+    import jsonschema
+
+    answer(1002, Cause.GRAPH_LIMIT)
+    done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path, "--json")
+    assert done.stdout == (tmp_path / "graph-limit-SM8650.json").read_text("utf-8")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, provoke_json.schema())
+    page = PAGE.read_text("utf-8")
+    keys = [*values, *values["attempts"][0]]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_no_failure_stores_nothing(answer: Any, tmp_path: Path) -> None:
+    """The command says so and exits with 1."""
+    answer(None, None)
+    done = run("pd-full", "--soc", "SM8650", "-o", tmp_path)
+    assert done.return_value == 1
+    assert done.stdout.startswith("the library did not fail: no pd-full on SM8650")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
+    """What was not announced is stored and told apart."""
+    answer(1002, Cause.HOST_MEMORY)
+    done = run("op-over-vtcm", "--soc", "SM8650", "-o", tmp_path)
+    assert done.return_value == 3
+    assert "but not of op-over-vtcm" in done.stdout
+    record = json.loads((tmp_path / "op-over-vtcm-SM8650.json").read_text("utf-8"))
+    assert record["as_expected"] is False
+
+
+def test_records_are_kept_unless_forced(answer: Any, tmp_path: Path) -> None:
+    """A second run replaces files with --force only."""
+    answer(1002, Cause.GRAPH_LIMIT)
+    words = ("graph-limit", "--soc", "SM8650", "-o", tmp_path)
+    assert run(*words).return_value == 0
+    assert isinstance(run(*words).exception, OutputError)
+    assert run(*words, "--force").return_value == 0
+
+
+def test_the_folder_must_be_one(answer: Any, tmp_path: Path) -> None:
+    """A file in the way is said before the work."""
+    answer(1002, Cause.GRAPH_LIMIT)
+    (tmp_path / "file").write_text("x", "utf-8")
+    done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path / "file")
+    assert isinstance(done.exception, OutputError)
+
+
+def test_a_soc_without_htp_cannot_be_told(tmp_path: Path) -> None:
+    """There is no HTP library for it to fail."""
+    done = run("graph-limit", "--soc", "SM8250", "-o", tmp_path)
+    assert isinstance(done.exception, CannotTell)
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_a_real_failure_is_stored(tmp_path: Path) -> None:
+    """The stored log holds the line that the record calls decisive."""
+    assert run("op-over-vtcm", "--soc", "SM7325", "-o", tmp_path).return_value == 0
+    record = json.loads((tmp_path / "op-over-vtcm-SM7325.json").read_text("utf-8"))
+    assert (record["code"], record["cause"]) == (1002, "op-over-vtcm")
+    log = (tmp_path / record["log_file"]).read_text("utf-8", "replace")
+    assert any("not sufficiently tiled" in line and line in log for line in record["lines"])

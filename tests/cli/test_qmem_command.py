@@ -1,0 +1,160 @@
+"""`qnnmem qmem`: the four-row table of a binary, fast and without a library."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import LoadError, OutputError, UsageError
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.provoke_models import small_convolution
+from qnnmem.htp.qmem_rules import RULES
+from qnnmem.report import qmem_json
+from qnnmem.report.qmem_text import duration
+
+ROOT = Path(__file__).parents[2]
+WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
+HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
+needs_library = pytest.mark.skipif(
+    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+)
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    """Write a context binary for SM8650 with two tensors of 8,000 bytes."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["qmem", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def test_the_first_line_is_the_recommendation(binary: Path) -> None:
+    """It says what to do and what that saves, before the four rows."""
+    done = run(binary)
+    assert done.return_value == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("prepare and execute with memhandle: that saves 16,384 bytes")
+    rows = [line.split()[:5] for line in lines if line.startswith(("raw ", "memhandle "))]
+    assert [row[:2] for row in rows] == [
+        [prepared, executed]
+        for prepared in ("raw", "memhandle")
+        for executed in ("raw", "memhandle")
+    ]
+    assert rows[0][2:] == ["16,384", "0", "16,000"]
+    assert rows[2][2:] == ["0", "16,384", "16,000"]
+    assert "IO layer: emulated" in done.stdout
+
+
+def test_flags_of_every_tool_are_shown(binary: Path) -> None:
+    """Whatever the user works with, there is a line to paste."""
+    text = run(binary).stdout
+    for words in (
+        "--input_output_tensor_mem_type memhandle",
+        "--shared_buffer",
+        "enable_htp_shared_memory_allocator=1",
+        "shared_buffer=True",
+        "--qualcomm_graph_io_tensor_mem_type=memhandle",
+    ):
+        assert words in text
+
+
+def test_json_satisfies_its_schema_and_is_documented(binary: Path) -> None:
+    """Numbers carry origin and source; each key is on the page."""
+    values = json.loads(run(binary, "--json").stdout)
+    jsonschema.validate(values, qmem_json.schema())
+    assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
+    assert values["recommended"] == {"prepared": "memhandle", "executed": "memhandle"}
+    page = (ROOT / "docs" / "qmem.md").read_text("utf-8")
+    keys = [*values, *values["rows"][0], *values["io_exact"], *values["flags"][0]]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_the_page_states_every_rule() -> None:
+    """Rules of shared memory are documented in their own words, with their codes."""
+    page = (ROOT / "docs" / "qmem.md").read_text("utf-8")
+    for name, rule in RULES.items():
+        code = str(rule.codes[0]) if rule.codes else "reported"
+        assert f"| {name} | {code} | {rule.sentence}" in page
+
+
+def test_nothing_heavy_is_imported_for_a_binary(binary: Path) -> None:
+    """No compiler, no array library: the table of a binary comes at once."""
+    code = (
+        "import sys; from qnnmem.cli import qnnmem\n"
+        f"qnnmem.main(['qmem', {str(binary)!r}], standalone_mode=False)\n"
+        f"sys.exit(','.join({HEAVY!r} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_damaged_file_is_refused(binary: Path) -> None:
+    """One sentence says what is wrong."""
+    binary.write_bytes(binary.read_bytes()[:-1])
+    assert isinstance(run(binary).exception, LoadError)
+
+
+def test_a_model_needs_a_soc(tmp_path: Path) -> None:
+    """What has to be compiled has to have a target."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(small_convolution())
+    done = run(path)
+    assert isinstance(done.exception, UsageError)
+    assert "--soc says for what" in str(done.exception)
+
+
+def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:
+    """-o writes the table; a file that exists is replaced with --force only."""
+    target = tmp_path / "table.txt"
+    assert run(binary, "-o", target).return_value == 0
+    assert isinstance(run(binary, "-o", target).exception, OutputError)
+    assert run(binary, "--json", "-o", target, "--force").return_value == 0
+    assert json.loads(target.read_text("utf-8"))["schema"] == "qnnmem.qmem/1"
+
+
+def test_names_from_files_cannot_reach_the_terminal(binary: Path) -> None:
+    """A file name with an escape sequence is shown without it."""
+    assert "\x1b" not in run(binary.rename(binary.with_name("\x1b[31m.bin"))).stdout
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(0, "0 ns"), (999, "999 ns"), (1500, "1.50 us"), (2_000_000, "2.00 ms"), (10**9, "1.00 s")],
+)
+def test_times_are_shown_in_their_unit(nanoseconds: int, text: str) -> None:
+    """The unit is the largest that the time fills."""
+    assert duration(nanoseconds) == text
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
+    """The rows of a real binary agree bit by bit, and the schema holds with --run too."""
+    model, binary = tmp_path / "small.onnx", tmp_path / "small.bin"
+    model.write_bytes(small_convolution())
+    assert run(model, "--soc", "SM8750").stdout.splitlines()[1].endswith("2 inputs and outputs")
+    words = ["prepare", str(model), "--backend", "htp", "--soc", "SM8650", "-o", str(binary)]
+    words += ["--io-mem-type", "memhandle"]
+    assert CliRunner().invoke(qnnmem, words, standalone_mode=False).exception is None
+    done = run(binary, "--run", "--json")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, qmem_json.schema())
+    assert (values["memhandle_tensors"], values["run"]["binaries"]) == (2, 1)
+    assert values["run"]["agrees"] is True
+    text = run(binary, "--run").stdout
+    assert "the same bits in all four rows; IO layer emulated" in text

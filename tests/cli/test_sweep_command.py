@@ -1,0 +1,110 @@
+"""`qnnmem sweep`: words that are refused, the table, the JSON, resuming."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.cli import qnnmem
+from qnnmem.errors import QnnMemError
+from qnnmem.htp import sweep as sweeps
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.report import sweep_json, sweep_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str | Path) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    words = ["sweep", *map(str, arguments)]
+    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+
+
+def sliced(path: Path) -> Path:
+    """Write a model with `batch` MiB of input and nothing to compute."""
+    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "batch", 1 << 18])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
+        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--soc", "nonsense", "--vary", "batch=1"],
+        ["--soc", "SM8650", "--vary", "batch"],
+        ["--soc", "SM8650", "--vary", "batch=1", "--max", "other"],
+        ["--soc", "SM8650", "--vary", "precision=fp16", "--max", "precision"],
+        ["--soc", "SM8650", "--vary", "batch=1", "--vary", "batch=2"],
+    ],
+)
+def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
+    """Before anything is compiled."""
+    done = run(sliced(tmp_path / "m.onnx"), "--cache", tmp_path / "cache", *words)
+    assert isinstance(done.exception, QnnMemError)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_text_says_what_failed() -> None:
+    """Reasons that several rows share are said once; names are safe to print."""
+    rows = [
+        sweeps.Row({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
+        sweeps.Row({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
+        sweeps.Row({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
+    ]
+    text = sweep_text.render(rows, (), "m.onnx", "SM8650")
+    assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 known from before"
+    assert text.count("ended by SIGKILL") == 1
+    assert "\x1b" not in text
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+class TestRealLibrary:
+    """Compiles of a model that costs nothing to compile."""
+
+    def test_the_largest_batch_is_found_and_kept(self, tmp_path: Path) -> None:
+        """2047 MiB fit SM8350 and 2048 do not; asked again, nothing is compiled."""
+        words = (
+            *(sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--vary", "batch=2000..2100"),
+            *("--max", "batch", "--cache", tmp_path / "cache"),
+        )
+        done = run(*words)
+        first = done.stdout.splitlines()[0]
+        assert first.startswith("largest batch that fits SM8350 is 2047; 2048 does not: ")
+        assert done.return_value == 0
+        again = json.loads(run(*words, "--json").stdout)
+        assert all(row["from_cache"] for row in again["rows"])
+
+    def test_the_json_obeys_its_schema_and_the_page_explains_it(self, tmp_path: Path) -> None:
+        """A row that fits and one that does not; none that fits is exit code 1."""
+        page = (ROOT / "docs" / "sweep.md").read_text("utf-8")
+        words = (sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--cache", tmp_path / "cache")
+        done = run(*words, "--vary", "batch=2,3000", "--json", "--jobs", "2")
+        values = json.loads(done.stdout)
+        jsonschema.validate(values, sweep_json.schema())
+        assert [row["state"] for row in values["rows"]] == ["fits", "over"]
+        assert [key for key in (*values, *values["rows"][0]) if f"`{key}`" not in page] == []
+        assert run(*words, "--vary", "batch=3000").return_value == 1
+
+    def test_a_name_that_the_model_does_not_have_is_said(self, tmp_path: Path) -> None:
+        """It would change nothing, row after row."""
+        done = run(
+            *(sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--vary", "bach=1"),
+            *("--cache", tmp_path / "cache"),
+        )
+        assert isinstance(done.exception, QnnMemError)

@@ -1,0 +1,315 @@
+"""Fit: bytes against limits, nearby settings, and pairs on each side of every real limit."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.errors import UsageError
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.bill_value import Range
+from qnnmem.htp.context import HtpContext
+from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
+from qnnmem.htp.fit_model import fit_all, judge_model, nearby, with_suggestions
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import parse_log
+from qnnmem.htp.prepare import CompileFailure, CompileOptions
+from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import Soc, find_soc, pd_budget
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")
+MIB = 1 << 20
+GRAPH_LIMIT = "requires estimated allocation of 3072000 KB, limit is 2097152 KB"
+OVER_VTCM = (
+    "Operator named q::*InputSlice (0x1) not sufficiently tiled to fit in TCM. Requires 67108864"
+)
+
+
+def context(**graph: Any) -> HtpContext:
+    """Give a context of one graph for SM8650."""
+    example: HtpContext = WRITER["example_context"]()
+    return replace(example, graphs=(WRITER["example_graph"](**graph),))
+
+
+def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any) -> CompileFailure:
+    """Give a compile that ended with a line in the log."""
+    log = parse_log([line])
+    return CompileFailure(
+        model=Path("model.onnx"),
+        soc=soc,
+        options=CompileOptions(**options),
+        library="library",
+        stage="compile",
+        sentence="it did not work",
+        outcome=Outcome(kind, seconds=1.0),
+        log=log,
+        code=1002,
+        refusal=log.cause,
+    )
+
+
+def sized(low: int, high: int, limit: int) -> Check:
+    """Give a check of a need between two bounds."""
+    bounds = (Sourced(value, Origin.COMPUTED, "test") for value in (low, high))
+    return Check("pd", Range(*bounds), Sourced(limit, Origin.MEASURED, "test"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fits", "spare"),
+    [(5, 10, True, 0), (5, 11, None, -1), (10, 11, None, -1), (11, 12, False, -1)],
+)
+def test_bounds_decide_only_on_one_side(low: int, high: int, fits: object, spare: int) -> None:
+    """A range across the limit cannot be told; missing bytes are those that are sure."""
+    check = sized(low, high, 10)
+    assert (check.fits, check.spare) == (fits, spare)
+
+
+def test_a_small_binary_fits() -> None:
+    """Every limit has bytes to spare, and the tightest is not the VTCM that it takes whole."""
+    fit = fit_bill(bill_of(context(), SM8650), SM8650)
+    assert (fit.fits, fit.worst and fit.worst.pool) == (True, "pd")
+    assert [check.pool for check in fit.checks] == ["compile", "pd", "vtcm"]
+
+
+def test_a_full_process_domain_is_seen() -> None:
+    """Weights over the budget are missing there, to the byte."""
+    bill = bill_of(context(const=3600 * MIB), SM8650)
+    fit = fit_bill(bill, SM8650)
+    assert bill.pd is not None
+    assert fit.worst is not None
+    assert (fit.fits, fit.worst.pool) == (False, "pd")
+    assert fit.worst.spare == pd_budget().value - bill.pd.low.value
+
+
+def test_another_soc_with_a_smaller_limit_refuses() -> None:
+    """What SM8650 compiled is too much for one graph on SM8350."""
+    fit = fit_bill(bill_of(context(const=2100 * MIB), SM8650), SM8350)
+    compile_check = fit.checks[0]
+    assert compile_check.limit is not None
+    assert (compile_check.fits, compile_check.limit.value) == (False, 2048 * MIB)
+
+
+def test_vtcm_of_another_soc_may_be_too_small() -> None:
+    """A graph of 8 MiB does not run where there are 4."""
+    fit = fit_bill(bill_of(context(), SM8650), SM8350)
+    vtcm = next(check for check in fit.checks if check.pool == "vtcm")
+    assert (vtcm.fits, vtcm.spare) == (False, -4 * MIB)
+
+
+def test_an_older_arch_cannot_be_told() -> None:
+    """A binary for a later Hexagon than the SoC has must be compiled again."""
+    made = replace(context(), dsp_arch=79)
+    fit = fit_bill(bill_of(made, SM8650), SM8650)
+    assert (fit.fits, "compile the model for it" in fit.why) == (None, True)
+
+
+def test_the_compiler_is_believed_over_our_sum() -> None:
+    """A binary made for the SoC passed its limit, even if the estimate is a little over."""
+    fit = fit_bill(bill_of(context(const=3584 * MIB), SM8650), SM8650)
+    assert fit.checks[0].fits is True
+
+
+def test_a_budget_replaces_or_adds_a_limit() -> None:
+    """The user's limits count like the library's."""
+    bill = bill_of(context(), SM8650)
+    fit = fit_bill(bill, SM8650, {"ram": 1000, "compile": 4000 * MIB})
+    ram = next(check for check in fit.checks if check.pool == "ram")
+    assert bill.ram is not None
+    assert (fit.fits, ram.spare) == (False, 1000 - bill.ram.value)
+
+
+def test_an_unknown_pool_is_bad_usage() -> None:
+    """The sentence names those that exist."""
+    with pytest.raises(UsageError, match="spill-fill"):
+        check_pools({"tcm": 1})
+
+
+def test_a_file_without_sizes_cannot_be_told() -> None:
+    """Old files do not hold what is needed."""
+    old: HtpContext = WRITER["old_context"]()
+    fit = fit_bill(bill_of(old, SM8650), SM8650)
+    assert (fit.fits, exit_code((fit,))) == (None, 3)
+
+
+def test_a_refusal_carries_its_own_numbers() -> None:
+    """Need and limit are what the library said."""
+    fit = fit_failure(failure(GRAPH_LIMIT))
+    assert fit.worst is not None
+    assert (fit.fits, fit.code, fit.worst.pool) == (False, 1002, "compile")
+    assert fit.worst.spare == (2_097_152 - 3_072_000) * 1024
+
+
+def test_an_operator_over_vtcm_is_named() -> None:
+    """The need is that of one operator."""
+    fit = fit_failure(failure(OVER_VTCM))
+    assert (fit.fits, fit.operator) == (False, "q::*InputSlice")
+    assert fit.worst is not None
+    assert fit.worst.spare == 4 * MIB - 67_108_864
+
+
+@pytest.mark.parametrize("kind", ["timeout", "crashed", "memory"])
+def test_an_accident_is_no_verdict(kind: str) -> None:
+    """A compile that did not end says nothing about the model, whatever it logged before."""
+    fit = fit_failure(failure(GRAPH_LIMIT, kind=kind))
+    assert (fit.fits, exit_code((fit,))) == (None, 3)
+
+
+def test_no_beats_cannot_tell() -> None:
+    """Over several SoCs the exit code is 1 as soon as one does not fit."""
+    fits = [fit_bill(bill_of(context(const=size), SM8650), SM8650) for size in (0, 3600 * MIB)]
+    unknown = replace(fits[0], fits=None)
+    assert [exit_code(tuple(fits)), exit_code((fits[0], unknown)), exit_code((fits[0],))] == [
+        1,
+        3,
+        0,
+    ]
+
+
+# --- Nearby settings -----------------------------------------------------------------------------
+
+
+def test_nearby_settings_follow_the_cause() -> None:
+    """Over the compile limit: smaller sizes by rule and by half, a SoC with more, fewer bits."""
+    options = CompileOptions(dims={"batch": 3000, "one": 1})
+    found = [near.text for near in nearby(fit_failure(failure(GRAPH_LIMIT)), options)]
+    assert found == [
+        *("--dim batch=2048", "--dim batch=1500", "--soc SM8550", "--precision int8"),
+    ]
+
+
+def test_more_vtcm_is_near_when_less_was_asked_for() -> None:
+    """The SoC's own VTCM comes first."""
+    fit = fit_failure(failure(OVER_VTCM))
+    found = [near.text for near in nearby(fit, CompileOptions(vtcm_mb=2))]
+    assert found[0] == "--vtcm-mb 4"
+
+
+def test_only_what_was_compiled_is_verified() -> None:
+    """The first settings are tried, the rest is suggested, and what failed is set apart."""
+    asked = []
+
+    def judge(soc: Soc, options: CompileOptions) -> Fit:
+        asked.append((soc.name, dict(options.dims)))
+        good = fit_bill(bill_of(context(), SM8650), SM8650)
+        return good if options.dims == {"batch": 1500} else replace(good, fits=False, why="no")
+
+    options = CompileOptions(dims={"batch": 3000})
+    fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 2)
+    assert asked == [("SM8350", {"batch": 2048}), ("SM8350", {"batch": 1500})]
+    assert [one.setting for one in fit.suggestions if one.verified] == ["--dim batch=1500"]
+    assert [one.setting for one in fit.tried] == ["--dim batch=2048"]
+    assert len([one for one in fit.suggestions if not one.verified]) == 2
+
+
+def test_alike_socs_share_a_compile() -> None:
+    """SoCs with the same arch, VTCM, limit and FP16 get the same answer."""
+    asked = []
+
+    def judge(soc: Soc) -> Fit:
+        asked.append(soc.name)
+        return fit_bill(bill_of(context(), soc), soc)
+
+    twin = replace(SM8650, name="TWIN")
+    fits = fit_all((SM8650, twin, SM8750), judge)
+    assert asked == ["SM8650", "SM8750"]
+    assert [(fit.soc.name, fit.same_as) for fit in fits][1] == ("TWIN", "SM8650")
+
+
+# --- The real library ----------------------------------------------------------------------------
+
+real = [
+    pytest.mark.htp,
+    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    """Give one worker for all compiles."""
+    with Worker(warm=True) as one:
+        yield one
+
+
+def sliced(path: Path, rows: int | str, columns: int = 2048) -> Path:
+    """Write a model that takes 8 of rows * columns floats: large IO, and nothing to compute."""
+    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, rows, columns])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
+        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(("rows", "fits", "spare"), [(262_142, True, 0), (262_143, False, -8192)])
+class TestCompileLimit:
+    """One row of 8,192 bytes decides: the constant and the output take one such unit each."""
+
+    pytestmark = real
+
+    def test_the_limit_is_exact(
+        self, tmp_path: Path, worker: Worker, rows: int, fits: bool, spare: int
+    ) -> None:
+        """Just below compiles in the real library, just above is refused with 1002."""
+        path = sliced(tmp_path / "model.onnx", rows)
+        fit = judge_model(path, SM8350, CompileOptions(), {}, worker=worker)
+        assert (fit.fits, fit.code) == (fits, None if fits else 1002)
+        assert fit.checks[0].spare == spare
+        assert fit.largest[0].name == "x"
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(444_361, True), (444_362, False)])
+class TestProcessDomain:
+    """One row of 8,192 bytes decides, well below the compile limit."""
+
+    pytestmark = real
+
+    def test_the_loader_agrees(self, tmp_path: Path, worker: Worker, rows: int, fits: bool) -> None:
+        """Both compile for SM8650; only the smaller one is admitted."""
+        path = sliced(tmp_path / "model.onnx", rows)
+        fit = judge_model(path, SM8650, CompileOptions(), {}, worker=worker)
+        assert [check.fits for check in fit.checks] == [True, fits, True]
+        assert fit.fits is fits
+
+
+@pytest.mark.parametrize(("megabytes", "fits"), [(2, True), (64, False)])
+class TestVtcm:
+    """A concatenation whose inputs cannot be cut."""
+
+    pytestmark = real
+
+    def test_an_operator_is_refused(
+        self, tmp_path: Path, worker: Worker, megabytes: int, fits: bool
+    ) -> None:
+        """It passes while it is small, else the library says what it would need."""
+        shape = [1, megabytes * 32, 8192]
+        kind = TensorProto.FLOAT
+        graph = helper.make_graph(
+            [helper.make_node("Concat", ["x", "z"], ["y"], axis=1)],
+            "graph",
+            [helper.make_tensor_value_info(name, kind, shape) for name in ("x", "z")],
+            [helper.make_tensor_value_info("y", kind, [1, megabytes * 64, 8192])],
+        )
+        opset = [helper.make_opsetid("", 17)]
+        path = tmp_path / "model.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+        fit = judge_model(path, SM8350, CompileOptions(), {}, worker=worker)
+        assert fit.fits is fits
+        if not fits:
+            assert (fit.worst and fit.worst.pool, fit.code) == ("vtcm", 1002)

@@ -1,0 +1,190 @@
+"""Placement: first-fit, the best order, sure and unsure sizes, and the real library's admission."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.errors import CannotTell
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.bill_value import Range
+from qnnmem.htp.context_read import read_context
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import PdEstimate
+from qnnmem.htp.place import (
+    EXACT_UP_TO,
+    Resident,
+    admissions,
+    best_order,
+    compare,
+    exact,
+    one_domain,
+    place,
+    plan,
+    resident,
+)
+from qnnmem.htp.prepare import Compiled, compile_model
+from qnnmem.htp.worker import Worker
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import find_soc, pd_budget
+
+SM8350 = find_soc("SM8350")
+BUDGET = Sourced(10, Origin.MEASURED, "test")
+sizes = st.lists(st.integers(1, 10), min_size=0, max_size=6)
+
+
+def contexts(*bounds: int | tuple[int, int], spill: int = 0) -> list[Resident]:
+    """Give contexts of these sizes, each exact or between two bounds."""
+    found = []
+    for number, bound in enumerate(bounds):
+        low, high = bound if isinstance(bound, tuple) else (bound, bound)
+        need = Range(*(Sourced(size, Origin.COMPUTED, "test") for size in (low, high)))
+        found.append(Resident(f"{number}.bin", need, spill))
+    return found
+
+
+def fewest(given_sizes: Sequence[int], budget: int) -> int:
+    """Count the domains of the best of all orders, the slow way."""
+    orders = itertools.permutations(range(len(given_sizes)))
+    return min(len(place(given_sizes, budget, order).domains) for order in orders)
+
+
+def test_a_context_goes_to_the_first_domain_with_room() -> None:
+    """A small one that comes late fills a gap of an early domain."""
+    placed = place([6, 6, 4, 3], 10)
+    assert [domain.members for domain in placed.domains] == [(0, 2), (1, 3)]
+    assert [domain.left for domain in placed.domains] == [0, 1]
+
+
+@given(sizes)
+def test_the_best_order_needs_the_fewest_domains(found: list[int]) -> None:
+    """It is as good as the best of all orders, and it is an order of all contexts."""
+    best = best_order(found, 10)
+    assert len(best.domains) == fewest(found, 10)
+    assert sorted(best.order) == list(range(len(found)))
+
+
+@given(st.lists(st.integers(1, 12), max_size=20))
+def test_no_domain_is_overfull_and_nobody_is_lost(found: list[int]) -> None:
+    """Everybody is in one domain or is larger than any."""
+    for placed in (place(found, 10), best_order(found, 10)):
+        assert all(domain.used <= 10 for domain in placed.domains)
+        members = [member for domain in placed.domains for member in domain.members]
+        assert sorted([*members, *placed.too_large]) == list(range(len(found)))
+        assert all(found[one] > 10 for one in placed.too_large)
+
+
+def test_a_better_order_is_found() -> None:
+    """Three domains as given, two when the large ones come first."""
+    answer = plan(contexts(4, 4, 6, 6), BUDGET)
+    assert (len(answer.given.domains), len(answer.best.domains)) == (3, 2)
+    assert (answer.fits, answer.is_exact) == (True, True)
+
+
+def test_many_contexts_are_not_called_exact() -> None:
+    """Over a dozen the largest-first rule is used, and the answer says so."""
+    assert not plan(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).is_exact
+
+
+def test_five_domains_are_too_many() -> None:
+    """A process has four."""
+    assert plan(contexts(9, 9, 9, 9), BUDGET).fits is True
+    assert plan(contexts(9, 9, 9, 9, 9), BUDGET).fits is False
+
+
+def test_a_context_larger_than_a_domain_never_fits() -> None:
+    """However few there are."""
+    answer = plan(contexts(11), BUDGET)
+    assert (answer.fits, answer.given.too_large) == (False, (0,))
+
+
+def test_bounds_that_give_different_answers_cannot_be_told() -> None:
+    """The same places for lower and upper bounds are needed for a verdict."""
+    assert plan(contexts((4, 5), (4, 5)), BUDGET).fits is True
+    assert plan(contexts((4, 6), (4, 6)), BUDGET).fits is None
+
+
+def test_sharing_saves_all_but_the_largest_spill_buffer() -> None:
+    """Within each domain."""
+    assert plan(contexts(3, 3, 3, 9, spill=2), BUDGET).sharing == (4, 0)
+
+
+def test_one_domain_lets_later_smaller_contexts_in() -> None:
+    """As the x86 library does: a refused context takes no room."""
+    assert one_domain([6, 6, 4], 10) == (True, False, True)
+
+
+def test_the_log_replaces_bounds() -> None:
+    """Estimates of the library are exact."""
+    found = [PdEstimate(1, 5, (), True)]
+    assert exact(contexts((4, 6)), found)[0].need.is_exact
+
+
+def test_a_library_that_lies_is_seen() -> None:
+    """A context that should be refused and is admitted disagrees."""
+    found = [PdEstimate(1, 6, (), True), PdEstimate(2, 6, (), True)]
+    checked = compare(contexts(6, 6), 10, found, [0, 0])
+    assert [one.agrees for one in checked] == [True, False]
+
+
+def test_a_library_that_died_early_cannot_be_compared() -> None:
+    """One sentence says why."""
+    with pytest.raises(CannotTell, match="ended by SIGSEGV"):
+        compare(contexts(6, 6), 10, [PdEstimate(1, 6, (), True)], [], "ended by SIGSEGV")
+
+
+def test_a_library_that_died_after_all_answers_is_believed() -> None:
+    """The log tells who was admitted, even if no code came back."""
+    checked = compare(contexts(11), 10, [PdEstimate(1, 11, (), False)], [])
+    assert [(one.admitted, one.code, one.agrees) for one in checked] == [(False, None, True)]
+
+
+def sliced(path: Path, mib: int) -> Path:
+    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
+    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
+        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_the_real_library_admits_as_predicted(tmp_path: Path) -> None:
+    """Contexts on both sides of the budget: exactly those predicted are refused with 1002."""
+    binaries: dict[int, Path] = {}
+    with Worker(warm=True) as worker:
+        for mib in (860, 872, 1700, 1741):
+            model = sliced(tmp_path / f"{mib}.onnx", mib)
+            binaries[mib] = tmp_path / f"{mib}.bin"
+            made = compile_model(model, SM8350, output=binaries[mib], worker=worker)
+            assert isinstance(made, Compiled)
+        for order, codes in (
+            ([860] * 4, [0, 0, 0, 0]),
+            ([872] * 4, [0, 0, 0, 1002]),
+            ([1741, 1741, 860, 860, 860], [0, 1002, 0, 0, 1002]),
+            ([1700, 1741, 860], [0, 0, 1002]),
+        ):
+            paths = [binaries[mib] for mib in order]
+            found = [resident(path.name, bill_of(read_context(path), SM8350)) for path in paths]
+            known = [one for one in found if one is not None]
+            checked = admissions(paths, known, pd_budget().value, SM8350.model_id, worker)
+            assert [one.code for one in checked] == codes
+            assert all(one.agrees for one in checked)
+            for one, guess in zip(checked, known, strict=True):
+                assert one.estimate is not None
+                assert guess.need.low.value <= one.estimate <= guess.need.high.value

@@ -1,0 +1,534 @@
+"""Qmem: registration, the four combinations, the table, and the same with the real library."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.errors import CannotTell, UsageError
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.context import HtpGraph, HtpTensor
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.prepare import CompileOptions
+from qnnmem.htp.provoke_models import small_convolution
+from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
+from qnnmem.htp.qmem_advice import advise, traps
+from qnnmem.htp.qmem_epcontext import epcontext_model, onnx_type
+from qnnmem.htp.qmem_layer import IoLayer, Mode, Views
+from qnnmem.htp.qmem_memory import HtpMemType, MemDescriptor, MemHandle, MemRegistry, SharedBuffer
+from qnnmem.htp.qmem_model import QmemResult, qmem_of_file
+from qnnmem.htp.qmem_rules import RULES
+from qnnmem.htp.qmem_run import made_up_inputs, run_row
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
+from qnnmem.qnn.finding import QnnError
+from qnnmem.targets.socs import find_soc
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+RAW, MEMHANDLE = Mode.RAW, Mode.MEMHANDLE
+U8 = DataType.UFIXED_POINT_8
+
+
+def tensor(name: str, *dimensions: int, mem_type: TensorMemType = TensorMemType.RAW) -> HtpTensor:
+    """Give an 8-bit tensor; names from y on are outputs."""
+    kind = TensorType.APP_READ if name >= "y" else TensorType.APP_WRITE
+    return HtpTensor(1, name, kind, U8, dimensions, mem_type, 0.5, 0)
+
+
+def graph(mem_type: TensorMemType = TensorMemType.RAW) -> HtpGraph:
+    """Give a graph with two inputs of 100 and 9000 bytes and an output of 300."""
+    inputs = (tensor("a", 100, mem_type=mem_type), tensor("b", 9000, mem_type=mem_type))
+    return HtpGraph("g", inputs, (tensor("y", 300, mem_type=mem_type),))
+
+
+def shift(inputs: Views, outputs: Views) -> None:
+    """Compute something of both inputs."""
+    outputs["y"][:] = bytes((inputs["a"][0] + value) % 256 for value in inputs["b"][:300])
+
+
+@pytest.fixture
+def made() -> Iterator[ExitStack]:
+    """Give a stack that closes what a test makes."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def shared(made: ExitStack, size: int = 65536) -> SharedBuffer:
+    """Make a shared buffer."""
+    buffer = SharedBuffer(size)
+    made.callback(buffer.close)
+    return buffer
+
+
+def custom(buffer: SharedBuffer, size: int, offset: int = 0, **changes: Any) -> MemDescriptor:
+    """Describe bytes in a shared buffer."""
+    kind = MemRegisterType.CUSTOM
+    return replace(
+        MemDescriptor((size,), U8, buffer.fd, kind, total_size=buffer.size, offset=offset),
+        **changes,
+    )
+
+
+def refused(code: int, rule: str, call: Any, *arguments: Any) -> None:
+    """Check that a call is refused with a code and a rule that allows it."""
+    with pytest.raises(QnnError) as caught:
+        call(*arguments)
+    assert (caught.value.code, caught.value.finding.rule) == (code, rule)
+    assert code in RULES[rule].codes
+
+
+# --- Registration --------------------------------------------------------------------------------
+
+
+def test_many_tensors_share_one_buffer(made: ExitStack) -> None:
+    """A byte written through the application's mapping is seen through the handle at its offset."""
+    buffer, registry = shared(made), MemRegistry()
+    first, second = registry.register([custom(buffer, 100), custom(buffer, 50, 128)])
+    buffer.view[128] = 7
+    assert (second.view[0], len(second.view), len(first.view)) == (7, 50, 100)
+    assert registry.mapped_bytes == 65536
+    registry.deregister([first, second])
+    assert registry.mapped_bytes == 0
+    assert registry.free() == ()
+
+
+def test_ion_is_a_whole_buffer(made: ExitStack) -> None:
+    """ION memory has one tensor at its beginning."""
+    registry = MemRegistry()
+    (handle,) = registry.register([MemDescriptor((10, 10), U8, shared(made).fd)])
+    assert (handle.offset, handle.size) == (0, 100)
+    registry.deregister([handle])
+
+
+def test_double_registration_is_8002(made: ExitStack) -> None:
+    """The same place is registered once, and again after it was let go."""
+    buffer, registry = shared(made), MemRegistry()
+    handles = registry.register([custom(buffer, 100)])
+    refused(8002, "Q1", registry.register, [custom(buffer, 100)])
+    registry.deregister(handles)
+    registry.deregister(registry.register([custom(buffer, 100)]))
+
+
+def test_a_bad_fd_is_8003(made: ExitStack) -> None:
+    """A number that is no open file, and a file without bytes, cannot be mapped."""
+    registry, buffer = MemRegistry(), shared(made)
+    refused(8003, "Q2", registry.register, [custom(buffer, 100, fd=-1)])
+    reading, writing = os.pipe()
+    made.callback(os.close, reading)
+    made.callback(os.close, writing)
+    refused(8003, "Q2", registry.register, [custom(buffer, 100, fd=reading)])
+
+
+def test_a_full_process_domain_is_8003(made: ExitStack) -> None:
+    """A buffer is charged once; the next one finds no room until the first is let go."""
+    registry, first, second = MemRegistry(room=8192), shared(made, 8192), shared(made, 4096)
+    handles = registry.register([custom(first, 100), custom(first, 100, 4096)])
+    refused(8003, "Q2", registry.register, [custom(second, 100)])
+    registry.deregister(handles)
+    registry.deregister(registry.register([custom(second, 100)]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offset": 1},
+        {"offset": -64},
+        {"dimensions": ()},
+        {"dimensions": (0,)},
+        {"dimensions": (65537,)},
+        {"offset": 65536},
+        {"total_size": 99},
+        {"total_size": 65537},
+    ],
+    ids=str,
+)
+def test_shape_alignment_and_size_are_8004(made: ExitStack, changes: dict[str, Any]) -> None:
+    """What does not describe aligned bytes inside of the buffer is refused."""
+    descriptor = replace(custom(shared(made), 100), **changes)
+    refused(8004, "Q3", MemRegistry().register, [descriptor])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mem_type": MemRegisterType.DMA_BUF},
+        {"mem_type": 99},
+        {"htp_type": HtpMemType.QURT},
+        {"htp_type": HtpMemType.WEIGHTS_BUFFER},
+    ],
+    ids=str,
+)
+def test_other_memory_is_8005(made: ExitStack, changes: dict[str, Any]) -> None:
+    """Only ION and HTP shared buffers carry inputs and outputs."""
+    descriptor = replace(custom(shared(made), 100), **changes)
+    refused(8005, "Q4", MemRegistry().register, [descriptor])
+
+
+def test_no_descriptor_and_no_type_are_8000(made: ExitStack) -> None:
+    """A list without descriptors and a data type without size mean nothing."""
+    refused(8000, "Q6", MemRegistry().register, [])
+    descriptor = custom(shared(made), 100, data_type=DataType.UNDEFINED)
+    refused(8000, "Q6", MemRegistry().register, [descriptor])
+
+
+@pytest.mark.parametrize("changes", [{"fd": None}, {"dimensions": ("3",)}, {"offset": 0.5}])
+def test_malformed_descriptors_are_8000(made: ExitStack, changes: dict[str, Any]) -> None:
+    """What is no number, or no descriptor at all, is refused as QNN would."""
+    descriptor = replace(custom(shared(made), 100), **changes)
+    refused(8000, "Q6", MemRegistry().register, [descriptor])
+    refused(8000, "Q6", MemRegistry().register, ["descriptor"])
+
+
+def test_registering_is_all_or_nothing(made: ExitStack) -> None:
+    """One bad descriptor leaves nothing registered, so that the good one can be tried again."""
+    buffer, registry = shared(made), MemRegistry()
+    refused(8004, "Q3", registry.register, [custom(buffer, 100), custom(buffer, 100, 1)])
+    assert registry.mapped_bytes == 0
+    registry.deregister(registry.register([custom(buffer, 100)]))
+
+
+def test_dead_handles_and_contexts_are_8001(made: ExitStack) -> None:
+    """Letting go twice is refused, and so is everything after the context was freed."""
+    buffer, registry = shared(made), MemRegistry()
+    first, second = registry.register([custom(buffer, 10), custom(buffer, 10, 64)])
+    registry.deregister([first])
+    refused(8001, "Q5", registry.deregister, [first, second])
+    assert second not in registry  # the valid one went all the same
+    assert [finding.rule for finding in registry.free()] == ["Q5"]
+    refused(8001, "Q5", registry.register, [custom(buffer, 10)])
+
+
+def test_a_leak_is_reported_when_the_context_is_freed(made: ExitStack) -> None:
+    """Each handle that was not let go is a finding."""
+    registry, buffer = MemRegistry(), shared(made)
+    registry.register([custom(buffer, 10), custom(buffer, 10, 64)])
+    assert [finding.rule for finding in registry.free()] == ["Q9", "Q9"]
+
+
+def test_freeing_a_registered_buffer_is_reported() -> None:
+    """The registry notices a closed fd, also when its number is in use again."""
+    buffer, registry = SharedBuffer(4096), MemRegistry()
+    handles = registry.register([custom(buffer, 10)])
+    number = buffer.fd
+    buffer.close()
+    other = SharedBuffer(4096)
+    assert other.fd == number
+    registry.deregister(handles)
+    other.close()
+    assert [finding.rule for finding in registry.findings] == ["Q8"]
+
+
+# --- The IO layer --------------------------------------------------------------------------------
+
+
+def expected() -> bytes:
+    """Give the output for the inputs of `client`."""
+    return bytes((5 + value % 251) % 256 for value in range(300))
+
+
+def client() -> dict[str, bytearray]:
+    """Give plain buffers with inputs."""
+    b = bytearray(value % 251 for value in range(9000))
+    return {"a": bytearray([5] * 100), "b": b, "y": bytearray(300)}
+
+
+@pytest.mark.parametrize(
+    ("prepared", "executed", "at_load", "at_first", "copied"),
+    [
+        (RAW, RAW, 32768, 0, (9100, 300)),
+        (RAW, MEMHANDLE, 32768, 0, (0, 0)),
+        (MEMHANDLE, RAW, 0, 32768, (9100, 300)),
+        (MEMHANDLE, MEMHANDLE, 0, 0, (0, 0)),
+    ],
+)
+def test_the_four_combinations(
+    prepared: Mode, executed: Mode, at_load: int, at_first: int, copied: tuple[int, int]
+) -> None:
+    """Memory is reserved at load, in the first inference or never; raw execution copies."""
+    inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
+    row = run_row(graph(), shift, inputs, prepared, executed)
+    assert row.at_load == at_load
+    assert [once.reserved for once in row.inferences] == [at_first, 0]
+    assert {(once.copied_in, once.copied_out) for once in row.inferences} == {copied}
+    assert row.findings == ()
+
+
+def test_all_rows_compute_the_same() -> None:
+    """The digest of the outputs does not depend on the way in or out."""
+    inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
+    rows = [run_row(graph(), shift, inputs, *modes) for modes in COMBINATIONS]
+    assert len({row.digest for row in rows}) == 1
+
+
+def test_the_binary_says_how_each_tensor_was_prepared() -> None:
+    """Mixed graphs reserve memory for their raw tensors only."""
+    mixed = replace(graph(), outputs=(tensor("y", 300, mem_type=TensorMemType.MEMHANDLE),))
+    layer = IoLayer(mixed, shift, MemRegistry())
+    assert layer.reserved_at_load == 8192 + 16384
+    memory = client()
+    assert layer.execute(memory, memory).reserved == 8192
+    assert memory["y"] == expected()
+    layer.close()
+
+
+def test_raw_and_handles_mix_in_one_execution(made: ExitStack) -> None:
+    """Only the raw tensors are copied, and the result lands where the handle points."""
+    registry, buffer = MemRegistry(), shared(made)
+    (handle,) = registry.register([custom(buffer, 300, 64)])
+    layer = IoLayer(graph(), shift, registry, MEMHANDLE)
+    ran = layer.execute(client(), {"y": handle})
+    assert (ran.copied_in, ran.copied_out, ran.reserved) == (9100, 0, 8192 + 16384)
+    assert bytes(buffer.view[64:364]) == expected()
+    layer.close()
+    registry.deregister([handle])
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [None, bytearray(299), bytes(300), memoryview(bytearray(600))[::2], 7],
+    ids=["none", "short", "read-only", "strided", "number"],
+)
+def test_bad_raw_memory_is_6004(memory: Any) -> None:
+    """An output without enough writable bytes is refused before anything is reserved."""
+    layer = IoLayer(graph(), shift, MemRegistry(), MEMHANDLE)
+    refused(6004, "Q7", layer.execute, client(), {"y": memory})
+    assert layer.reserved == 0
+
+
+def test_use_after_deregister_is_6004(made: ExitStack) -> None:
+    """A handle that was let go cannot be executed with."""
+    registry, buffer = MemRegistry(), shared(made)
+    (handle,) = registry.register([custom(buffer, 300)])
+    registry.deregister([handle])
+    layer = IoLayer(graph(), shift, registry, MEMHANDLE)
+    refused(6004, "Q7", layer.execute, client(), {"y": handle})
+
+
+def test_a_handle_may_be_larger_but_not_smaller(made: ExitStack) -> None:
+    """A registered tensor holds at least the bytes of the graph's."""
+    registry, buffer = MemRegistry(), shared(made)
+    small, large = registry.register([custom(buffer, 299), custom(buffer, 301, 320)])
+    layer = IoLayer(graph(), shift, registry, MEMHANDLE)
+    refused(6004, "Q7", layer.execute, client(), {"y": small})
+    assert layer.execute(client(), {"y": large}).copied_out == 0
+    layer.close()
+    registry.deregister([small, large])
+
+
+def test_executing_with_a_freed_buffer_is_6004() -> None:
+    """A buffer that was closed, or cut short, while registered is noticed before it is touched."""
+    registry, buffer = MemRegistry(), SharedBuffer(65536)
+    (handle,) = registry.register([custom(buffer, 300, 8192)])
+    layer = IoLayer(graph(), shift, registry, MEMHANDLE)
+    os.ftruncate(buffer.fd, 4096)
+    refused(6004, "Q8", layer.execute, client(), {"y": handle})
+    buffer.close()
+    refused(6004, "Q8", layer.execute, client(), {"y": handle})
+    registry.deregister([handle])
+
+
+@given(st.lists(st.sampled_from(list(Mode)), min_size=3, max_size=3), st.booleans())
+def test_copied_bytes_are_those_of_raw_tensors(modes: list[Mode], hinted: bool) -> None:
+    """Whatever mix is executed, each raw tensor is copied once and each handle never."""
+    with ExitStack() as made:
+        registry, buffer, memory = MemRegistry(), shared(made), dict[str, Any](client())
+        sizes = {"a": 100, "b": 9000, "y": 300}
+        by_handle = [name for name, mode in zip(sizes, modes, strict=True) if mode is MEMHANDLE]
+        for number, name in enumerate(by_handle):
+            blob = memory[name]
+            buffer.view[number * 9024 : number * 9024 + len(blob)] = blob
+            memory[name] = registry.register([custom(buffer, len(blob), number * 9024)])[0]
+        layer = IoLayer(graph(), shift, registry, MEMHANDLE if hinted else RAW)
+        ran = layer.execute(memory, memory)
+        raw = sum(size for name, size in sizes.items() if name not in by_handle)
+        result = memory["y"].view if isinstance(memory["y"], MemHandle) else memory["y"]
+        assert (ran.copied_in + ran.copied_out, bytes(result)) == (raw, expected())
+        layer.close()
+        registry.deregister([memory[name] for name in by_handle])
+        assert registry.free() == ()
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+def nanoseconds(size: int) -> Sourced:
+    """Pretend that a byte takes a nanosecond."""
+    return Sourced(size, Origin.MEASURED, "made up")
+
+
+def table(*graphs: HtpGraph) -> Any:
+    """Give the table of a context."""
+    context = WRITER["example_context"](*graphs)
+    return qmem_of(context, bill_of(context), nanoseconds)
+
+
+def full(given: HtpGraph) -> HtpGraph:
+    """Give a graph with the sizes that a binary stores."""
+    changes = {"inputs": given.inputs, "outputs": given.outputs, "io": 32768}
+    made: HtpGraph = WRITER["example_graph"](given.name, **changes)
+    return made
+
+
+def test_the_table_agrees_with_what_is_carried_out() -> None:
+    """Predicted and emulated bytes are the same in each row."""
+    inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
+    for row in table(full(graph())).rows:
+        ran = run_row(graph(), shift, inputs, row.prepared, row.executed)
+        first = ran.inferences[0]
+        assert (row.at_load.value, row.at_first.value) == (ran.at_load, first.reserved)
+        assert (row.copied_in.value, row.copied_out.value) == (first.copied_in, first.copied_out)
+
+
+def test_exact_and_stored_sizes_are_told_apart() -> None:
+    """The binary counts whole units of 8192 bytes, the copies are the bytes themselves."""
+    found = table(full(graph()))
+    assert (found.exact.value, found.stored.value) == (9400, 32768)
+    assert (found.exact.origin, found.stored.origin) == (Origin.COMPUTED, Origin.MEASURED)
+    assert [row.copy_ns.value for row in found.rows] == [9400, 0, 9400, 0]
+
+
+def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
+    """The recommended row reserves nothing; a wasted internal buffer leaves the least room."""
+    found = table(full(graph()))
+    assert (found.best.prepared, found.best.executed) == (MEMHANDLE, MEMHANDLE)
+    room = {(row.prepared, row.executed): row.pd_room.value for row in found.rows}
+    assert max(room.values()) == room[MEMHANDLE, MEMHANDLE]
+    # 9400 bytes take 64 + 64 + 64 aligned parts: 9472 bytes, three pages.
+    assert room[RAW, RAW] - room[RAW, MEMHANDLE] == 12288
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "words"),
+    [
+        (graph(), RAW, "prepare and execute with memhandle"),
+        (graph(TensorMemType.MEMHANDLE), MEMHANDLE, "prepared for memhandle: pass registered"),
+        (replace(graph(TensorMemType.MEMHANDLE), outputs=(tensor("y", 300),)), None, "2 of 3"),
+    ],
+)
+def test_the_advice_follows_the_binary(given: HtpGraph, mode: Mode | None, words: str) -> None:
+    """What is left to do depends on what the binary is prepared for."""
+    found = table(full(given))
+    assert found.prepared is mode
+    assert advise(found).startswith(words)
+    assert any("never used" in trap for trap in traps(found))
+
+
+def test_graphs_of_a_context_add_up() -> None:
+    """Every graph of a context keeps its own IO memory."""
+    one = full(graph())
+    found = table(one, replace(one, name="h"))
+    assert found.row(RAW, RAW).at_load.value == 65536
+    assert found.row(RAW, RAW).copied == 18800
+
+
+def test_an_unknown_type_cannot_be_told() -> None:
+    """A tensor whose size is not known makes no table."""
+    strange = replace(tensor("a", 3), data_type=DataType.UNDEFINED)
+    with pytest.raises(CannotTell, match="data type of tensor 'a'"):
+        table(full(replace(graph(), inputs=(strange,))))
+
+
+def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
+    """Nothing takes no time; a terabyte is scaled up from less and says so."""
+    assert measure_copy(0).value == 0
+    huge = measure_copy(1 << 40)
+    assert huge.value > measure_copy(1 << 20).value
+    assert "scaled up" in huge.source
+
+
+# --- EPContext -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (DataType.UFIXED_POINT_8, "uint8"),
+        (DataType.SFIXED_POINT_16, "int16"),
+        (DataType.INT_32, "int32"),
+        (DataType.UINT_8, "uint8"),
+        (DataType.FLOAT_16, "float16"),
+        (DataType.FLOAT_32, "float32"),
+        (DataType.BOOL_8, "bool"),
+    ],
+)
+def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
+    """ONNX Runtime sees quantised values as plain integers of the same size."""
+    import numpy
+
+    found = onnx_type(replace(tensor("a", 1), data_type=kind))
+    assert (found.numpy, numpy.dtype(found.numpy).itemsize) == (name, kind.nbytes(1))
+
+
+def test_four_bits_cannot_be_handed_over() -> None:
+    """ONNX Runtime has no input of 4-bit quantised values."""
+    with pytest.raises(CannotTell, match="SFIXED_POINT_4"):
+        onnx_type(replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
+
+
+def test_a_binary_gets_a_model_that_names_it() -> None:
+    """The model has one node with the graph's inputs, outputs and name."""
+    import onnx
+
+    model = onnx.load_from_string(epcontext_model(graph(), "some.bin"))
+    (node,) = model.graph.node
+    assert (node.op_type, list(node.input), list(node.output)) == ("EPContext", ["a", "b"], ["y"])
+    values = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+    assert (values["ep_cache_context"], values["partition_name"]) == (b"some.bin", b"g")
+
+
+def test_made_up_inputs_have_the_right_size() -> None:
+    """Each input gets its bytes, the same for the same seed; whole numbers stay small."""
+    whole = replace(tensor("a", 4), data_type=DataType.INT_32)
+    real = replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
+    inputs = made_up_inputs(replace(graph(), inputs=(whole, real)), 3)
+    assert {name: len(blob) for name, blob in inputs.items()} == {"a": 16, "b": 12}
+    assert set(inputs["a"]) <= {0, 1}
+    assert inputs == made_up_inputs(replace(graph(), inputs=(whole, real)), 3)
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def quiet(_text: str) -> None:
+    """Say nothing."""
+
+
+def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
+    """Two graphs and EPContext models are refused before a library is looked for."""
+    path = tmp_path / "two.bin"
+    graphs = (full(graph()), replace(full(graph()), name="h"))
+    path.write_bytes(WRITER["pack_context"](WRITER["example_context"](*graphs)))
+    if library_there():
+        with pytest.raises(UsageError, match="has 2 graphs"):
+            qmem_of_file(path, None, CompileOptions(), run=True, say=quiet)
+    table_only = qmem_of_file(path, None, CompileOptions(), say=quiet)
+    assert isinstance(table_only, QmemResult)
+    assert not table_only.compiled
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
+    """A model compiled both ways gives the same bits in all four rows, as the table predicts."""
+    path = tmp_path / "small.onnx"
+    path.write_bytes(small_convolution())
+    found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, say=quiet)
+    assert isinstance(found, QmemResult)
+    assert found.run is not None
+    assert (found.run.agrees, found.run.binaries, len(found.run.rows)) == (True, 2, 4)
+    for row, ran in zip(found.qmem.rows, found.run.rows, strict=True):
+        assert (row.at_load.value, row.copied) == (
+            ran.at_load,
+            ran.inferences[1].copied_in + ran.inferences[1].copied_out,
+        )

@@ -1,0 +1,394 @@
+"""Sweeps: settings, kept results, search, and workers that die in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.prepare import CompileOptions, Precision
+from qnnmem.htp.sweep import (
+    Axis,
+    Identity,
+    Result,
+    Row,
+    Setting,
+    Sweep,
+    fixed_of,
+    options_of,
+    parse_axis,
+    settings_of,
+)
+from qnnmem.htp.sweep_bench import LibraryBench
+from qnnmem.htp.sweep_cache import ResultCache, default_folder, model_digest
+from qnnmem.targets.socs import find_soc
+
+IDENTITY = Identity("digest", 57, "library 1", {})
+SM8650 = find_soc("SM8650")
+
+
+class FakeBench:
+    """Answers without a library and notes what it was asked."""
+
+    def __init__(self, answer: Callable[[Setting], Result], asked: list[Setting]) -> None:
+        self.answer, self.asked, self.closed = answer, asked, False
+
+    def run(self, setting: Setting) -> Result:
+        """Note the setting and answer."""
+        self.asked.append(setting)
+        return self.answer(setting)
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+def up_to(limit: int) -> Callable[[Setting], Result]:
+    """Give an answer that fits up to a batch."""
+    return lambda setting: Result("fits" if int(setting["batch"]) <= limit else "over", "big")
+
+
+def sweep(
+    folder: Path, answer: Callable[[Setting], Result], identity: Identity = IDENTITY, jobs: int = 1
+) -> tuple[Sweep, list[Setting]]:
+    """Give a sweep over a fake bench, and what it will have been asked."""
+    asked: list[Setting] = []
+    made = Sweep(lambda: FakeBench(answer, asked), ResultCache(folder), identity, jobs=jobs)
+    return made, asked
+
+
+def batches(*values: int) -> list[Setting]:
+    """Give one setting for each batch."""
+    return [{"batch": value} for value in values]
+
+
+# --- Settings ------------------------------------------------------------------------------------
+
+
+def test_every_combination_is_a_setting() -> None:
+    """The last axis changes fastest."""
+    axes = [parse_axis("batch=1,2"), parse_axis("precision=fp16,int8")]
+    assert [tuple(setting.values()) for setting in settings_of(axes)] == [
+        *((1, "fp16"), (1, "int8"), (2, "fp16"), (2, "int8")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("batch", "=1", "batch=", "batch=0", "batch=1,,2", "batch=9..1", "batch=-1", "batch=x"),
+        *("precision=fp8", "vtcm_mb=65", "opt_level=0", "batch=1..99999999999", "batch=٣"),
+    ],
+)
+def test_a_wrong_axis_is_bad_usage(text: str) -> None:
+    """Each is refused with a sentence."""
+    with pytest.raises(UsageError):
+        parse_axis(text)
+
+
+def test_too_many_compiles_are_refused() -> None:
+    """A range is for the search; as a table it would never end."""
+    with pytest.raises(UsageError, match=r"1,000,000 compiles"):
+        list(settings_of([parse_axis("a=1..1000"), parse_axis("b=1..1000")]))
+    with pytest.raises(UsageError, match="varied once"):
+        list(settings_of([parse_axis("a=1"), parse_axis("a=2")]))
+
+
+def test_names_that_are_no_option_are_dimensions() -> None:
+    """Known names become options, the rest joins the fixed dimensions."""
+    base = CompileOptions(dims={"seq": 7})
+    setting: Setting = {"batch": 2, "vtcm_mb": 4, "opt_level": 3, "precision": "int8"}
+    options = options_of(setting, base)
+    assert dict(options.dims) == {"seq": 7, "batch": 2}
+    assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, Precision.INT8)
+
+
+# --- Kept results --------------------------------------------------------------------------------
+
+
+def test_finished_results_are_not_compiled_again(tmp_path: Path) -> None:
+    """A second sweep runs only what is new, and rows keep their order."""
+    first, _ = sweep(tmp_path, up_to(2))
+    first.table(batches(1, 2))
+    second, asked = sweep(tmp_path, up_to(2))
+    rows = second.table(batches(3, 2, 1))
+    assert asked == batches(3)
+    assert [row.from_cache for row in rows] == [False, True, True]
+    assert [row.result.state for row in rows] == ["over", "fits", "fits"]
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        Identity("other", 57, "library 1", {}),
+        Identity("digest", 58, "library 1", {}),
+        Identity("digest", 57, "library 2", {}),
+        Identity("digest", 57, "library 1", fixed_of(CompileOptions(dims={"seq": 1}))),
+    ],
+)
+def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Identity) -> None:
+    """Model, SoC, library and fixed options."""
+    sweep(tmp_path, up_to(2))[0].table(batches(1))
+    again, asked = sweep(tmp_path, up_to(2), identity)
+    again.table(batches(1))
+    assert asked == batches(1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\xff{"),
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_text(json.dumps({"key": path.stem, "result": {"state": 1}})),
+        lambda path: path.write_text(path.read_text().replace('"fits"', "[1]")),
+        lambda path: path.write_text(path.read_text().replace(path.stem, "0" * 64)),
+    ],
+)
+def test_a_damaged_result_is_compiled_again(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    """Nothing in the folder is trusted."""
+    sweep(tmp_path, up_to(2))[0].table(batches(1))
+    (kept,) = tmp_path.rglob("*.json")
+    spoil(kept)
+    again, asked = sweep(tmp_path, up_to(2))
+    assert again.table(batches(1))[0].result.state == "fits"
+    assert asked == batches(1)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """One sentence, before more time is lost."""
+    (tmp_path / "sweep").write_text("a file")
+    with pytest.raises(OutputError, match="cannot be written"):
+        sweep(tmp_path, up_to(2))[0].table(batches(1))
+
+
+def test_the_folder_follows_the_desktop_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An absolute XDG_CACHE_HOME counts, anything else does not."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_folder() == Path("/somewhere/qnnmem")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert default_folder() == Path.home() / ".cache" / "qnnmem"
+
+
+def test_weights_beside_the_model_belong_to_it(tmp_path: Path) -> None:
+    """Changing the file that a tensor points to changes the digest."""
+    tensor = numpy_helper.from_array(numpy.zeros(4, numpy.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights")
+    value = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    node = helper.make_node("Relu", ["w"], ["y"])
+    graph = helper.make_graph([node], "g", [], [value], [tensor])
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+    )
+    (tmp_path / "weights").write_bytes(bytes(16))
+    before = model_digest(path)
+    (tmp_path / "weights").write_bytes(bytes(15) + b"\1")
+    assert model_digest(path) != before
+
+
+# --- Accidents -----------------------------------------------------------------------------------
+
+
+def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
+    """Failed rows carry the reason, are not kept, and are tried again next time."""
+
+    def answer(setting: Setting) -> Result:
+        if setting["batch"] == 2:
+            return Result("failed", "ended by SIGKILL")
+        if setting["batch"] == 3:
+            raise OSError("no more processes")
+        return Result("fits")
+
+    rows = sweep(tmp_path, answer)[0].table(batches(1, 2, 3, 4))
+    assert [row.result.state for row in rows] == ["fits", "failed", "failed", "fits"]
+    assert "no more processes" in rows[2].result.reason
+    again, asked = sweep(tmp_path, up_to(9))
+    again.table(batches(1, 2, 3, 4))
+    assert asked == batches(2, 3)
+
+
+def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
+    """Ctrl-C in the third compile loses none of the first two."""
+
+    def answer(setting: Setting) -> Result:
+        if setting["batch"] == 3:
+            raise KeyboardInterrupt
+        return Result("fits")
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, answer)[0].table(batches(1, 2, 3))
+    again, asked = sweep(tmp_path, up_to(9))
+    again.table(batches(1, 2, 3))
+    assert asked == batches(3)
+
+
+def test_jobs_run_side_by_side(tmp_path: Path) -> None:
+    """Two compiles wait for each other, which one after another would never end."""
+    meeting = threading.Barrier(2, timeout=20)
+
+    def answer(_setting: Setting) -> Result:
+        meeting.wait()
+        return Result("fits")
+
+    run, _ = sweep(tmp_path, answer, jobs=2)
+    with run:
+        rows = run.table(batches(1, 2))
+    assert [row.setting["batch"] for row in rows] == [1, 2]
+
+
+def test_benches_are_closed(tmp_path: Path) -> None:
+    """No worker outlives the sweep."""
+    bench = FakeBench(up_to(1), [])
+    with Sweep(lambda: bench, ResultCache(tmp_path), IDENTITY) as run:
+        run.table(batches(1))
+    assert bench.closed
+
+
+# --- Search --------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 300), st.integers(0, 400))
+def test_the_search_finds_the_largest(count: int, limit: int) -> None:
+    """By doubling and halving: the answer of trying all, with few compiles."""
+    asked: list[Setting] = []
+    run = Sweep(lambda: FakeBench(up_to(limit), asked), NoCache(), IDENTITY)
+    largest, rows = run.largest(Axis("batch", range(1, count + 1)), {})
+    assert largest.value == (min(limit, count) or None)
+    assert largest.next_value == (limit + 1 if limit < count else None)
+    assert len(rows) == len(asked) <= 2 * count.bit_length() + 1
+
+
+class NoCache(ResultCache):
+    """Keeps nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def get(self, key: str) -> None:
+        """Find nothing."""
+
+    def put(self, key: str, result: Any) -> None:
+        """Forget it."""
+
+
+def test_a_list_is_searched_from_small_to_large(tmp_path: Path) -> None:
+    """Whatever its order is; the other settings stay."""
+    run, _ = sweep(tmp_path, up_to(5))
+    largest, rows = run.largest(Axis("batch", (8, 1, 4, 2)), {"vtcm_mb": 2})
+    assert (largest.value, largest.next_value) == (4, 8)
+    assert all(row.setting["vtcm_mb"] == 2 for row in rows)
+
+
+# --- The real library ----------------------------------------------------------------------------
+
+
+def conv(path: Path) -> Path:
+    """Write a small convolution with a free batch."""
+    weights = numpy.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype(numpy.float32)
+    shape: list[int | str] = ["batch", 16, 16, 16]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+class TestRealLibrary:
+    """Compiles of a tiny model."""
+
+    def run(
+        self, folder: Path, settings: list[Setting], spoil: Callable[[Setting, int], None]
+    ) -> tuple[Row, ...]:
+        """Sweep with a bench whose worker may be harmed before a setting is compiled."""
+        path = conv(folder / "conv.onnx")
+        bench = SpoiltBench(path, spoil)
+        with Sweep(lambda: bench, ResultCache(folder), IDENTITY) as run:
+            return run.table(settings)
+
+    def test_a_killed_worker_loses_no_result(self, tmp_path: Path) -> None:
+        """SIGKILL during the second compile: it is marked, the third works, the first is kept."""
+
+        def kill(setting: Setting, pid: int) -> None:
+            if setting["batch"] == 2:
+                os.killpg(pid, signal.SIGKILL)
+
+        rows = self.run(tmp_path, batches(1, 2, 3), kill)
+        assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
+        assert "ended from outside" in rows[1].result.reason
+        again = self.run(tmp_path, batches(1, 2, 3), lambda _setting, _pid: None)
+        assert [row.from_cache for row in again] == [True, False, True]
+        assert again[1].result.state == "fits"
+
+    def test_a_hanging_worker_is_given_up(self, tmp_path: Path) -> None:
+        """A stopped process runs into the time limit and the sweep goes on."""
+
+        def stop(setting: Setting, pid: int) -> None:
+            if setting["batch"] == 2:
+                os.killpg(pid, signal.SIGSTOP)
+
+        rows = self.run(tmp_path, batches(1, 2, 3), stop)
+        assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
+        assert "not finished within 6 s" in rows[1].result.reason
+
+    def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
+        """An address space too small for the library fails that compile and no other."""
+        base = CompileOptions(memory_limit=450_000 << 10)
+        bench = LibraryBench(conv(tmp_path / "conv.onnx"), SM8650, base)
+        with Sweep(lambda: bench, ResultCache(tmp_path), IDENTITY) as run:
+            rows = run.table(batches(1))
+        assert (rows[0].result.state, "memory" in rows[0].result.reason) == ("failed", True)
+        again = self.run(tmp_path, batches(1, 2), lambda _setting, _pid: None)
+        assert [row.result.state for row in again] == ["fits", "fits"]
+
+    def test_numbers_are_the_librarys_own(self, tmp_path: Path) -> None:
+        """VTCM over the SoC's is refused by its row; IO grows with the batch."""
+        settings: list[Setting] = [
+            *({"batch": batch, "vtcm_mb": size} for batch in (1, 2) for size in (2, 16)),
+        ]
+        rows = self.run(tmp_path, settings, lambda _setting, _pid: None)
+        assert [row.result.state for row in rows] == ["fits", "refused", "fits", "refused"]
+        small, large = rows[0].result, rows[2].result
+        assert (small.io, large.io, small.vtcm) == (32_768, 65_536, 2 << 20)
+        assert None not in (small.pd_need, small.ram, small.ddr_read, small.host_ram)
+
+
+class SpoiltBench(LibraryBench):
+    """A bench whose worker is harmed as soon as it compiles."""
+
+    def __init__(self, path: Path, spoil: Callable[[Setting, int], None]) -> None:
+        super().__init__(path, SM8650, CompileOptions(time_limit_s=6), say=self._heard)
+        self.spoil = spoil
+        self.now: Setting = {}
+
+    def run(self, setting: Setting) -> Result:
+        """Remember what is compiled."""
+        self.now = dict(setting)
+        return super().run(setting)
+
+    def _heard(self, text: str) -> None:
+        if text.startswith("compiling") and self.worker.pid is not None:
+            self.spoil(self.now, self.worker.pid)
