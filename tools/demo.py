@@ -1,7 +1,8 @@
-"""The main job end to end: a small real model planned, prepared and run under the contract."""
+"""The main job end to end: a small real model planned, run under the contract, billed on HTP."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,8 @@ def main() -> int:
     (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
     model = fetch_model()
     steps = [] if model is None else real_model(model.relative_to(ROOT))
+    if model is not None:
+        steps += htp(model.relative_to(ROOT))
     return next((1 for step in [*steps, *examples()] if not tell(step)), 0)
 
 
@@ -54,6 +57,25 @@ def real_model(model: Path) -> list[Step]:
             ["config", "--backend", "lpai", "--mem-type", "tcm", "-o", str(FOLDER), "--force"],
         ),
         Step("Does it fit TCM? Run it there", [*run, *tcm, "--log_level", "info"]),
+    ]
+
+
+def htp(model: Path) -> list[Step]:
+    """The same model on HTP, compiled by the real library, where that can be had."""
+    if importlib.util.find_spec("onnxruntime_qnn") is None:
+        print("The real HTP library is not here (Linux x86-64 only); going on without it.\n")
+        return []
+    file = [str(model), "--shape", "input=1x576"]
+    binary = str(FOLDER / "vad_htp.bin")
+    compile_it = ["prepare", *file, "--backend", "htp", "--soc", "SM8650", "-o", binary, "--force"]
+    return [
+        Step(
+            "What does it cost on HTP? The real compiler's bill",
+            ["footprint", *file, "--soc", "SM8650"],
+        ),
+        Step("And on a smaller SoC?", ["footprint", *file, "--soc", "SM7450"]),
+        Step("A real context binary for SM8650", compile_it),
+        Step("Raw or memhandle IO? The four ways with this model's numbers", ["qmem", binary]),
     ]
 
 

@@ -107,7 +107,8 @@ def footprint(
         bill = _compiled_bill(path, chosen, _options(dims, shapes, precision, vtcm_mb, time_limit))
     if bill is None:
         return 1
-    write(_render(bill, file, as_json, compiled), target, force)
+    given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
+    write(_render(bill, file, as_json, given), target, force)
     return 0 if bill.ram is not None else 3
 
 
@@ -166,10 +167,23 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
     return None
 
 
-def _render(bill: Bill, file: str, as_json: bool, compiled: bool) -> str:
+def _given(
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    vtcm_mb: int | None,
+) -> list[str]:
+    """The options that say what was compiled, so that a suggested command compiles the same."""
+    words = [f"--dim={name}={value}" for name, value in dims]
+    words += [f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes]
+    words += [] if precision == "fp16" else [f"--precision={precision}"]
+    return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
+
+
+def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None) -> str:
     from qnnmem.report import bill_json, bill_text
     from qnnmem.version import __version__
 
     if as_json:
         return bill_json.render(bill, file, f"qnnmem {__version__}")
-    return bill_text.render(bill, file, compiled=compiled)
+    return bill_text.render(bill, file, compiled=given is not None, given=given or ())

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.bill import Bill, bill_of
+from qnnmem.htp.bill_value import Item
 from qnnmem.htp.context import HtpContext
 from qnnmem.htp.context_read import read_context
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.prepare import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.worker import Worker
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 
 LOAD_TIME_LIMIT_S = 300.0
+LARGEST_WEIGHTS = 5
 
 Say = Callable[[str], None]
 
@@ -32,7 +35,22 @@ def bill_of_model(
             return made
         loaded = _load(worker, binary, soc.model_id)
         log = replace(made.log, pd_estimates=loaded.pd_estimates)
-        return bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss)
+        weights = largest_weights(path, options or CompileOptions(), made.context)
+        return bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
+
+
+def largest_weights(path: Path, options: CompileOptions, context: HtpContext) -> tuple[Item, ...]:
+    """The largest constants of a model by name, as its file stores them."""
+    from qnnmem.load import load
+
+    model = load(path, dims=options.dims, shapes=options.shapes)
+    found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
+    graph = context.graphs[0].name if context.graphs else ""
+    source = "in the model file, before the compiler packs it"
+    return tuple(
+        Item(graph, name, "weights", Sourced(-size, Origin.COMPUTED, source))
+        for size, name in found[:LARGEST_WEIGHTS]
+    )
 
 
 def bill_of_loaded(path: Path, soc: Soc | None) -> Bill:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qnnmem.htp.bill import Bill, GraphBill, Item
 from qnnmem.provenance import Sourced
@@ -13,7 +13,7 @@ _WIDE = 200  # for paths and sentences
 _GRAPHS = 20  # graphs shown; --json has all
 
 
-def render(bill: Bill, file: str, *, compiled: bool = False) -> str:
+def render(bill: Bill, file: str, *, compiled: bool = False, given: Sequence[str] = ()) -> str:
     """The whole report; names from files are made safe to print.
 
     `compiled` says that `file` is a model that was compiled for this bill.
@@ -21,7 +21,7 @@ def render(bill: Bill, file: str, *, compiled: bool = False) -> str:
     parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
     blocks = ["\n".join([_verdict(bill), _about(bill, file, compiled)])]
     blocks += [block for block in map("\n".join, parts) if block]
-    return "\n\n".join([*blocks, _next(bill, file, compiled)]) + "\n"
+    return "\n\n".join([*blocks, _next(bill, file, compiled, given)]) + "\n"
 
 
 def _verdict(bill: Bill) -> str:
@@ -154,12 +154,13 @@ def _traps(bill: Bill) -> Iterator[str]:
     yield from (f"trap: {clean(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
 
 
-def _next(bill: Bill, file: str, compiled: bool) -> str:
+def _next(bill: Bill, file: str, compiled: bool, given: Sequence[str]) -> str:
     from shlex import quote
 
     name = clean(file, _WIDE)
     if compiled and bill.soc is not None:
-        options = f"--backend htp --soc {bill.soc.name} -o model.bin"
+        words = "".join(f"{quote(clean(word, _WIDE))} " for word in given)
+        options = f"{words}--backend htp --soc {bill.soc.name} -o model.bin"
         return f"next: qnnmem prepare {quote(name)} {options} keeps the binary"
     if bill.soc is None:
         return f"next: qnnmem footprint {quote(name)} --soc SM8650, with the SoC you mean"
