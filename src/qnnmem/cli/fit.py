@@ -36,35 +36,8 @@ if TYPE_CHECKING:
     help="Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
 )
 @click.option("--load", is_flag=True, help="Binary: let the real library say its exact estimate.")
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    type=texts.dimension,
-    metavar="NAME=N",
-    help="Model: fix a named free dimension; smaller ones are tried if it does not fit.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=texts.shape,
-    metavar="TENSOR=AxB",
-    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["fp16", "int8", "w8a16"]),
-    default="fp16",
-    show_default=True,
-    help="Model: what floats become.",
-)
-@click.option(
-    "--vtcm-mb",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="Model: VTCM of the graph in MiB.  [default: all that the SoC has]",
-)
+@texts.compile_options
+@texts.vtcm_option
 @click.option(
     "--try",
     "tries",
@@ -74,19 +47,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Model: nearby settings that are really compiled when it does not fit.",
 )
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=600.0,
-    show_default=True,
-    help="Model: seconds that one compile may take.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.fit/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.result_options("qnnmem.fit/1")
 def fit(
     file: str,
     names: tuple[str, ...],

@@ -28,48 +28,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Let the real library load the binary, for the exact process-domain estimate.",
 )
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    type=texts.dimension,
-    metavar="NAME=N",
-    help="Model: fix a named free dimension, e.g. batch=1.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=texts.shape,
-    metavar="TENSOR=AxB",
-    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["fp16", "int8", "w8a16"]),
-    default="fp16",
-    show_default=True,
-    help="Model: what floats become; int8 and w8a16 quantise on the way.",
-)
-@click.option(
-    "--vtcm-mb",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="Model: VTCM of the graph in MiB.  [default: all that the SoC has]",
-)
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=600.0,
-    show_default=True,
-    help="Model: seconds that compiling may take.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.footprint/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.compile_options
+@texts.vtcm_option
+@texts.result_options("qnnmem.footprint/1")
 def footprint(
     file: str,
     soc: str | None,

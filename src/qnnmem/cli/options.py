@@ -66,35 +66,110 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def model_options(command: F) -> F:
-    """The options that say which model is meant: free sizes and what is state."""
-    options = (
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            type=dimension,
-            metavar="NAME=N",
-            help="Fix a named free dimension, e.g. batch=1.",
-        ),
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            type=shape,
-            metavar="TENSOR=AxB",
-            help="Fix a tensor's shape, e.g. x=1x3x224x224.",
-        ),
-        click.option(
-            "--state",
-            "states",
-            multiple=True,
-            type=state,
-            metavar="IN=OUT",
-            help="Keep an output as an input of the next run, e.g. h_in=h_out, in persistent "
-            "memory.",
-        ),
-    )
+def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
+    """The command with the options, in the order they are listed."""
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def shape_options(command: F) -> F:
+    """The options that fix what a model leaves open."""
+    return _apply(
+        command,
+        (
+            click.option(
+                "--dim",
+                "dims",
+                multiple=True,
+                type=dimension,
+                metavar="NAME=N",
+                help="Model: fix a named free dimension, e.g. batch=1.",
+            ),
+            click.option(
+                "--shape",
+                "shapes",
+                multiple=True,
+                type=shape,
+                metavar="TENSOR=AxB",
+                help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+            ),
+        ),
+    )
+
+
+def model_options(command: F) -> F:
+    """The options that say which model is meant: free sizes and what is state."""
+    keep = click.option(
+        "--state",
+        "states",
+        multiple=True,
+        type=state,
+        metavar="IN=OUT",
+        help="Keep an output as an input of the next run, e.g. h_in=h_out, in persistent memory.",
+    )
+    return shape_options(keep(command))
+
+
+def compile_options(command: F) -> F:
+    """The options of a compile for HTP that every verb about models has."""
+    return shape_options(
+        _apply(
+            command,
+            (
+                click.option(
+                    "--precision",
+                    type=click.Choice(["fp16", "int8", "w8a16"]),
+                    default="fp16",
+                    show_default=True,
+                    help="Model: what floats become; int8 and w8a16 quantise on the way.",
+                ),
+                time_limit_option,
+            ),
+        )
+    )
+
+
+def time_limit_option(command: F) -> F:
+    """How long the real compiler may take."""
+    return click.option(
+        "--time-limit",
+        type=seconds,
+        metavar="S",
+        default=600.0,
+        show_default=True,
+        help="Seconds that one compile or execution may take.",
+    )(command)
+
+
+def vtcm_option(command: F) -> F:
+    """How much VTCM a graph gets."""
+    return click.option(
+        "--vtcm-mb",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        help="Model: VTCM of the graph in MiB.  [default: all that the SoC has]",
+    )(command)
+
+
+def result_options(schema: str) -> Callable[[F], F]:
+    """The options that say in which form and where a result goes."""
+
+    def decorate(command: F) -> F:
+        return _apply(
+            command,
+            (
+                click.option(
+                    "--json", "as_json", is_flag=True, help=f"Print JSON, schema {schema}."
+                ),
+                click.option(
+                    "-o",
+                    "--output",
+                    type=click.Path(),
+                    help="Write to this file instead of the terminal.",
+                ),
+                click.option("--force", is_flag=True, help="Replace the output file if it exists."),
+            ),
+        )
+
+    return decorate

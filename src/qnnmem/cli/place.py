@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.options import result_options
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Load all into the real library and compare: sizes become exact.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.place/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@result_options("qnnmem.place/1")
 def place(
     files: tuple[str, ...],
     soc: str | None,

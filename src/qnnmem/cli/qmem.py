@@ -25,42 +25,8 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Carry out the four rows with the real library and compare the results bit by bit.",
 )
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    type=texts.dimension,
-    metavar="NAME=N",
-    help="Model: fix a named free dimension, e.g. batch=1.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=texts.shape,
-    metavar="TENSOR=AxB",
-    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
-)
-@click.option(
-    "--precision",
-    type=click.Choice(["fp16", "int8", "w8a16"]),
-    default="fp16",
-    show_default=True,
-    help="Model: what floats become; int8 and w8a16 quantise on the way.",
-)
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=600.0,
-    show_default=True,
-    help="Seconds that compiling, and each execution of --run, may take.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.qmem/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.compile_options
+@texts.result_options("qnnmem.qmem/1")
 def qmem(
     file: str,
     soc: str | None,

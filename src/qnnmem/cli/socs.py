@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.options import result_options
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,11 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Also list SoCs without an HTP.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.socs/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@result_options("qnnmem.socs/1")
 def socs(name: str | None, everything: bool, as_json: bool, output: str | None, force: bool) -> int:
     """List the SoCs of the HTP backend, or show the one called NAME.
 

@@ -35,22 +35,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Find the largest value of a varied name that fits, by doubling and halving.",
 )
-@click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    type=texts.dimension,
-    metavar="NAME=N",
-    help="Fix a free dimension that is not varied.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    type=texts.shape,
-    metavar="TENSOR=AxB",
-    help="Fix a tensor's shape.",
-)
+@texts.shape_options
 @click.option(
     "--jobs",
     type=click.IntRange(1, 64),
@@ -65,25 +50,14 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Folder of finished results.  [default: qnnmem in the user's cache folder]",
 )
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=600.0,
-    show_default=True,
-    help="Seconds that one compile may take.",
-)
+@texts.time_limit_option
 @click.option(
     "--memory-limit",
     type=parse_size,
     metavar="SIZE",
     help="Address space of each compiler.  [default: 3/4 of the machine over the jobs]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, schema qnnmem.sweep/1.")
-@click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
     soc: str,
