@@ -148,8 +148,8 @@ def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
     return [statistics.median(times) * 1e3 for times in taken]
 
 
-def added(kind: str, file: Path, feeds: dict[str, Any]) -> int:
-    """Peak bytes that one side adds, measured in a process of its own."""
+def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
+    """Bytes that one side adds in a process of its own: at the peak, and its own at the end."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -158,10 +158,11 @@ def added(kind: str, file: Path, feeds: dict[str, Any]) -> int:
         Path(folder, "names.json").write_text(json.dumps(list(feeds)), encoding="utf-8")
         command = [sys.executable, __file__, "--memory", kind, str(file), folder]
         done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - ourselves
-    return int(json.loads(done.stdout))
+    peak, own = json.loads(done.stdout)
+    return int(peak), int(own)
 
 
-def peak_added(kind: str, file: str, folder: str) -> int:
+def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
     """The same, inside that process."""
     import numpy
     import onnxruntime  # noqa: F401 - part of what both sides have before they begin
@@ -174,7 +175,7 @@ def peak_added(kind: str, file: str, folder: str) -> int:
     lpai.Session  # noqa: B018 - imports what the runtime is made of
     import onnx  # noqa: F401 - as above
 
-    before = resident("VmRSS")
+    before, own = resident("VmRSS"), resident("RssAnon")
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (Linux)
     if kind == "plain":
         session = open_plain(Path(file))
@@ -184,14 +185,15 @@ def peak_added(kind: str, file: str, folder: str) -> int:
             session.run(None, used)
     else:
         with lpai.open(file, trusted=True, sanitize=kind == "session") as opened:
-            own = {name: feeds[name] for name in opened.compiled.inputs}
+            mine = {name: feeds[name] for name in opened.compiled.inputs}
             for _ in range(RUNS):
-                opened.run(own)
-    return resident("VmHWM") - before
+                opened.run(mine)
+            return resident("VmHWM") - before, resident("RssAnon") - own
+    return resident("VmHWM") - before, resident("RssAnon") - own
 
 
 def resident(key: str) -> int:
-    """Bytes of memory this process has, now (`VmRSS`) or at its peak (`VmHWM`)."""
+    """Bytes of memory this process has: now, its own of that (`RssAnon`), at its peak."""
     lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     return int(next(line for line in lines if line.startswith(key)).split()[1]) << 10
 
@@ -206,26 +208,28 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         "Written by `make bench`. `session.run` of a prepared model against a plain onnxruntime "
         "session, the same operators, graph optimisation off, one thread, in turns in one process. "
-        "Ratio is time divided by the plain time. Memory is what opening and eight runs add at the "
-        "peak, each side in a process of its own; with the sanitiser this includes the first "
-        "execution, which goes op by op.\n"
+        "Ratio is time divided by the plain time. Memory is what opening and eight runs add, each "
+        "side in a process of its own, as a ratio: the peak, in which mapped pages of the binary "
+        "count although the system may drop them, and anonymous memory at the end, which it may "
+        "not. The light models compute their weights; prepared, these are stored, which costs them "
+        "most of their pages. With the sanitiser the first execution goes op by op.\n"
     )
     yield (
         f"Measured with qnnmem {__version__}, onnxruntime {onnxruntime.__version__}, Python "
         f"{platform.python_version()}, {platform.machine()}.\n"
     )
     yield (
-        "| model | ops | plain ms | sanitised ratio | bare ratio | plain MiB | sanitised | bare | "
-        "scratch KiB |"
+        "| model | ops | plain ms | sanitised ratio | bare ratio | plain peak MiB | sanitised | "
+        "bare | plain anonymous MiB | sanitised | bare | scratch KiB |"
     )
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for row in rows:
         plain, watched, bare = row["ms"]
-        base, first, second = row["memory"]
+        peaks, owns = zip(*row["memory"], strict=True)
         mark = "" if row["in_order"] else " (op by op)"
         yield (
             f"| {row['id']}{mark} | {row['ops']} | {plain:.2f} | {watched / plain:.2f} | "
-            f"{bare / plain:.2f} | {base / 2**20:.1f} | {first / base:.2f} | {second / base:.2f} | "
+            f"{bare / plain:.2f} | {ratios(peaks)} | {ratios(owns)} | "
             f"{row['scratch'] / 1024:,.0f} |"
         )
     yield ""
@@ -238,25 +242,33 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     small = [row for row in rows if row["ms"][0] <= 20]
     for title, group, bar in (("above 20 ms", large, 1.3), ("up to 20 ms", small, 3.0)):
         if group:
-            ratios = sorted((row["ms"][1] / row["ms"][0], row["id"]) for row in group)
-            over = [f"{name} {ratio:.2f}" for ratio, name in ratios if ratio > bar]
-            middle = statistics.median(ratio for ratio, _ in ratios)
+            found = sorted((row["ms"][1] / row["ms"][0], row["id"]) for row in group)
+            over = [f"{name} {ratio:.2f}" for ratio, name in found if ratio > bar]
+            middle = statistics.median(ratio for ratio, _ in found)
             verdict = f"over {bar}: {', '.join(over)}" if over else f"none over {bar}"
             yield (
                 f"- {len(group)} models {title}: sanitised ratio {middle:.2f} in the middle, "
-                f"{ratios[-1][0]:.2f} at worst ({ratios[-1][1]}); {verdict}."
+                f"{found[-1][0]:.2f} at worst ({found[-1][1]}); {verdict}."
             )
-    heavy = [f"{r['id']} {r['memory'][1] / r['memory'][0]:.2f}" for r in rows if too_heavy(r, 1)]
-    bare = [f"{r['id']} {r['memory'][2] / r['memory'][0]:.2f}" for r in rows if too_heavy(r, 2)]
-    yield f"- More than 10 % above the plain memory, sanitised: {', '.join(heavy) or 'none'}."
-    yield f"- The same without the sanitiser: {', '.join(bare) or 'none'}."
+    for kind, at in (("peak", 0), ("anonymous", 1)):
+        for side, title in ((1, "sanitised"), (2, "bare")):
+            over = [
+                f"{row['id']} {row['memory'][side][at] / row['memory'][0][at]:.2f}"
+                for row in rows
+                if row["memory"][side][at] > 1.1 * row["memory"][0][at]
+            ]
+            yield (
+                f"- {kind.capitalize()} memory more than 10 % above the plain one, {title}: "
+                f"{len(over)} of {len(rows)} ({', '.join(over) or 'none'})."
+            )
     broken = [row["id"] for row in rows if row["findings"]]
     yield f"- Sanitiser findings: {', '.join(broken) or 'none'}."
 
 
-def too_heavy(row: dict[str, Any], side: int) -> bool:
-    """Whether a side took more than a tenth more memory than the plain session."""
-    return bool(row["memory"][side] > 1.1 * row["memory"][0])
+def ratios(sizes: tuple[int, ...]) -> str:
+    """The plain side in MiB and the others as ratios to it."""
+    plain, watched, bare = sizes
+    return f"{plain / 2**20:.1f} | {watched / plain:.2f} | {bare / plain:.2f}"
 
 
 if __name__ == "__main__":

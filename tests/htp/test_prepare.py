@@ -237,7 +237,7 @@ def test_calibration_data_of_another_shape_is_refused(worker: Worker, tmp_path: 
     folder.mkdir()
     numpy.save(folder / "a.npy", numpy.zeros((1, 2), "float32"))
     options = CompileOptions(precision=Precision.INT8, calibration=folder)
-    with pytest.raises(UsageError, match=r"a\.npy: float32 of shape \(1, 2\)"):
+    with pytest.raises(UsageError, match=r"a\.npy: float32 of shape 1x2 given"):
         compile_model(conv(tmp_path), SM8650, options, worker=worker)
 
 

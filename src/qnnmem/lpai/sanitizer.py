@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # One wrong tensor makes all that follow wrong: more findings than this tell nothing new.
 MAX_FINDINGS = 20
+_PIECE = 1 << 20  # of scratch looked at in one go: a comparison takes as much memory again
 
 
 def describe(collision: Collision) -> Finding:
@@ -131,10 +132,12 @@ class Sanitizer:
     def _check(self, where: slice, when: str) -> None:
         written = []
         for gap in self._gaps(where):
-            touched = self._scratch[gap] != POISON
-            if touched.any():
-                written.append((gap.start + int(touched.argmax()), int(touched.sum())))
-                self._scratch[gap] = POISON  # so that it is told once
+            for start in range(gap.start, gap.stop, _PIECE):
+                piece = slice(start, min(start + _PIECE, gap.stop))
+                touched = self._scratch[piece] != POISON
+                if touched.any():
+                    written.append((start + int(touched.argmax()), int(touched.sum())))
+                    self._scratch[piece] = POISON  # so that it is told once
         if written and len(self.findings) < MAX_FINDINGS:
             offset, size = written[0][0], sum(count for _, count in written)
             sentence = (

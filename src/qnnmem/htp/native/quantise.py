@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.htp.native.refusal import Refused
-from qnnmem.htp.samples import Input, find_samples, random_sample, read_sample
+from qnnmem.load.samples import Input, find_samples, random_sample, read_sample
 
 if TYPE_CHECKING:
     import onnx

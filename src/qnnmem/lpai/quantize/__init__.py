@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load.dryrun import read_frame, write_frame
 from qnnmem.load.onnx_child import MEMORY_LIMIT
+from qnnmem.load.samples import Input, Sample, find_samples
 from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
@@ -31,7 +32,6 @@ from qnnmem.lpai.quantize.precision import (
     float_io,
     float_tensors,
 )
-from qnnmem.lpai.quantize.samples import Input, Sample, find_samples
 from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:

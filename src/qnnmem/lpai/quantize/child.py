@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.load.dryrun import read_frame, write_frame
+from qnnmem.load.samples import Input, random_sample, read_sample
 from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
@@ -37,7 +38,6 @@ from qnnmem.lpai.quantize.graph import (
 from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
 from qnnmem.lpai.quantize.masks import replace_endless
 from qnnmem.lpai.quantize.ranges import Feed, Measured, Range, measure, open_session
-from qnnmem.lpai.quantize.samples import Input, random_sample, read_sample
 
 if TYPE_CHECKING:
     import onnx

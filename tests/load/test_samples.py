@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.lpai.quantize.samples import MAX_SAMPLES, Input, find_samples, read_sample
+from qnnmem.load.samples import MAX_SAMPLES, Input, find_samples, read_sample
 
 X = Input("x", "float32", (2, 3))
 N = Input("n/1", "int64", (1,))
