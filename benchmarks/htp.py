@@ -148,7 +148,8 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
         own = [statistics.median(row["inside"]) for row in rows]
         yield (
             f"\nRatio of medians {statistics.median(ratios):.2f} in the middle, "
-            f"{max(ratios):.2f} at worst; to its own compile {statistics.median(own):.2f} and {max(own):.2f}."
+            f"{max(ratios):.2f} at worst; to its own compile {statistics.median(own):.2f} and "
+            f"{max(own):.2f}."
         )
 
 

@@ -38,9 +38,9 @@ class LoadError(QnnMemError):
 class FreeDimensions(LoadError):
     """A model leaves dimensions open that planning needs as numbers."""
 
-    def __init__(self, path: Path | str, free: Sequence[str], command: str) -> None:
-        self.free, self.command = tuple(free), command
-        super().__init__(path, f"free dimensions {', '.join(free)}; fix them, e.g. {command}")
+    def __init__(self, path: Path | str, free: Sequence[str], options: str) -> None:
+        self.free, self.options = tuple(free), options
+        super().__init__(path, f"free dimensions {', '.join(free)}; fix them, e.g. with {options}")
 
 
 class OutputError(QnnMemError):

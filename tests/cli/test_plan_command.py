@@ -345,15 +345,15 @@ def test_options_for_models_are_refused_for_a_list(
     assert options[0] in sentence_of(result)
 
 
-def test_free_dimensions_give_a_command_that_works(tmp_path: Path) -> None:
-    """The sentence lists what is open and ends with a command that, pasted, plans the model."""
+def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
+    """The sentence lists what is open and ends with options that, pasted, plan the model."""
     path = model(tmp_path, FREE)
     refused = run(path)
     assert (code_of(refused), refused.stdout) == (2, "")
     assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence_of(refused)
-    command = shlex.split(sentence_of(refused).rpartition("e.g. ")[2])
-    assert command[:2] == ["qnnmem", "plan"]
-    assert code_of(run(*command[2:])) == 0
+    options = shlex.split(sentence_of(refused).rpartition("e.g. with ")[2])
+    assert options[0] == "--dim"
+    assert code_of(run(path, *options)) == 0
 
 
 def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:

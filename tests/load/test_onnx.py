@@ -39,17 +39,17 @@ def test_a_static_model_becomes_tensors_and_ops(tmp_path: Path) -> None:
     assert model.tensors["h"].dtype is DType.FLOAT32
 
 
-def test_free_dimensions_are_listed_with_a_command(tmp_path: Path) -> None:
-    """The error names each open dimension and a command that fixes all of them."""
+def test_free_dimensions_are_listed_with_options(tmp_path: Path) -> None:
+    """The error names each open dimension and options that fix all of them."""
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(FreeDimensions) as caught:
         read(path)
     assert caught.value.free == ("batch (input 'x')", "number 0 (input 'z')")
-    assert caught.value.command.endswith("--dim batch=1 --shape z=1")
+    assert caught.value.options == "--dim batch=1 --shape z=1"
 
 
-def test_the_command_repeats_what_was_given(tmp_path: Path) -> None:
-    """Options already given stay in the command, and odd names are quoted for the shell."""
+def test_the_options_repeat_what_was_given(tmp_path: Path) -> None:
+    """Options already given stay among them, and odd names are quoted for the shell."""
     path = save(tmp_path, "g (float[a,b] x, float[c] z) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(FreeDimensions, match=r"--dim a=4 --dim b=128 --shape z=7$"):
         read(path, dims={"a": 4}, shapes={"z": (7,)})

@@ -76,9 +76,7 @@ def fix_inputs(
             _set_shape(item, shapes[item.name])
     free = {item.name: _free(item) for item in graph.input}
     if any(free.values()):
-        raise FreeDimensions(
-            path, _free_words(graph, free), _command(path, graph, free, (dims, shapes))
-        )
+        raise FreeDimensions(path, _free_words(graph, free), _options(graph, free, (dims, shapes)))
     for item in graph.input:
         kind = type_of(item)
         if kind is None or kind.shape is None:
@@ -180,13 +178,12 @@ def _shown(name: str) -> str:
     return name if name.isprintable() and len(name) <= 40 else quote(name)
 
 
-def _command(
-    path: Path,
+def _options(
     graph: onnx.GraphProto,
     free: Mapping[str, list[int]],
     given: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
 ) -> str:
-    """Command that fixes everything; sizes not given are guesses the user replaces."""
+    """Options that fix everything; sizes not given are guesses the user replaces."""
     sizes = dict(given[0])
     options = [f"--shape {_assignment(name, shape)}" for name, shape in given[1].items()]
     for item in graph.input:
@@ -197,7 +194,7 @@ def _command(
         else:
             options.append(f"--shape {_assignment(item.name, _guessed_shape(item))}")
     named = [f"--dim {shlex.quote(f'{name}={size}')}" for name, size in sizes.items()]
-    return " ".join(["qnnmem plan", shlex.quote(str(path)), *named, *options])
+    return " ".join([*named, *options])
 
 
 def _assignment(name: str, shape: Iterable[int]) -> str:
