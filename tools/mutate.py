@@ -15,7 +15,6 @@ import json
 import random
 import re
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -23,17 +22,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mutation_seeds import SEEDS, TFLITE, Flat
+from mutation_trial import HANG_S, Hang, with_alarm
 
 import qnnmem
 from qnnmem.report import plan_json, plan_text
 from qnnmem.report.plan_report import PlanReport
 from qnnmem.units import Align
 
-HANG_S = 20
 # Of 20 mutants. An ONNX file that parses costs a child process, some hundred times a CSV's time.
 WEIGHTS = {"onnx": 4, "tflite": 5, "eaix": 6, "csv": 5}
 PLAN_S = 0.05
@@ -41,10 +39,6 @@ NUMBERS = (0, 1, 2, 3, 7, 127, 128, 255, 4096, 65535, 2**31 - 1, 2**31, 2**32, 2
 TEXTS = ("", "x", "y", "h", "\x00", "\x1b[31m", "\ud800", "é" * 300, "../w", "1e999", "<script>")
 
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-
-
-class Hang(BaseException):
-    """The watchdog rang; not an Exception, so that no reader can swallow it."""
 
 
 @dataclass(frozen=True)
@@ -347,21 +341,6 @@ def _fault_of(sentence: str) -> str:
     if not sentence.isprintable():
         return f"error text with control characters: {sentence[:200]!r}"
     return f"error text of {len(sentence)} characters" if len(sentence) > 2000 else ""
-
-
-def with_alarm(action: Callable[[], None]) -> None:
-    """Run an action that the watchdog may interrupt."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, HANG_S)
-    try:
-        action()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def run(count: int, seed: int, keep: Path | None) -> int:

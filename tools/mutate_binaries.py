@@ -13,18 +13,15 @@ import argparse
 import copy
 import json
 import random
-import resource
-import signal
 import struct
 import sys
-import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
+
+from mutation_trial import try_all
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import check_device, pack, unpack
@@ -36,7 +33,6 @@ from qnnmem.qnn.finding import QnnError
 from qnnmem.report import inspect_text
 from qnnmem.units import Bytes, Offset
 
-HANG_S = 20
 CODES = {5004, 5005, 5008, 5011, 30010}
 NUMBERS = (0, 1, 2, 63, 64, 255, 256, 4096, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**60, 2**63 - 1)
 VALUES: tuple[Any, ...] = (
@@ -46,10 +42,6 @@ VALUES: tuple[Any, ...] = (
 )
 
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-
-
-class Hang(BaseException):
-    """The watchdog rang; not an Exception, so that nobody can swallow it."""
 
 
 @dataclass(frozen=True)
@@ -299,17 +291,8 @@ def mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant
         yield Mutant(index, mutate.__name__, mutate(rng, rng.choice(binaries), binaries))
 
 
-def try_mutant(mutant: Mutant) -> tuple[str, str]:
-    """Read a mutant and give how that ended: loaded, a code or FAILED, and why it failed."""
-    try:
-        return with_alarm(lambda: _read(mutant))
-    except Hang:
-        return "FAILED", f"hang: no answer within {HANG_S} s"
-    except Exception as exc:  # the very thing this program looks for
-        return "FAILED", f"{type(exc).__name__}: {exc}"[:300]
-
-
 def _read(mutant: Mutant) -> tuple[str, str]:
+    """Read a mutant and give how that ended: loaded, a code or FAILED, and why it failed."""
     try:
         context = unpack(mutant.content, 30010 if mutant.index % 3 else 5005)
         _use(context, len(mutant.content))
@@ -339,55 +322,6 @@ def _fault_of(exc: QnnError) -> str:
     return f"error text of {len(text)} characters" if len(text) > 1000 else ""
 
 
-def with_alarm(action: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """Run an action that the watchdog may interrupt."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, HANG_S)
-    try:
-        return action()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run(count: int, seed: int, binary: Path | None, keep: Path | None) -> int:
-    """Try all mutants, print failures and a summary; give the number of failures."""
-    binaries = seed_binaries(seed) if binary is None else [binary.read_bytes()]
-    counts: Counter[tuple[str, str]] = Counter()
-    started, slowest = time.perf_counter(), (0.0, "none")
-    for mutant in mutants(count, seed, binaries):
-        before = time.perf_counter()
-        outcome, why = try_mutant(mutant)
-        name = f"mutant {seed}/{mutant.index} ({mutant.kind})"
-        slowest = max(slowest, (time.perf_counter() - before, name))
-        counts[mutant.kind, outcome] += 1
-        if outcome == "FAILED":
-            print(f"{name}: {why}", flush=True)
-            if keep is not None:
-                keep.mkdir(parents=True, exist_ok=True)
-                (keep / f"{seed}-{mutant.index}.bin").write_bytes(mutant.content)
-    _summarise(counts, slowest, time.perf_counter() - started)
-    return sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
-
-
-def _summarise(
-    counts: Counter[tuple[str, str]], slowest: tuple[float, str], seconds: float
-) -> None:
-    for kind in sorted({kind for kind, _ in counts}):
-        mine = sorted((outcome, n) for (k, outcome), n in counts.items() if k == kind)
-        print(f"{kind}: {', '.join(f'{number} {outcome}' for outcome, number in mine)}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    failed = sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
-    print(
-        f"{counts.total()} mutants, {failed} failed, {counts.total() / seconds:,.0f} a second; "
-        f"slowest {slowest[0]:.2f} s: {slowest[1]}; largest memory {peak} MiB"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -396,7 +330,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--binary", type=Path, help="a sound binary to damage instead of made ones")
     parser.add_argument("--keep", type=Path, help="folder for the mutants that failed")
     given = parser.parse_args(arguments)
-    return 1 if run(given.count, given.seed, given.binary, given.keep) else 0
+    binaries = seed_binaries(given.seed) if given.binary is None else [given.binary.read_bytes()]
+    damaged = mutants(given.count, given.seed, binaries)
+    return 1 if try_all(given.seed, damaged, _read, given.keep) else 0
 
 
 if __name__ == "__main__":

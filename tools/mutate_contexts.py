@@ -12,17 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
-import signal
 import struct
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from context_writer import (
     example_context,
@@ -32,6 +28,7 @@ from context_writer import (
     old_graph,
     pack_context,
 )
+from mutation_trial import try_all
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.bill import bill_of
@@ -41,17 +38,12 @@ from qnnmem.htp.context_read import context_from_bytes, read_context
 from qnnmem.report import bill_json, bill_text
 from qnnmem.targets.socs import find_soc
 
-HANG_S = 20
 HEAD = 2048  # metadata of the seeds end before; the rest of a binary is hardly read
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 255, 256, 4096, 2**16 - 1, 2**16, 2**31 - 1, 2**31)
 LARGE = (*NUMBERS, 2**32 - 4, 2**32 - 1, 2**40, 2**60, 2**60 + 1, 2**63, 2**64 - 1)
 SOCS = (None, "SM8650", "SM7325", "SA8797")
 
 Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-
-
-class Hang(BaseException):
-    """The watchdog rang; not an Exception, so that nobody can swallow it."""
 
 
 @dataclass(frozen=True)
@@ -196,17 +188,8 @@ def mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant
         yield Mutant(index, mutate.__name__, embed(rng, content) if inside else content, inside)
 
 
-def try_mutant(mutant: Mutant, folder: Path) -> tuple[str, str]:
-    """Read a mutant and give how that ended: read, refused or FAILED, and why it failed."""
-    try:
-        return with_alarm(lambda: _read(mutant, folder))
-    except Hang:
-        return "FAILED", f"hang: no answer within {HANG_S} s"
-    except Exception as exc:  # the very thing this program looks for
-        return "FAILED", f"{type(exc).__name__}: {exc}"[:300]
-
-
 def _read(mutant: Mutant, folder: Path) -> tuple[str, str]:
+    """Read a mutant and give how that ended: read, refused or FAILED, and why it failed."""
     try:
         _use(_context(mutant, folder), SOCS[mutant.index % len(SOCS)])
     except LoadError as exc:
@@ -233,55 +216,6 @@ def _use(context: HtpContext, soc: str | None) -> None:
         raise AssertionError("a control character in the text report")
 
 
-def with_alarm(action: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """Run an action that the watchdog may interrupt."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, HANG_S)
-    try:
-        return action()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run(count: int, seed: int, binaries: Sequence[bytes], keep: Path | None) -> int:
-    """Try all mutants, print failures and a summary; give the number of failures."""
-    counts: Counter[tuple[str, str]] = Counter()
-    started, slowest = time.perf_counter(), (0.0, "none")
-    with tempfile.TemporaryDirectory() as folder:
-        for mutant in mutants(count, seed, binaries):
-            before = time.perf_counter()
-            outcome, why = try_mutant(mutant, Path(folder))
-            name = f"mutant {seed}/{mutant.index} ({mutant.kind})"
-            slowest = max(slowest, (time.perf_counter() - before, name))
-            counts[mutant.kind, outcome] += 1
-            if outcome == "FAILED":
-                print(f"{name}: {why}", flush=True)
-                if keep is not None:
-                    keep.mkdir(parents=True, exist_ok=True)
-                    (keep / f"{seed}-{mutant.index}.bin").write_bytes(mutant.content)
-    _summarise(counts, slowest, time.perf_counter() - started)
-    return sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
-
-
-def _summarise(
-    counts: Counter[tuple[str, str]], slowest: tuple[float, str], seconds: float
-) -> None:
-    for kind in sorted({kind for kind, _ in counts}):
-        mine = sorted((outcome, n) for (k, outcome), n in counts.items() if k == kind)
-        print(f"{kind}: {', '.join(f'{number} {outcome}' for outcome, number in mine)}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    failed = sum(number for (_, outcome), number in counts.items() if outcome == "FAILED")
-    print(
-        f"{counts.total()} mutants, {failed} failed, {counts.total() / seconds:,.0f} a second; "
-        f"slowest {slowest[0]:.2f} s: {slowest[1]}; largest memory {peak} MiB"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -291,7 +225,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="folder for the mutants that failed")
     given = parser.parse_args(arguments)
     binaries = [path.read_bytes() for path in given.binary or ()] or seed_binaries()
-    return 1 if run(given.count, given.seed, binaries, given.keep) else 0
+    damaged = mutants(given.count, given.seed, binaries)
+    with tempfile.TemporaryDirectory() as folder:
+        read = partial(_read, folder=Path(folder))
+        return 1 if try_all(given.seed, damaged, read, given.keep) else 0
 
 
 if __name__ == "__main__":

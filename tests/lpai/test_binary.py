@@ -28,6 +28,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"
 
 def load_tool() -> ModuleType:
     """Import the mutation tool, which can make contexts at random."""
+    sys.path.insert(0, str(TOOL.parent))  # it imports its neighbour
     spec = importlib.util.spec_from_file_location("mutate_binaries", TOOL)
     assert spec is not None
     assert spec.loader is not None

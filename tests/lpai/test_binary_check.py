@@ -478,6 +478,7 @@ def test_a_crash_would_be_found(tmp_path: Path) -> None:
         "    if malformed == 5005: raise IndexError('planted')\n"
         "    return sound(data, malformed)\n"
         "binary.unpack = unpack\n"
+        f"sys.path.insert(0, {str(TOOL.parent)!r})\n"
         f"sys.argv = ['mutate', '--count', '9', '--keep', {str(tmp_path)!r}]\n"
         f"runpy.run_path({str(TOOL)!r}, run_name='__main__')\n"
     )

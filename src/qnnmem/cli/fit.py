@@ -84,28 +84,10 @@ def fit(
     targets = _targets(names, all_socs)
     answers = _binary_fits(path, targets, limits, load)
     if answers is None:
-        options = _options(dims, shapes, precision, vtcm_mb, time_limit)
+        options = texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
         answers = _model_fits(path, targets, options, limits, tries)
     write(_render(answers, file, as_json), target, force)
     return exit_code(answers)
-
-
-def _options(
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    precision: str,
-    vtcm_mb: int | None,
-    time_limit: float,
-) -> CompileOptions:
-    from qnnmem.htp.prepare import CompileOptions, Precision
-
-    return CompileOptions(
-        precision=Precision(precision),
-        vtcm_mb=vtcm_mb,
-        dims=dict(dims),
-        shapes=dict(shapes),
-        time_limit_s=time_limit,
-    )
 
 
 def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:

@@ -65,7 +65,9 @@ def footprint(
     bill = _stored_bill(path, chosen, load)
     compiled = bill is None
     if bill is None:
-        bill = _compiled_bill(path, chosen, _options(dims, shapes, precision, vtcm_mb, time_limit))
+        bill = _compiled_bill(
+            path, chosen, texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+        )
     if bill is None:
         return 1
     given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
@@ -90,31 +92,12 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
     return bill_of_loaded(path, soc)
 
 
-def _options(
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    precision: str,
-    vtcm_mb: int | None,
-    time_limit: float,
-) -> CompileOptions:
-    from qnnmem.htp.prepare import CompileOptions, Precision
-
-    return CompileOptions(
-        precision=Precision(precision),
-        vtcm_mb=vtcm_mb,
-        dims=dict(dims),
-        shapes=dict(shapes),
-        time_limit_s=time_limit,
-    )
-
-
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.footprint import bill_of_model
-    from qnnmem.report.names import clean
 
     if soc is None:
         raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
@@ -122,9 +105,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
         result = bill_of_model(path, soc, options, bar.say)
     if isinstance(result, Bill):
         return result
-    click.echo(f"No bill: {clean(result.sentence, 2000)}")
-    for node in result.unsupported:
-        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
+    texts.say_refusal("bill", result)
     return None
 
 
@@ -135,8 +116,7 @@ def _given(
     vtcm_mb: int | None,
 ) -> list[str]:
     """The options that say what was compiled, so that a suggested command compiles the same."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    words += [f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes]
+    words = texts.shape_words(dims, shapes)
     words += [] if precision == "fp16" else [f"--precision={precision}"]
     return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
+
+if TYPE_CHECKING:
+    from qnnmem.htp.prepare import CompileFailure, CompileOptions
 
 _MAX_DIM = 1 << 40
 
@@ -173,3 +176,41 @@ def result_options(schema: str) -> Callable[[F], F]:
         )
 
     return decorate
+
+
+def chosen_compile(
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    precision: str,
+    time_limit: float,
+    vtcm_mb: int | None = None,
+) -> CompileOptions:
+    """What the options of a compile for HTP say."""
+    from qnnmem.htp.prepare import CompileOptions, Precision
+
+    return CompileOptions(
+        precision=Precision(precision),
+        vtcm_mb=vtcm_mb,
+        dims=dict(dims),
+        shapes=dict(shapes),
+        time_limit_s=time_limit,
+    )
+
+
+def say_refusal(missing: str, failure: CompileFailure) -> None:
+    """Print why the compiler gave nothing, so that there is no such result."""
+    from qnnmem.report.names import clean
+
+    click.echo(f"No {missing}: {clean(failure.sentence, 2000)}")
+    for node in failure.unsupported:
+        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
+
+
+def shape_words(
+    dims: tuple[tuple[str, int], ...], shapes: tuple[tuple[str, tuple[int, ...]], ...]
+) -> list[str]:
+    """The options that fix a model's sizes, for a suggested command."""
+    words = [f"--dim={name}={value}" for name, value in dims]
+    return words + [
+        f"--shape={name}={'x'.join(map(str, sizes)) or 'scalar'}" for name, sizes in shapes
+    ]

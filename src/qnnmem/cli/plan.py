@@ -150,8 +150,7 @@ def _given(
     options: PoolOptions,
 ) -> tuple[str, ...]:
     """The options that say what is planned, so that a suggested command plans the same thing."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    words += [f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes]
+    words = texts.shape_words(dims, shapes)
     words += [f"--state={old}={new}" for old, new in options.states]
     words += [] if options.align is None else [f"--align={options.align}"]
     words += [] if options.bits is None else [f"--bits={options.bits}"]

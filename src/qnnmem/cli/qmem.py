@@ -9,7 +9,6 @@ import click
 from qnnmem.cli import options as texts
 
 if TYPE_CHECKING:
-    from qnnmem.htp.prepare import CompileFailure
     from qnnmem.htp.qmem_model import QmemResult
 
 
@@ -54,7 +53,7 @@ def qmem(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.prepare import CompileFailure, CompileOptions, Precision
+    from qnnmem.htp.prepare import CompileFailure
     from qnnmem.htp.qmem_model import qmem_of_file
     from qnnmem.targets.socs import find_soc
 
@@ -62,27 +61,14 @@ def qmem(
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     chosen = None if soc is None else find_soc(soc)
-    options = CompileOptions(
-        precision=Precision(precision),
-        dims=dict(dims),
-        shapes=dict(shapes),
-        time_limit_s=time_limit,
-    )
+    options = texts.chosen_compile(dims, shapes, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, say=bar.say)
     if isinstance(result, CompileFailure):
-        return _say_failure(result)
+        texts.say_refusal("table", result)
+        return 1
     write(_render(result, file, as_json), target, force)
     return 0 if result.run is None or result.run.agrees else 1
-
-
-def _say_failure(failure: CompileFailure) -> int:
-    from qnnmem.report.names import clean
-
-    click.echo(f"No table: {clean(failure.sentence, 2000)}")
-    for node in failure.unsupported:
-        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
-    return 1
 
 
 def _render(result: QmemResult, file: str, as_json: bool) -> str:

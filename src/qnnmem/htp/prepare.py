@@ -109,8 +109,8 @@ def compile_model(
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
-    with _worker(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
-        job = _Job(Path(path), soc, options, used, Path(scratch), progress or _nobody)
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
+        job = _Job(Path(path), soc, options, used, Path(scratch), progress or tell_nobody)
         result = job.run()
         if isinstance(result, CompileFailure):
             return result
@@ -130,7 +130,8 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
 
 
 @contextmanager
-def _worker(given: Worker | None) -> Iterator[Worker]:
+def given_or_own(given: Worker | None) -> Iterator[Worker]:
+    """A worker: the caller's, or one that ends with the work."""
     if given is not None:
         yield given
         return
@@ -138,7 +139,7 @@ def _worker(given: Worker | None) -> Iterator[Worker]:
         yield own
 
 
-def _nobody(_text: str) -> None:
+def tell_nobody(_text: str) -> None:
     """Nobody wants to know."""
 
 

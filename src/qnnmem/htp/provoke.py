@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp import provoke_models
 from qnnmem.htp.log import CompileLog, LogLine, parse_log
-from qnnmem.htp.prepare import Compiled, CompileFailure
+from qnnmem.htp.prepare import Compiled, CompileFailure, given_or_own, tell_nobody
 from qnnmem.htp.prepare_failure import say_why
 from qnnmem.htp.provoke_bench import Bench, Say
 from qnnmem.htp.provoke_value import Attempt, Kind, Provoked
@@ -38,22 +37,9 @@ def provoke(
 ) -> Provoked:
     """Make the library fail; the value says so too when it does not."""
     recipe = _RECIPES[kind]
-    with _worker(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
-        bench = Bench(soc, used, Path(folder), time_limit_s, say or _nobody)
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        bench = Bench(soc, used, Path(folder), time_limit_s, say or tell_nobody)
         return recipe(bench)
-
-
-@contextmanager
-def _worker(given: Worker | None) -> Iterator[Worker]:
-    if given is not None:
-        yield given
-        return
-    with Worker(warm=True) as own:
-        yield own
-
-
-def _nobody(_text: str) -> None:
-    """Nobody wants to know."""
 
 
 # --- Compiling -----------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]
             session = _session(payload, options["folder"], fold)
             runs = _runs(session, options)
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
-            reasons.append(_sentence(exc))
+            reasons.append(sentence(exc))
             continue
         values = onnx.GraphProto()
         values.initializer.extend(numpy_helper.from_array(value) for run in runs for value in run)
@@ -185,12 +185,14 @@ def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
     return random.integers(0, 2 if dtype == "bool" else 4, shape).astype(dtype)
 
 
-def _sentence(exc: BaseException) -> str:
+def sentence(exc: BaseException) -> str:
+    """What an exception says, as one printable line."""
     lines = str(exc).strip().splitlines() or [type(exc).__name__]
     return "".join(char if char.isprintable() else "?" for char in lines[0][:_MAX_REASON])
 
 
-def _limit_memory(limit: int) -> None:
+def limit_memory(limit: int) -> None:
+    """Limit the address space of this process; a crash leaves no core file."""
     try:
         import resource
     except ImportError:  # not on Windows: there the time limit is the only one
@@ -202,7 +204,7 @@ def _limit_memory(limit: int) -> None:
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
     limit = int(sys.argv[1])
-    _limit_memory(limit)
+    limit_memory(limit)
     # Libraries may print: replies go through a copy of stdout that they do not know.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -212,7 +214,7 @@ def main() -> int:
         try:
             header, reply = verbs[options["verb"]](options, payload)
         except Exception as exc:  # the parent reports it
-            header, reply = {"error": _sentence(exc)}, b""
+            header, reply = {"error": sentence(exc)}, b""
         write_frame(replies, header, reply)
     return 0
 

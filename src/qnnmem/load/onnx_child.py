@@ -49,7 +49,7 @@ class Child:
     def __init__(self, path: Path, time_limit_s: float) -> None:
         self._path, self._time_limit_s = path, time_limit_s
         self._expired = threading.Event()
-        command = [sys.executable, "-P", "-m", "qnnmem.load.dryrun", str(_memory_limit())]
+        command = [sys.executable, "-P", "-m", "qnnmem.load.dryrun", str(memory_limit())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
             command,
@@ -73,14 +73,7 @@ class Child:
         trace: TracebackType | None,
     ) -> None:
         self._watchdog.cancel()
-        self._kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:  # unsent bytes to a dead child
-                    continue
-        self._process.wait()
+        end(self._process)
 
     def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Model with its own functions inlined."""
@@ -153,18 +146,32 @@ class Child:
 
     def _expire(self) -> None:
         self._expired.set()
-        self._kill()
-
-    def _kill(self) -> None:
-        if self._process.poll() is not None:
-            return
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except (AttributeError, ProcessLookupError, PermissionError):  # no groups on Windows
-            self._process.kill()
+        kill_group(self._process)
 
 
-def _memory_limit() -> int:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all it started."""
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (AttributeError, ProcessLookupError, PermissionError):  # no groups on Windows
+        process.kill()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, close its pipes and collect it."""
+    kill_group(process)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # unsent bytes to a dead child
+                continue
+    process.wait()
+
+
+def memory_limit() -> int:
     """Three quarters of the machine's memory, within reason."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load.dryrun import read_frame, write_frame
-from qnnmem.load.onnx_child import MEMORY_LIMIT
+from qnnmem.load.onnx_child import MEMORY_LIMIT, end, kill_group, memory_limit
 from qnnmem.load.samples import Input, Sample, find_samples
 from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import Encoding, encodings
@@ -51,7 +50,6 @@ __all__ = [
 ]
 
 RANDOM_SAMPLES = 8
-_LEAST_MEMORY = 2 << 30
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -205,7 +203,7 @@ class _Child:
                 frame = self._talk(process, options, payload, progress)
             finally:
                 watchdog.cancel()
-                _stop(process)
+                end(process)
         if frame is None:
             raise self._dead()
         if "error" in frame[0]:
@@ -218,7 +216,7 @@ class _Child:
         # A fixed hash seed: the order of sets must not reach the file.
         fixed = {"PYTHONPATH": paths, "TMPDIR": folder, "PYTHONHASHSEED": "0"}
         return subprocess.Popen(  # noqa: S603  our own module, no shell
-            [sys.executable, "-P", "-m", module, str(_memory_limit())],
+            [sys.executable, "-P", "-m", module, str(memory_limit())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -261,33 +259,4 @@ class _Child:
 
     def _expire(self, process: subprocess.Popen[bytes]) -> None:
         self._expired.set()
-        _kill(process)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    _kill(process)
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            try:
-                pipe.close()
-            except OSError:  # unsent bytes to a dead child
-                continue
-    process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (AttributeError, ProcessLookupError, PermissionError):  # no groups on Windows
-        process.kill()
-
-
-def _memory_limit() -> int:
-    """Three quarters of the machine's memory, within reason."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return MEMORY_LIMIT
-    return max(_LEAST_MEMORY, min(MEMORY_LIMIT, physical // 4 * 3))
+        kill_group(process)

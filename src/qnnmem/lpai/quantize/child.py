@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.load.dryrun import read_frame, write_frame
+from qnnmem.load.dryrun import limit_memory, read_frame, sentence, write_frame
 from qnnmem.load.samples import Input, random_sample, read_sample
 from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import (
@@ -100,7 +100,7 @@ def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
             open_session(model, optimized_model_filepath=str(path), graph_optimization_level=level)
             simplified = onnx.load(path)
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
-            return model, [f"not simplified before quantising: {_sentence(exc)}"]
+            return model, [f"not simplified before quantising: {sentence(exc)}"]
     drop_unused_domains(simplified)
     return simplified, []
 
@@ -173,20 +173,6 @@ def _worst_error(
     return float((errors / numpy.maximum(spans, 1e-30)).max())
 
 
-def _sentence(exc: BaseException) -> str:
-    lines = str(exc).strip().splitlines() or [type(exc).__name__]
-    return "".join(char if char.isprintable() else "?" for char in lines[0][:_MAX_REASON])
-
-
-def _limit_memory(limit: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows: there the time limit is the only one
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 def _say(replies: BinaryIO, text: str) -> None:
     write_frame(replies, {"progress": text})
 
@@ -194,7 +180,7 @@ def _say(replies: BinaryIO, text: str) -> None:
 def main() -> int:
     """Answer one request."""
     limit = int(sys.argv[1])
-    _limit_memory(limit)
+    limit_memory(limit)
     # Libraries may print: replies go through a copy of stdout that they do not know.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -207,7 +193,7 @@ def main() -> int:
         kind = "usage" if isinstance(exc, UsageError) else "load"
         header, reply = {"error": str(exc), "kind": kind}, b""
     except Exception as exc:  # the parent reports it
-        header, reply = {"error": _sentence(exc), "kind": "failure"}, b""
+        header, reply = {"error": sentence(exc), "kind": "failure"}, b""
     write_frame(replies, header, reply)
     return 0
 
