@@ -210,8 +210,9 @@ class _Job:
         outcome = self._ask("compile", request, None if wanted.partition else UNSUPPORTED)
         if not outcome.is_done or not outcome.reply["binaries"]:
             # Without memory the library refuses nodes that it could take.
-            nodes = () if outcome.kind == "memory" else unsupported_nodes(outcome)
-            if not nodes and NOTHING_TAKEN in outcome.sentence:
+            starved = outcome.kind == "memory"
+            nodes = () if starved else unsupported_nodes(outcome)
+            if not nodes and not starved and NOTHING_TAKEN in outcome.sentence:
                 nodes = self._survey(request)
             return self._failure("partition" if nodes else "compile", outcome, nodes)
         return _Done(outcome, parse_log(outcome.log))
