@@ -10,8 +10,8 @@ QnnMemError                exit code 2
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# Not from `typing`, which takes longer to import than a small log to read.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path

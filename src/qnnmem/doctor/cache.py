@@ -1,0 +1,34 @@
+"""Files kept between runs in the user's cache folder; nothing depends on them."""
+
+from __future__ import annotations
+
+import os
+
+
+def load(name: str) -> bytes | None:
+    """What was kept under this name, if anything was."""
+    try:
+        with open(_path(name), "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            return file.read()
+    except OSError:
+        return None
+
+
+def keep(name: str, data: bytes) -> None:
+    """Keeps data if that can be done here."""
+    from pathlib import Path
+
+    from qnnmem.errors import OutputError
+    from qnnmem.whole_file import write_whole
+
+    path = Path(_path(name))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except (OSError, OutputError):
+        return  # a read-only home: everything is made anew each time
+
+
+def _path(name: str) -> str:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return f"{home}/qnnmem/{name}"

@@ -1,0 +1,166 @@
+"""From logs to incidents: reading, grouping and judging put together."""
+
+from __future__ import annotations
+
+import time
+
+from qnnmem.doctor.incident import Writer
+from qnnmem.doctor.scan import scanner
+from qnnmem.doctor.session import OFFSET, VALUES, Sessions
+from qnnmem.doctor.settle import Settler
+from qnnmem.doctor.source import open_part
+from qnnmem.doctor.spool import Spool
+from qnnmem.doctor.window import REGION, Window
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from qnnmem.doctor.knowledge import Knowledge
+    from qnnmem.doctor.scan import Scanner
+    from qnnmem.doctor.session import Mark, Session
+    from qnnmem.doctor.source import Stream
+
+SCHEMA = "qnnmem.doctor/1"
+
+# Holes that say what a log comes from, in lines that are no sign of a failure.
+FACTS = ("device", "soc", "build", "version")
+
+
+class Diagnosis:
+    """What logs say; incidents are handed out in the order of the logs."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._writer = Writer(knowledge)
+        self._spool = Spool()
+        self._started = time.perf_counter()
+        self.lines = self.bytes = 0
+        self.notes: list[str] = []
+        self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
+        self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
+        self._telling = {
+            line: [name for name, _ in holes]
+            for line, holes in enumerate(knowledge.holes)
+            if not knowledge.opens[line] and any(name in FACTS for name, _ in holes)
+        }
+
+    def take(self, stream: int, sessions: Iterable[Session], parts: Sequence[str]) -> None:
+        """Judges settled sessions of one log."""
+        for session in sessions:
+            for line in self._telling.keys() & session.seen.keys():
+                self._note_facts(stream, line, session.seen[line], parts)
+            text = self._writer.write(session, parts)
+            if text is not None:
+                self._spool.put(stream, session.first, text)
+                self.log_of.update(dict.fromkeys(parts, stream))
+
+    def _note_facts(self, stream: int, line: int, mark: Mark, parts: Sequence[str]) -> None:
+        """Keeps what was said first, whatever the order in which sessions settle."""
+        facts = self._facts.setdefault(stream, {})
+        self.log_of.update(dict.fromkeys(parts, stream))
+        for name, value in zip(self._telling[line], mark[VALUES], strict=True):
+            if name in FACTS:
+                said = (mark[OFFSET], str(value).strip())
+                facts[name] = min(facts.get(name, said), said)
+
+    @property
+    def facts(self) -> dict[int, dict[str, str]]:
+        """By number of the log, what its lines say about where it comes from."""
+        return {
+            log: {name: facts[name][1] for name in FACTS if name in facts}
+            for log, facts in sorted(self._facts.items())
+        }
+
+    @property
+    def noise(self) -> dict[str, int]:
+        """Benign entries that fired, and how often."""
+        return dict(sorted(self._writer.noise.items()))
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """How many incidents ended in each verdict."""
+        return self._writer.verdicts
+
+    @property
+    def exit_code(self) -> int:
+        """0 healthy, 1 something found, 3 something found and nothing decided."""
+        if not len(self):
+            return 0
+        decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
+        return 1 if decided else 3
+
+    def __len__(self) -> int:
+        return len(self._spool)
+
+    def texts(self) -> Iterator[str]:
+        """Each incident as a JSON text."""
+        return self._spool.texts()
+
+    def incidents(self) -> Iterator[dict[str, Any]]:
+        """Each incident as a dictionary."""
+        import json
+
+        return map(json.loads, self._spool.texts())
+
+    def stats(self) -> dict[str, float]:
+        """How much was read, and how long that took."""
+        seconds = round(time.perf_counter() - self._started, 3)
+        return {"lines": self.lines, "bytes": self.bytes, "seconds": seconds}
+
+    def close(self) -> None:
+        """Lets go of the temporary file."""
+        self._spool.close()
+
+
+def diagnose(
+    streams: Sequence[Stream],
+    knowledge: Knowledge,
+    *,
+    engine: str | None = None,
+    region: int = REGION,
+) -> Diagnosis:
+    """Reads logs one after the other."""
+    diagnosis = Diagnosis(knowledge)
+    engines: dict[bool, Scanner] = {}
+    for number, stream in enumerate(streams):
+        _read_stream(number, stream, knowledge, diagnosis, engines, engine, region)
+    return diagnosis
+
+
+def _read_stream(
+    number: int,
+    stream: Stream,
+    knowledge: Knowledge,
+    diagnosis: Diagnosis,
+    engines: dict[bool, Scanner],
+    engine: str | None,
+    region: int,
+) -> None:
+    sessions, settler = Sessions(), Settler()
+    base = 0
+    for part, name in enumerate(stream.parts):
+        opened = open_part(name)
+        try:
+            size = opened.size
+            small = size is not None and size < 1 << 20
+            if small not in engines:
+                engines[small] = scanner(knowledge, 0 if small else 1 << 30, engine)
+            window = Window(knowledge, engines[small], opened.readinto, region=_room(size, region))
+            for hit in window.hits():
+                offset = base + hit.offset
+                sessions.add(hit, offset, part, 0)
+                if over := sessions.closed(offset):
+                    diagnosis.take(number, settler.put(over, sessions.open), stream.parts)
+        finally:
+            opened.close()
+        base += window.bytes
+        diagnosis.lines += window.lines
+        diagnosis.bytes += window.bytes
+        diagnosis.notes += opened.notes
+    diagnosis.take(number, settler.put(sessions.finish(), ()), stream.parts)
+
+
+def _room(size: int | None, region: int) -> int:
+    """No more buffer than the log can fill."""
+    return min(region, size + 1) if size is not None else region

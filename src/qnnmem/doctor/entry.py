@@ -1,0 +1,103 @@
+"""What the knowledge base holds: signs, diagnoses and the conditions between them."""
+
+from __future__ import annotations
+
+from qnnmem.doctor.record import Record
+
+STAGES = ("init", "graph", "context", "memreg", "execute")
+
+# The closed set of causes, each with what it means; a cause is about memory when it says so.
+CAUSES = {
+    "mem_dsp_va": "what must be mapped into the DSP process exceeds its address space",
+    "mem_map_layer": "a layer below QNN cannot map: page-table pool, paravirtual message limit",
+    "mem_graph_limit": "the compiler's estimate is above its limit for one graph",
+    "mem_vtcm": "one operator needs more TCM or VTCM than the part has",
+    "mem_activation": "the context is too big because of intermediate activations",
+    "mem_spill_fill": "the shared spill/fill buffer of a context group is too small",
+    "mem_buffer_cap": "one buffer is above a ceiling of a backend or an allocator",
+    "mem_multi_context": "too many contexts or graphs are resident at once",
+    "mem_concurrency": "several processes or requests at once share the memory",
+    "mem_leak": "an earlier session or buffer is not released, or memory is fragmented",
+    "mem_system_ram": "the phone, board or build machine is short of RAM",
+    "mem_unknown": "a memory failure whose limiting resource the lines do not name",
+    "skel_missing": "the skel or a DSP runtime library is not found",
+    "signing": "a signature is missing or refused, or the unsigned domain is not allowed",
+    "access_denied": "device node rights, SELinux, session policy or linker namespace",
+    "session_limit": "no free FastRPC session, or the DSP has another owner",
+    "soc_mismatch": "a binary or library for another SoC or architecture",
+    "vtcm_config": "the binary asks for a VTCM size that the SoC does not grant",
+    "version_mismatch": "libraries, binary or driver of releases that do not go together",
+    "driver_firmware": "driver or firmware of the device",
+    "dsp_crash": "the DSP or its process crashed and was restarted",
+    "timeout": "an execution or a wait ran out of time",
+    "op_unsupported": "an operator, data type or shape that the target cannot build",
+    "buffer_misuse": "a buffer of wrong size, offset or shape, or registered wrongly",
+    "framework_bug": "a fault of the framework above QNN",
+    "benign_noise": "lines of a healthy run",
+    "unknown": "the lines do not say",
+}
+
+VERDICTS = ("cause", "memory", "undecided")
+CONFIDENCES = ("high", "medium", "low")
+
+
+def is_memory(cause: str) -> bool:
+    """Whether a cause is a shortage of memory."""
+    return cause.startswith("mem_")
+
+
+class Line(Record):
+    """One line template and the sign it gives."""
+
+    sign: str
+    text: str
+    call: str = ""  # the stage of the failing call that this line names
+    opens: bool = True  # whether the line alone makes an incident
+
+
+class Condition(Record):
+    """A comparison of a captured number: `needed >= 2500000000`, `code == 1007|1011`."""
+
+    sign: str  # "" for the deciding line
+    name: str  # a hole, or `count`: how often the sign was seen
+    operator: str
+    values: tuple[int, ...]
+
+
+class When(Record):
+    """One way in which a diagnosis is recognised."""
+
+    signs: tuple[str, ...]  # any of them decides
+    where: tuple[Condition, ...] = ()
+    needs: tuple[tuple[str, ...], ...] = ()  # of each group one is seen somewhere
+    after: tuple[tuple[str, ...], ...] = ()  # of each group one is seen earlier
+    unless: tuple[str, ...] = ()  # none is seen
+
+
+class Entry(Record):
+    """One diagnosis."""
+
+    id: str
+    title: str
+    cause: str
+    stage: str
+    whens: tuple[When, ...]
+    lines: tuple[Line, ...] = ()
+    verdict: str = "cause"
+    confidence: str = "high"
+    stage_from_call: bool = False
+    over: tuple[str, ...] = ()  # entries that this one beats, whatever the order of lines
+    explains: tuple[str, ...] = ()  # signs that are harmless where a benign entry fires
+    candidates: tuple[tuple[str, float], ...] = ()
+    remedies: tuple[str, ...] = ()
+    collect: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    body: str = ""
+    own: bool = False  # a team's entry, not one of ours: it speaks first
+    typical: int = 0  # of an entry without conditions: how many typical lines it has
+    documented: bool = False  # known from its sources only: no stored log shows it
+
+    @property
+    def is_memory(self) -> bool | None:
+        """Whether memory is short; None when the entry does not decide that."""
+        return None if self.verdict == "undecided" else is_memory(self.cause)

@@ -1,0 +1,205 @@
+"""What stands before the message of a line: who wrote it, when, and how serious it is.
+
+Every line is looked at for itself: a bug report holds logcat, kernel and program output in one
+file.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+
+from qnnmem.doctor.record import Record
+
+
+class Header(Record):
+    """The head of one line; what it does not say is None or empty."""
+
+    style: str
+    time: float | None = None  # seconds, good for differences only
+    pid: int | None = None
+    tid: int | None = None
+    level: str = ""  # V, D, I, W, E or F
+    tag: str = ""
+    body: int = 0  # where the message starts
+
+
+_STAMP = (
+    rb"(?:(?:20[0-9]{2})-)?([0-9]{2})-([0-9]{2})[ T]"
+    rb"([0-9]{2}):([0-9]{2}):([0-9]{2})[.,]([0-9]{1,9})"
+)
+_THREADTIME = (
+    _STAMP
+    + rb"Z?[ \t]+(?:[a-z][a-z0-9_]*[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
+    + rb"[ \t]+([VDIWEFA])[ \t]+(.{0,80}?)[ \t]*: ?"
+)
+_STUDIO = (
+    _STAMP
+    + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})[ \t]+(\S.{0,60}?)[ \t]{2,}\S{1,120}"
+    + rb"[ \t]+([VDIWEFA])[ \t]{1,2}"
+)
+_OLD_STUDIO = _STAMP + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})/\S{1,120}[ \t]+([VDIWEFA])/(.{1,60}?): ?"
+_ORT = _STAMP + rb"Z? \[([VIWEF]):(onnxruntime)[^\]]{0,200}\] ?"
+_DATED = _STAMP + rb"Z?[ \t]*(?:\[?(VERBOSE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|ERR)\]?[ \t:])?"
+_BRIEF = rb"([VDIWEFA])/(.{1,60}?)\([ \t]*([0-9]{1,9})\): ?"
+_TAG = rb"([VDIWEFA])[/ \t](\S.{0,60}?)[ \t]*: ?"
+_KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*([0-9]{1,9})\.([0-9]{6})\](?:\[[^\]]{1,12}\])? ?"
+_JOURNAL = (
+    rb"(?:[A-Z][a-z]{2}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)? )?"
+    rb"(?:\S{1,64} )?"
+    rb"([A-Za-z][\w./-]{0,40})\[([0-9]{1,9})\]: ?"
+)
+_TOOL = (
+    rb"[ \t]{0,12}[0-9]{1,12}\.[0-9]ms \[[ \t]*(VERBOSE|DEBUG|INFO|WARNING|ERROR|FATAL)[ \t]*\] ?"
+)
+_GLOG = rb"([VDIWEF]) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) ([\w.]{1,40}):\S{1,80}\] ?"
+_SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
+_BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
+_MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
+
+_QUICK = (
+    rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
+    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9} "
+)
+_LEVELS = {b"TRACE": "V", b"ERR": "E"}
+_NONE = Header("plain")
+
+_DAY = 86_400
+
+
+@cache
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    """Compiled when first needed: a log has few of these styles, and a small one is read soon."""
+    return re.compile(pattern)
+
+
+def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
+    return _compiled(pattern).match(line)
+
+
+def process_of(line: bytes) -> tuple[int | None, float | None]:
+    """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
+    if match := _match(_QUICK, line):
+        second, part, pid = match.groups()
+        return int(pid), _second(second) + int(part) / 1000
+    head = parse(line)
+    return head.pid, head.time
+
+
+def parse(line: bytes) -> Header:
+    """The head of a line, as far as it has one."""
+    first = line[:1]
+    if first.isdigit():
+        return _dated(line)
+    if first == b"[" or first == b"<":
+        if match := _match(_KERNEL, line):
+            seconds = int(match[1]) + int(match[2]) / 1e6
+            return Header("kernel", seconds, 0, 0, "", "kernel", match.end())
+        if match := _match(_BRACKET, line):
+            return Header("level", None, None, None, _level(match[1]), "", match.end())
+    elif first.isalpha():
+        if match := _match(_BRIEF, line):
+            pid = int(match[3])
+            return Header("brief", None, pid, None, *_words(match[1], match[2]), match.end())
+        if match := _match(_GLOG, line):
+            clock = _clock(match[2], match[3], match[4], match[5])
+            return Header("glog", clock, None, None, *_words(match[1], match[6]), match.end())
+        if match := _match(_JOURNAL, line):
+            return _journal(match)
+        if match := _match(_TAG, line):
+            return Header("tag", None, None, None, *_words(match[1], match[2]), match.end())
+    if match := _match(_TOOL, line):
+        return Header("tool", None, None, None, _level(match[1]), "", match.end())
+    if match := _match(_MARK, line):
+        return Header("mark", None, None, None, match[1].decode(), "QnnDsp", match.end())
+    return _NONE
+
+
+def _dated(line: bytes) -> Header:
+    if match := _match(_THREADTIME, line):
+        pid, tid, level, tag = match.group(7, 8, 9, 10)
+        return Header(
+            "threadtime", _when(match), int(pid), int(tid), *_words(level, tag), match.end()
+        )
+    if match := _match(_STUDIO, line):
+        pid, tid, tag, level = match.group(7, 8, 9, 10)
+        return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
+    if match := _match(_ORT, line):
+        return Header(
+            "onnxruntime", _when(match), None, None, *_words(*match.group(7, 8)), match.end()
+        )
+    if match := _match(_OLD_STUDIO, line):
+        pid, tid, level, tag = match.group(7, 8, 9, 10)
+        return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
+    if match := _match(_DATED, line):
+        return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
+    if match := _match(_TOOL, line):
+        return Header("tool", None, None, None, _level(match[1]), "", match.end())
+    if match := _match(_SNPE, line):
+        return Header("snpe", _clock(*match.group(1, 2, 3, 4)), body=match.end() - 1)
+    return _NONE
+
+
+def _journal(match: re.Match[bytes]) -> Header:
+    day, hour, minute, second, program, pid = match.groups()
+    time = None if day is None else int(day) * _DAY + _clock(hour, minute, second, b"0")
+    return Header(
+        "journal", time, int(pid), None, "", program.decode("ascii", "replace"), match.end()
+    )
+
+
+def _when(match: re.Match[bytes]) -> float:
+    month, day, hour, minute, second, part = match.group(1, 2, 3, 4, 5, 6)
+    days = int(month) * 31 + int(day)
+    return days * _DAY + _clock(hour, minute, second, part)
+
+
+@lru_cache(maxsize=64)
+def _second(text: bytes) -> int:
+    """Seconds of `MM-DD HH:MM:SS`; many lines share one."""
+    month, day, hour, minute, second = map(
+        int, (text[:2], text[3:5], text[6:8], text[9:11], text[12:])
+    )
+    return (month * 31 + day) * _DAY + hour * 3600 + minute * 60 + second
+
+
+def _clock(hour: bytes, minute: bytes, second: bytes, part: bytes) -> float:
+    return int(hour) * 3600 + int(minute) * 60 + int(second) + int(part) / float(10 ** len(part))
+
+
+def _level(word: bytes) -> str:
+    return _LEVELS.get(word) or word[:1].decode("ascii")
+
+
+def _words(level: bytes, tag: bytes) -> tuple[str, str]:
+    return level.decode("ascii"), tag.decode("utf-8", "replace")
+
+
+# Words by which a line gives away the program behind it, most telling first.
+_PRODUCERS = (
+    ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
+    (
+        "fastrpc",
+        (b"adsprpc", b"fastrpc_", b"apps_std", b"dspqueue", b"rpcmem", b"listener_android"),
+    ),
+    ("executorch", (b"executorch",)),
+    ("onnxruntime", (b"onnxruntime", b"ortexception", b"qnn ep", b"qnnexecutionprovider")),
+    ("genie", (b"genie", b'[error] "', b'[info]  "')),
+    ("ggml-hexagon", (b"ggml-hex", b"htp0")),
+    ("ggml", (b"ggml", b"llama_", b"load_tensors")),
+    ("mllm", (b"mllm", b"qnnbackend.cpp")),
+    ("mnn", (b"mnn", b"qnn: ")),
+    ("litert", (b"litert", b"tflite", b"qnn_manager.cc")),
+    ("snpe", (b"snpe", b"user_info:", b"pf_validator")),
+    ("lpai", (b"lpai", b"tcm pool", b"enpu", b"eai_")),
+    ("qnn", (b"qnndsp", b"qnn", b"<e>", b"graph_prepare.cc", b"ms [ ")),
+)
+
+
+def producer(line: bytes) -> str:
+    """The program that wrote a line, by its words; `other` when they do not tell."""
+    low = line[:400].lower()
+    for name, marks in _PRODUCERS:
+        if any(mark in low for mark in marks):
+            return name
+    return "other"

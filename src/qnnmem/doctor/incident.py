@@ -1,0 +1,181 @@
+"""A session with its meaning, as the JSON object that every output is made from."""
+
+from __future__ import annotations
+
+import json
+
+from qnnmem.doctor import header
+from qnnmem.doctor.entry import CAUSES
+from qnnmem.doctor.judge import Judgement, Seen, judge
+from qnnmem.doctor.line import SCALES
+from qnnmem.doctor.session import NEAR, NUMBER, OFFSET, PART, TEXT, TIMES, VALUES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from qnnmem.doctor.knowledge import Knowledge
+    from qnnmem.doctor.session import Mark, Session
+
+_MAX_EVIDENCE = 12
+_MAX_TEXT = 400
+_REMEMBERED = 4096
+
+_UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
+_COLLECT = (
+    "the log from the start of the process, not only its end: the first error decides",
+    "the log at verbose level: ONNX Runtime log_severity_level=0 of the default logger; "
+    "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
+    "adb logcat -b all of the same minute: FastRPC and kernel lines stand there",
+)
+
+
+class Writer:
+    """Turns sessions into JSON texts; remembers judgements, which repeat."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._judged: dict[object, tuple[Judgement, str]] = {}
+        self.noise: dict[str, int] = {}
+        self.verdicts: dict[str, int] = {}
+
+    def write(self, session: Session, parts: Sequence[str]) -> str | None:
+        """The incident as JSON, or None when its lines are those of a healthy run."""
+        marks = sorted(session.seen.items(), key=lambda item: (item[1][OFFSET], item[0]))
+        judgement, fixed = self._judge(marks)
+        for name in judgement.noise:
+            self.noise[name] = self.noise.get(name, 0) + 1
+        if judgement.healthy:
+            return None
+        verdict = judgement.entry.verdict if judgement.entry else "undecided"
+        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+        own = _of_this_session(self._knowledge, session, marks, judgement, parts)
+        return f"{fixed[:-1]}, {json.dumps(own)[1:]}"
+
+    def _judge(self, marks: Sequence[tuple[int, Mark]]) -> tuple[Judgement, str]:
+        knowledge = self._knowledge
+        key = tuple(
+            (line, mark[TIMES], mark[VALUES]) if knowledge.signs[line] in knowledge.tested else line
+            for line, mark in marks
+        )
+        found = self._judged.get(key)
+        if found is None:
+            seen = [Seen(line, mark[TIMES], mark[VALUES]) for line, mark in marks]
+            judgement = judge(knowledge, seen)
+            found = judgement, json.dumps(_of_every_session(judgement))
+            if len(self._judged) < _REMEMBERED:
+                self._judged[key] = found
+        return found
+
+
+def _of_every_session(judgement: Judgement) -> dict[str, Any]:
+    """What depends on the judgement alone."""
+    entry = judgement.entry
+    verdict = entry.verdict if entry else "undecided"
+    cause = entry.cause if entry and verdict != "undecided" else "unknown"
+    memory = entry.is_memory if entry else None
+    return {
+        "stage": judgement.stage,
+        "cause": cause,
+        "cause_meaning": CAUSES[cause],
+        "is_memory": "unknown" if memory is None else memory,
+        "confidence": "low" if verdict == "undecided" or entry is None else entry.confidence,
+        "verdict": verdict,
+        "entry": entry.id if entry else None,
+        "title": entry.title if entry else _UNKNOWN_TITLE,
+        "remedies": list(entry.remedies) if entry else [],
+        "collect_next": list((entry.collect if entry else ()) or _default_collect(verdict)),
+        "candidates": [
+            {"cause": name, "score": round(score, 3)} for name, score in judgement.candidates
+        ],
+    }
+
+
+def _default_collect(verdict: str) -> tuple[str, ...]:
+    return () if verdict == "cause" else _COLLECT
+
+
+def _of_this_session(
+    knowledge: Knowledge,
+    session: Session,
+    marks: Sequence[tuple[int, Mark]],
+    judgement: Judgement,
+    parts: Sequence[str],
+) -> dict[str, Any]:
+    deciding = max(judgement.deciding, 0)
+    first = next((mark for line, mark in marks if knowledge.opens[line]), marks[0][1])
+    quantities, shortage = _quantities(knowledge, marks, deciding)
+    _, _, last_part, last_line = session.until
+    return {
+        "file": parts[first[PART]],
+        "first_line": first[NUMBER],
+        "last_line": last_line,
+        "last_file": parts[last_part],
+        "process": session.pid,
+        "producer": header.producer(marks[deciding][1][TEXT]),
+        "count": marks[deciding][1][TIMES],
+        "evidence": _evidence(marks, first, judgement.deciding, parts),
+        "quantities": quantities,
+        "shortage_bytes": shortage,
+    }
+
+
+def _evidence(
+    marks: Sequence[tuple[int, Mark]], first: Mark, deciding: int, parts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The lines that matter: each once, and none from long before the failure."""
+    lines: dict[tuple[int, int], dict[str, Any]] = {}
+    for index, (_, mark) in enumerate(marks):
+        if first[OFFSET] - mark[OFFSET] > NEAR and index != deciding:
+            continue
+        shown = lines.setdefault(
+            (mark[PART], mark[NUMBER]),
+            {
+                "file": parts[mark[PART]],
+                "line": mark[NUMBER],
+                "text": _text(mark[TEXT]),
+                "count": mark[TIMES],
+                "decides": False,
+            },
+        )
+        if index == deciding:
+            shown["decides"] = True
+    rows = list(lines.values())
+    if len(rows) <= _MAX_EVIDENCE:
+        return rows
+    kept = rows[: _MAX_EVIDENCE - 2]
+    kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row["decides"]]
+    return [*kept, rows[-1]]
+
+
+def _quantities(
+    knowledge: Knowledge, marks: Sequence[tuple[int, Mark]], deciding: int
+) -> tuple[dict[str, int | str], int | None]:
+    """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
+    order = [marks[deciding], *marks]
+    found: dict[str, int | str] = {}
+    shortage = None
+    for line, mark in order:
+        if not mark[VALUES]:
+            continue
+        here: dict[str, int | str] = {}
+        for (name, kind), value in zip(knowledge.holes[line], mark[VALUES], strict=True):
+            here[f"{name}_bytes" if kind in SCALES else name] = value
+        if shortage is None:
+            shortage = _missing(here)
+        for name, value in here.items():
+            found.setdefault(name, value)
+    return found, shortage
+
+
+def _missing(values: dict[str, int | str]) -> int | None:
+    needed, limit = values.get("needed_bytes"), values.get("limit_bytes")
+    if isinstance(needed, int) and isinstance(limit, int) and needed > limit:
+        return needed - limit
+    return None
+
+
+def _text(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace").strip()
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

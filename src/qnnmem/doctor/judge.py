@@ -1,0 +1,192 @@
+"""What the lines of an incident mean.
+
+signs of a healthy run        -> leave the incident; if nothing is left, there is none
+entries whose conditions hold -> those that name a cause before those that only know whether
+memory is short, before those that cannot decide;
+among equals the first deciding line speaks
+nothing holds                 -> undecided
+"""
+
+from __future__ import annotations
+
+from qnnmem.doctor.entry import VERDICTS, Condition, Entry, When
+from qnnmem.doctor.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from qnnmem.doctor.knowledge import Knowledge
+
+
+class Seen(Record):
+    """A line template that was seen in an incident: how often, and the first time."""
+
+    line: int  # number of the template
+    times: int
+    values: tuple[int | str, ...]  # what its holes caught the first time
+
+
+class Judgement(Record):
+    """What an incident's lines mean; without an entry nothing in the knowledge base speaks."""
+
+    entry: Entry | None
+    stage: str
+    deciding: int  # index of the deciding line among what was seen; -1 without an entry
+    candidates: tuple[tuple[str, float], ...]
+    noise: tuple[str, ...]  # benign entries that fired
+    healthy: bool  # nothing is left once the lines of healthy runs are taken away
+
+
+class _Fired(Record):
+    entry: Entry
+    deciding: int
+    weight: int  # conditions that had to hold
+
+
+def judge(knowledge: Knowledge, seen: Sequence[Seen]) -> Judgement:
+    """The meaning of lines in the order in which they were first seen."""
+    signs = _first_of_each_sign(knowledge, seen)
+    noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
+    harmless = {sign for one in noise for sign in one.entry.explains}
+    harmless.update(knowledge.signs[seen[one.deciding].line] for one in noise)
+    left = {sign: index for sign, index in signs.items() if sign not in harmless}
+    names = tuple(one.entry.id for one in noise)
+    if not any(knowledge.opens[seen[index].line] for index in left.values()):
+        return Judgement(None, "init", -1, (), names, True)
+    fired = [one for one in _fire(knowledge, seen, left) if one.entry.cause != "benign_noise"]
+    if not fired:
+        return Judgement(None, _last_call(knowledge, seen, left, "init"), -1, (), names, False)
+    best = _best(fired)
+    stage = best.entry.stage
+    if best.entry.stage_from_call:
+        stage = _last_call(knowledge, seen, left, stage)
+    return Judgement(best.entry, stage, best.deciding, _candidates(best, fired), names, False)
+
+
+def _first_of_each_sign(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, int]:
+    signs: dict[str, int] = {}
+    for index, one in enumerate(seen):
+        signs.setdefault(knowledge.signs[one.line], index)
+    return signs
+
+
+def _fire(knowledge: Knowledge, seen: Sequence[Seen], signs: Mapping[str, int]) -> list[_Fired]:
+    asked = {number for sign in signs for number in knowledge.by_sign.get(sign, ())}
+    fired = []
+    for number in sorted(asked):
+        entry = knowledge.entry(number)
+        if found := _try(entry, knowledge, seen, signs):
+            fired.append(found)
+    return fired
+
+
+def _try(
+    entry: Entry, knowledge: Knowledge, seen: Sequence[Seen], signs: Mapping[str, int]
+) -> _Fired | None:
+    held = [
+        (signs[sign], _weight(when))
+        for when in entry.whens
+        for sign in when.signs
+        if sign in signs and _holds(when, sign, knowledge, seen, signs)
+    ]
+    if not held:
+        return None
+    deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
+    return _Fired(entry, deciding, len(held) if entry.typical else weight)
+
+
+def _holds(
+    when: When,
+    sign: str,
+    knowledge: Knowledge,
+    seen: Sequence[Seen],
+    signs: Mapping[str, int],
+) -> bool:
+    if any(other in signs for other in when.unless):
+        return False
+    if not all(any(other in signs for other in group) for group in when.needs):
+        return False
+    at = signs[sign]
+    if not all(any(signs.get(other, at) < at for other in group) for group in when.after):
+        return False
+    return all(_passes(test, test.sign or sign, knowledge, seen) for test in when.where)
+
+
+def _passes(test: Condition, sign: str, knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
+    """Whether a line of this sign has a number as asked for."""
+    for one in seen:
+        if knowledge.signs[one.line] == sign:
+            value = _value(test.name, one, knowledge)
+            if isinstance(value, int) and _compare(value, test):
+                return True
+    return False
+
+
+def _value(name: str, one: Seen, knowledge: Knowledge) -> int | str | None:
+    if name == "count":
+        return one.times
+    for (hole, _kind), value in zip(knowledge.holes[one.line], one.values, strict=True):
+        if hole == name:
+            return value
+    return None
+
+
+def _compare(value: int, test: Condition) -> bool:
+    if test.operator == "==":
+        return value in test.values
+    if test.operator == "!=":
+        return value not in test.values
+    limit = test.values[0]
+    if test.operator.startswith(">"):
+        return value > limit or (test.operator == ">=" and value == limit)
+    return value < limit or (test.operator == "<=" and value == limit)
+
+
+def _weight(when: When) -> int:
+    return len(when.where) + len(when.needs) + len(when.after)
+
+
+def _best(fired: Sequence[_Fired]) -> _Fired:
+    beaten = {name for one in fired for name in one.entry.over}
+    left = [one for one in fired if one.entry.id not in beaten] or fired
+    return min(left, key=_rank)
+
+
+def _rank(one: _Fired) -> tuple[object, ...]:
+    entry = one.entry
+    coverage = one.weight / entry.typical if entry.typical else 1.0
+    return (
+        not entry.own,
+        VERDICTS.index(entry.verdict) if not entry.own else 0,
+        -coverage,
+        one.deciding,
+        -one.weight,
+        entry.id,
+    )
+
+
+def _last_call(
+    knowledge: Knowledge, seen: Sequence[Seen], left: Mapping[str, int], default: str
+) -> str:
+    """The stage of the outermost call that failed: chains end with it."""
+    for one in reversed(seen):
+        if knowledge.calls[one.line] and knowledge.signs[one.line] in left:
+            return knowledge.calls[one.line]
+    return default
+
+
+def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float], ...]:
+    """Causes by how likely they are: the entry's own list, then what else fired."""
+    scores: dict[str, float] = {}
+    confidence = {"high": 0.95, "medium": 0.75, "low": 0.5}[best.entry.confidence]
+    if best.entry.verdict == "cause":
+        scores[best.entry.cause] = confidence
+    for cause, score in best.entry.candidates:
+        scores.setdefault(cause, score)
+    for one in fired:
+        if one is not best:
+            weaker = 0.3 if one.entry.verdict == "cause" else 0.2
+            if one.entry.cause not in ("unknown", "mem_unknown"):
+                scores.setdefault(one.entry.cause, weaker)
+    return tuple(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))

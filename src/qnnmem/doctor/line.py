@@ -1,0 +1,54 @@
+"""One line of a log against the templates whose fixed text it holds."""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qnnmem.doctor.knowledge import Knowledge
+
+# Size units: programs that print "MB" here mean powers of 1024.
+SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+def clean(line: bytes) -> bytes:
+    """A line without colours, NUL bytes and its end."""
+    if b"\x1b" in line:
+        line = _COLOUR.sub(b"", line)
+    if b"\0" in line:
+        line = line.replace(b"\0", b"")
+    return line.rstrip(b"\r\n")
+
+
+def match(
+    knowledge: Knowledge, text: bytes, lines: Iterable[int]
+) -> list[tuple[int, tuple[int | str, ...]]]:
+    """Which of these templates the text matches, with what their holes caught."""
+    found = []
+    for index in lines:
+        hit = knowledge.pattern(index).search(text)
+        if hit is not None:
+            holes = knowledge.holes[index]
+            found.append((index, _values(hit, holes) if holes else ()))
+    return found
+
+
+def number(text: bytes, kind: str) -> int:
+    """A captured number; sizes become bytes."""
+    if kind in ("KB", "MB", "GB"):
+        whole, _, part = text.partition(b".")
+        scale = SCALES[kind]
+        return int(whole) * scale + (int(part) * scale // 10 ** len(part) if part else 0)
+    return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
+
+
+def _values(hit: re.Match[bytes], holes: list[list[str]]) -> tuple[int | str, ...]:
+    return tuple(
+        caught.decode("utf-8", "replace") if kind in ("word", "text") else number(caught, kind)
+        for (_name, kind), caught in zip(holes, hit.groups(), strict=True)
+    )

@@ -1,0 +1,139 @@
+"""Judging: which entry speaks, and when none may."""
+
+from __future__ import annotations
+
+from qnnmem.doctor.entry import Condition, Entry, Line, When
+from qnnmem.doctor.judge import Judgement, Seen, judge
+from qnnmem.doctor.knowledge import Knowledge, pack
+
+LINES = (
+    Line("skel", "dynamic loading failed for {library}"),
+    Line("pd", "no domain for size estimate {needed:bytes}", call="context"),
+    Line("map", "memory map with length {length:bytes} failed"),
+    Line("device", "device creation failed with {code:code}", call="init"),
+    Line("fallback", "switched to the other path", opens=False),
+    Line("context", "context failed with {code:code}", call="context"),
+)
+
+
+def entry(name: str, cause: str, *whens: When, **fields: object) -> Entry:
+    """An entry with what matters here."""
+    values = {"title": name, "stage": "context", **fields}
+    return Entry(id=name, cause=cause, whens=whens, **values)  # type: ignore[arg-type]
+
+
+LARGE = Condition("", "needed", ">=", (2_000_000_000,))
+ENTRIES = (
+    entry(
+        "full",
+        "mem_dsp_va",
+        When(("pd",), where=(Condition("", "needed", ">=", (2_000_000_000,)),)),
+    ),
+    entry("no-skel", "skel_missing", When(("skel",)), stage="init", stage_from_call=True),
+    entry("mapping", "mem_dsp_va", When(("map",)), verdict="memory", confidence="medium"),
+    entry("leak", "mem_leak", When(("device",), after=(("context",),)), stage="init"),
+    entry(
+        "bare",
+        "unknown",
+        When(("device", "context")),
+        verdict="undecided",
+        candidates=(("skel_missing", 0.5), ("mem_unknown", 0.2)),
+        stage_from_call=True,
+    ),
+    entry(
+        "other-path",
+        "benign_noise",
+        When(("fallback",)),
+        explains=("skel", "device"),
+        stage="init",
+    ),
+)
+KNOWLEDGE = Knowledge(pack(LINES, ENTRIES, 0))
+
+
+def said(*signs: str | tuple[str, int]) -> Judgement:
+    """The judgement about lines given by their signs, in order."""
+    names = [line.sign for line in LINES]
+    seen = []
+    for sign in signs:
+        name, value = sign if isinstance(sign, tuple) else (sign, 0)
+        index = names.index(name)
+        seen.append(Seen(index, 1, tuple([value] * len(KNOWLEDGE.holes[index]))))
+    return judge(KNOWLEDGE, seen)
+
+
+def spoken(judgement: Judgement) -> str | None:
+    """The entry that speaks."""
+    return judgement.entry.id if judgement.entry else None
+
+
+def test_the_first_deciding_line_speaks() -> None:
+    """A missing library explains the full domain that follows, not the other way round."""
+    assert spoken(said("skel", ("pd", 3_000_000_000))) == "no-skel"
+    assert spoken(said(("pd", 3_000_000_000), "skel")) == "full"
+
+
+def test_a_cause_beats_what_only_knows_that_memory_is_short() -> None:
+    """Even when the weaker line came first."""
+    assert spoken(said("map", ("pd", 3_000_000_000))) == "full"
+    assert spoken(said("map", ("pd", 3_000))) == "mapping"
+
+
+def test_numbers_in_lines_decide() -> None:
+    """Below the bound the entry is silent, and so is the judge."""
+    judgement = said(("pd", 1_999_999_999))
+    assert judgement.entry is None
+    assert not judgement.healthy
+    assert judgement.stage == "context"
+
+
+def test_order_matters_where_an_entry_says_so() -> None:
+    """A device that fails after a context failed is another matter than one that fails first."""
+    assert spoken(said("context", "device")) == "leak"
+    assert spoken(said("device", "context")) == "bare"
+
+
+def test_the_stage_is_that_of_the_outermost_call() -> None:
+    """Chains end with the call that the program made."""
+    assert said("skel").stage == "init"
+    assert said("skel", ("pd", 5)).stage == "context"
+
+
+def test_lines_of_a_healthy_run_are_no_incident() -> None:
+    """Unless something is left that they do not explain."""
+    healthy = said("skel", "device", "fallback")
+    assert healthy.healthy
+    assert healthy.noise == ("other-path",)
+    assert spoken(said("skel", "device", "fallback", ("pd", 3_000_000_000))) == "full"
+
+
+def test_what_cannot_be_decided_is_ranked() -> None:
+    """The entry's own list, best first."""
+    assert said("device").candidates == (("skel_missing", 0.5), ("mem_unknown", 0.2))
+
+
+def test_a_teams_entry_speaks_first() -> None:
+    """Own knowledge is nearer to the device at hand; the better covered note wins."""
+    own = Entry(
+        "ours",
+        "Our board",
+        "mem_unknown",
+        "init",
+        (When(("note-1",)), When(("note-2",))),
+        (Line("note-1", "device creation failed"), Line("note-2", "our daemon gave up")),
+        verdict="memory",
+        own=True,
+        typical=2,
+    )
+    half = own._replace(
+        id="half",
+        whens=(When(("half-1",)), When(("half-2",))),
+        lines=(Line("half-1", "device creation failed"), Line("half-2", "never printed")),
+    )
+    knowledge = Knowledge(pack(LINES, (half, own, *ENTRIES), 0))
+    signs = ["device", "note-1", "half-1", "note-2"]
+    seen = [
+        Seen(index, 1, (0,) * len(knowledge.holes[index]))
+        for index in map(knowledge.signs.index, signs)
+    ]
+    assert spoken(judge(knowledge, seen)) == "ours"

@@ -1,0 +1,136 @@
+"""The knowledge base: reading entries, notes of a team, packing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor import knowledge as kb
+from qnnmem.doctor.entry import Entry, Line, When
+from qnnmem.doctor.entry_read import read_entries
+from qnnmem.errors import UsageError
+
+GOOD = """+++
+id = "graph-limit"
+title = "Too large a graph"
+cause = "mem_graph_limit"
+stage = "graph"
+remedies = ["split it"]
+[[line]]
+sign = "estimate"
+text = "estimated allocation of {needed:KB} KB, limit is {limit:KB} KB"
+[[when]]
+sign = "estimate"
+where = ["needed >= 2 GB"]
++++
+## Typical Logs
+lines
+## Root Cause
+words
+## Solutions
+more words
+"""
+
+NOTES = """# Notes
+
+## Our board runs out
+### Typical Logs
+- `our_daemon: mapping failed`
+- Error code: QNN_STATUS_MEMORY_ALLOCATION_FAILED
+### Root Cause
+Memory is short while the graph is created.
+### Solutions
+1. restart the daemon
+2. smaller batch
+"""
+
+
+def test_an_entry_is_read_with_its_conditions() -> None:
+    """Sizes in conditions are decimal, sizes in lines powers of 1024."""
+    (entry,) = read_entries(GOOD, "graph-limit.md")
+    assert (entry.id, entry.cause, entry.stage) == ("graph-limit", "mem_graph_limit", "graph")
+    assert entry.whens[0].where[0].values == (2_000_000_000,)
+    assert entry.is_memory is True
+
+
+def test_notes_without_front_matter_are_entries() -> None:
+    """Typical lines are what they match by, solutions are the remedies."""
+    (entry,) = read_entries(NOTES, "notes.md", own=True)
+    assert entry.typical == 2
+    assert entry.cause == "mem_unknown"
+    assert entry.stage == "graph" or entry.stage == "init"
+    assert entry.remedies == ("restart the daemon", "smaller batch")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('cause = "mem_graph_limit"', 'cause = "bad_luck"'),
+        ('stage = "graph"', 'stage = "later"'),
+        ('id = "graph-limit"', 'id = "Graph Limit"'),
+        ("needed >= 2 GB", "needed is large"),
+        ("## Root Cause", "## Cause"),
+        ('remedies = ["split it"]', "remedies = 5"),
+        ('sign = "estimate"\nwhere', 'sing = "estimate"\nwhere'),
+        ("+++\n## Typical", "## Typical"),
+        ("{needed:KB}", "{needed:stones}"),
+        ('title = "Too large a graph"', "title = "),
+        ('[[when]]\nsign = "estimate"\nwhere = ["needed >= 2 GB"]\n', ""),
+    ],
+)
+def test_a_damaged_entry_is_refused_in_one_sentence(old: str, new: str) -> None:
+    """The sentence names the file."""
+    assert old in GOOD
+    with pytest.raises(UsageError, match=r"graph-limit\.md"):
+        read_entries(GOOD.replace(old, new), "graph-limit.md")
+
+
+def test_text_that_is_no_entry_is_refused() -> None:
+    """Neither front matter nor notes."""
+    with pytest.raises(UsageError, match="neither front matter"):
+        read_entries("hello\n", "x.md")
+
+
+def test_a_condition_about_an_unknown_sign_is_refused() -> None:
+    """A typing error would otherwise make an entry silent for ever."""
+    entry = Entry("x", "x", "unknown", "init", (When(("nowhere",)),))
+    with pytest.raises(UsageError, match="nowhere"):
+        kb.pack((), (entry,), 0)
+
+
+def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Which one speaks would be luck."""
+    (tmp_path / "a.md").write_text(GOOD, "utf-8")
+    (tmp_path / "b.md").write_text(GOOD, "utf-8")
+    with pytest.raises(UsageError, match="graph-limit"):
+        kb.read_folder(tmp_path)
+
+
+def test_packing_loses_nothing(tmp_path: Path) -> None:
+    """What comes out of the packed form is what went in, but for the text for people."""
+    import json
+
+    (tmp_path / "a.md").write_text(GOOD, "utf-8")
+    lines, entries = kb.read_folder(tmp_path)
+    knowledge = kb.Knowledge(json.loads(json.dumps(kb.pack(lines, entries, 0))))
+    assert knowledge.entry(0) == entries[0]._replace(lines=(), body="", sources=())
+
+
+def test_the_built_in_base_is_the_same_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after the cached file was damaged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fresh = kb.built_in()
+    (cached,) = (tmp_path / "qnnmem").glob("kb-*.json")
+    assert kb.built_in().texts == fresh.texts
+    cached.write_bytes(b'{"format": 1')
+    assert kb.built_in().signs == fresh.signs
+
+
+def test_every_anchor_holds_a_gate() -> None:
+    """The standard library's search misses nothing."""
+    lines = [Line("a", "mapping of fd {fd:int} failed badly"), Line("b", "no session left here")]
+    knowledge = kb.Knowledge(kb.pack(lines, (), 0))
+    assert all(any(gate in anchor for gate in knowledge.gates) for anchor in knowledge.anchors)

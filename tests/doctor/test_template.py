@@ -1,0 +1,99 @@
+"""Line templates: what they match, what they catch, what they refuse."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.doctor.line import number
+from qnnmem.doctor.template import literal, parse
+from qnnmem.errors import UsageError
+
+
+def caught(text: str, line: str) -> tuple[int | str, ...] | None:
+    """What the holes of a template catch in a line; None without a match."""
+    template = parse(text)
+    match = re.compile(template.regex.encode(), re.IGNORECASE).search(line.encode())
+    if match is None:
+        return None
+    return tuple(
+        group.decode() if kind in ("word", "text") else number(group, kind)
+        for group, (_, kind) in zip(match.groups(), template.holes, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "values"),
+    [
+        (
+            "requires estimated allocation of {needed:KB} KB, limit is {limit:KB} KB",
+            "fa_alloc.cc:1:ERROR:graph requires estimated allocation of 3 KB, limit is 2 KB",
+            (3072, 2048),
+        ),
+        ("Current PD has ~{in_use:MB} MB in use", "current pd has ~1.5 MB in use", (1572864,)),
+        ("coreId {} with size estimate {needed:bytes}", "coreId 0with size estimate 77", (77,)),
+        ("Fail(|ed) to create with err {code:code}", "Fail to create with err 0x3ea", (1002,)),
+        ("Fail(|ed) to create with err {code:code}", "Failed to create with err 1002", (1002,)),
+        ("the failing op is {op} here", "the failing op is q::Conv here", ("q::Conv",)),
+        ('single op, "{op:text}" is big', 'single op, "a b" is big', ("a b",)),
+        ("before {*} after that", "before whatever it is after that", ()),
+        (r"device \(id {id:int}\) is gone", "device (id -1) is gone", (-1,)),
+        ("Gerät nicht gefunden", "xx Gerät nicht gefunden", ()),
+    ],
+)
+def test_holes_catch_typed_values(text: str, line: str, values: tuple[int | str, ...]) -> None:
+    """Sizes come out in bytes, codes as numbers whatever they were written as."""
+    assert caught(text, line) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Failed to map weights", "Failed to map the weights"),
+        ("limit is {limit:KB} KB", "limit is unknown KB"),
+        ("ends with err {code:code}", "ends with err none"),
+    ],
+)
+def test_other_lines_do_not_match(text: str, line: str) -> None:
+    """A template is no fuzzy search."""
+    assert caught(text, line) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "   ", "short", "{a} {b}", "open { brace is refused", "two {a:int} of {a:int} name"),
+        *("an unknown {x:type} of hole", "x" * 401, "{*} a {*} b {*} c {*} text enough"),
+    ],
+)
+def test_what_is_no_template_is_refused(text: str) -> None:
+    """One sentence says what is wrong."""
+    with pytest.raises(UsageError):
+        parse(text)
+
+
+def test_every_matching_line_holds_the_anchors() -> None:
+    """Scanning for anchors misses nothing that the template would match."""
+    template = parse("Failed to find PD for context {c:int} with size estimate {n:bytes}")
+    line = "failed to FIND pd for context 1 with size estimate 5"
+    assert all(anchor in line.lower() for anchor in template.anchors)
+    assert len(template.anchors) == 2
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=8, max_size=60))
+def test_a_literal_matches_itself(line: str) -> None:
+    """Text of any kind can be made a template."""
+    if len(line.strip()) < 8:
+        return
+    template = parse(literal(line))
+    assert re.compile(template.regex.encode(), re.IGNORECASE).search(line.encode())
+
+
+def test_a_hostile_line_does_not_run_for_ever() -> None:
+    """The worst template the language allows stays polynomial of low degree."""
+    template = parse("needed {*} failed {*} failed {*} with that")
+    pattern = re.compile(template.regex.encode(), re.IGNORECASE)
+    assert pattern.search(b"needed " + b" failed " * 500) is None
