@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import NewType
 
 from qnnmem.errors import UsageError
 
-Bytes = NewType("Bytes", int)
-Offset = NewType("Offset", int)
-Step = NewType("Step", int)
-Align = NewType("Align", int)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NewType
+
+    Bytes = NewType("Bytes", int)
+    Offset = NewType("Offset", int)
+    Step = NewType("Step", int)
+    Align = NewType("Align", int)
+else:  # what they are when the program runs; `typing` takes longer to import than all of this
+    Bytes = Offset = Step = Align = int
 
 # Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
 MAX_BYTES = Bytes(1 << 60)
 
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE = re.compile(r"\s*([0-9]{1,19})\s*(?:([KMG])(?:i?B)?|B|bytes)?\s*", re.IGNORECASE | re.ASCII)
+_SIZE = r"\s*([0-9]{1,19})\s*(?:([KMG])(?:i?B)?|B|bytes)?\s*"
 
 
 def round_up(value: int, align: int) -> int:
@@ -26,7 +31,7 @@ def round_up(value: int, align: int) -> int:
 
 def parse_size(text: str) -> Bytes:
     """Bytes meant by `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text, re.IGNORECASE | re.ASCII)
     if match is None:
         raise UsageError(f"'{text}' is not a size; write it like 2035712, 256K or 2MiB")
     size = int(match[1]) * _SCALE[(match[2] or "").upper()]

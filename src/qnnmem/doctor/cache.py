@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_KEPT = 8  # files of a kind: one for each knowledge base in use
+
 
 def load(name: str) -> bytes | None:
     """What was kept under this name, if anything was."""
@@ -25,6 +27,9 @@ def keep(name: str, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
+        kept = sorted(path.parent.glob(name.split("-")[0] + "-*"), key=lambda p: p.stat().st_mtime)
+        for old in kept[:-_KEPT]:
+            old.unlink(missing_ok=True)
     except (OSError, OutputError):
         return  # a read-only home: everything is made anew each time
 

@@ -30,7 +30,7 @@ _STAMP = (
 )
 _THREADTIME = (
     _STAMP
-    + rb"Z?[ \t]+(?:[a-z][a-z0-9_]*[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
+    + rb"Z?[ \t]+(?:[a-z0-9_]{1,20}[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
     + rb"[ \t]+([VDIWEFA])[ \t]+(.{0,80}?)[ \t]*: ?"
 )
 _STUDIO = (
@@ -59,7 +59,7 @@ _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
 
 _QUICK = (
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
-    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9} "
+    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9} [VDIWEFA] "
 )
 _LEVELS = {b"TRACE": "V", b"ERR": "E"}
 _NONE = Header("plain")
@@ -79,7 +79,7 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
     """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
-    if match := _match(_QUICK, line):
+    if line[:1].isdigit() and (match := _match(_QUICK, line)):
         second, part, pid = match.groups()
         return int(pid), _second(second) + int(part) / 1000
     head = parse(line)
@@ -87,32 +87,41 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 
 
 def parse(line: bytes) -> Header:
-    """The head of a line, as far as it has one."""
-    first = line[:1]
+    """The head of a line, as far as it has one.
+
+    A glance at the first bytes saves trying, and compiling, patterns that cannot match.
+    """
+    first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
-    if first == b"[" or first == b"<":
-        if match := _match(_KERNEL, line):
+    if first in (b"[", b"<"):
+        if not second.isalpha() and (match := _match(_KERNEL, line)):
             seconds = int(match[1]) + int(match[2]) / 1e6
             return Header("kernel", seconds, 0, 0, "", "kernel", match.end())
-        if match := _match(_BRACKET, line):
+        if first == b"[" and (match := _match(_BRACKET, line)):
             return Header("level", None, None, None, _level(match[1]), "", match.end())
-    elif first.isalpha():
+    elif first.isalpha() and (head := _lettered(line, second)):
+        return head
+    if b"ms [" in line[:40] and (match := _match(_TOOL, line)):
+        return Header("tool", None, None, None, _level(match[1]), "", match.end())
+    if b"<" in line[:24] and (match := _match(_MARK, line)):
+        return Header("mark", None, None, None, match[1].decode(), "QnnDsp", match.end())
+    return _NONE
+
+
+def _lettered(line: bytes, second: bytes) -> Header | None:
+    if second in (b"/", b" ", b"\t"):
         if match := _match(_BRIEF, line):
             pid = int(match[3])
             return Header("brief", None, pid, None, *_words(match[1], match[2]), match.end())
         if match := _match(_GLOG, line):
             clock = _clock(match[2], match[3], match[4], match[5])
             return Header("glog", clock, None, None, *_words(match[1], match[6]), match.end())
-        if match := _match(_JOURNAL, line):
-            return _journal(match)
-        if match := _match(_TAG, line):
-            return Header("tag", None, None, None, *_words(match[1], match[2]), match.end())
-    if match := _match(_TOOL, line):
-        return Header("tool", None, None, None, _level(match[1]), "", match.end())
-    if match := _match(_MARK, line):
-        return Header("mark", None, None, None, match[1].decode(), "QnnDsp", match.end())
-    return _NONE
+    if b"]:" in line[:160] and (match := _match(_JOURNAL, line)):
+        return _journal(match)
+    if second in (b"/", b" ", b"\t") and (match := _match(_TAG, line)):
+        return Header("tag", None, None, None, *_words(match[1], match[2]), match.end())
+    return None
 
 
 def _dated(line: bytes) -> Header:

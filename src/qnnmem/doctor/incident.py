@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
-_REMEMBERED = 4096
+_REMEMBERED = 1024
 
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
@@ -103,9 +103,12 @@ def _of_this_session(
     judgement: Judgement,
     parts: Sequence[str],
 ) -> dict[str, Any]:
-    deciding = max(judgement.deciding, 0)
+    decider = marks[judgement.deciding] if judgement.deciding >= 0 else None
+    if judgement.harmless:
+        marks = [one for one in marks if knowledge.signs[one[0]] not in judgement.harmless]
+    decider = decider or marks[0]
     first = next((mark for line, mark in marks if knowledge.opens[line]), marks[0][1])
-    quantities, shortage = _quantities(knowledge, marks, deciding)
+    quantities, shortage = _quantities(knowledge, [decider, *marks])
     _, _, last_part, last_line = session.until
     return {
         "file": parts[first[PART]],
@@ -113,21 +116,21 @@ def _of_this_session(
         "last_line": last_line,
         "last_file": parts[last_part],
         "process": session.pid,
-        "producer": header.producer(marks[deciding][1][TEXT]),
-        "count": marks[deciding][1][TIMES],
-        "evidence": _evidence(marks, first, judgement.deciding, parts),
+        "producer": header.producer(decider[1][TEXT]),
+        "count": decider[1][TIMES],
+        "evidence": _evidence(marks, first, judgement.entry and decider[1], parts),
         "quantities": quantities,
         "shortage_bytes": shortage,
     }
 
 
 def _evidence(
-    marks: Sequence[tuple[int, Mark]], first: Mark, deciding: int, parts: Sequence[str]
+    marks: Sequence[tuple[int, Mark]], first: Mark, decider: Mark | None, parts: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The lines that matter: each once, and none from long before the failure."""
     lines: dict[tuple[int, int], dict[str, Any]] = {}
-    for index, (_, mark) in enumerate(marks):
-        if first[OFFSET] - mark[OFFSET] > NEAR and index != deciding:
+    for _, mark in marks:
+        if first[OFFSET] - mark[OFFSET] > NEAR and mark is not decider:
             continue
         shown = lines.setdefault(
             (mark[PART], mark[NUMBER]),
@@ -139,7 +142,7 @@ def _evidence(
                 "decides": False,
             },
         )
-        if index == deciding:
+        if mark is decider:
             shown["decides"] = True
     rows = list(lines.values())
     if len(rows) <= _MAX_EVIDENCE:
@@ -150,10 +153,9 @@ def _evidence(
 
 
 def _quantities(
-    knowledge: Knowledge, marks: Sequence[tuple[int, Mark]], deciding: int
+    knowledge: Knowledge, order: Sequence[tuple[int, Mark]]
 ) -> tuple[dict[str, int | str], int | None]:
     """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
-    order = [marks[deciding], *marks]
     found: dict[str, int | str] = {}
     shortage = None
     for line, mark in order:

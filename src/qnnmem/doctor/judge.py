@@ -36,6 +36,7 @@ class Judgement(Record):
     candidates: tuple[tuple[str, float], ...]
     noise: tuple[str, ...]  # benign entries that fired
     healthy: bool  # nothing is left once the lines of healthy runs are taken away
+    harmless: frozenset[str] = frozenset()  # signs of healthy runs among what was seen
 
 
 class _Fired(Record):
@@ -56,12 +57,14 @@ def judge(knowledge: Knowledge, seen: Sequence[Seen]) -> Judgement:
         return Judgement(None, "init", -1, (), names, True)
     fired = [one for one in _fire(knowledge, seen, left) if one.entry.cause != "benign_noise"]
     if not fired:
-        return Judgement(None, _last_call(knowledge, seen, left, "init"), -1, (), names, False)
+        stage = _last_call(knowledge, seen, left, "init")
+        return Judgement(None, stage, -1, (), names, False, frozenset(harmless))
     best = _best(fired)
     stage = best.entry.stage
     if best.entry.stage_from_call:
         stage = _last_call(knowledge, seen, left, stage)
-    return Judgement(best.entry, stage, best.deciding, _candidates(best, fired), names, False)
+    ranked = _candidates(best, fired)
+    return Judgement(best.entry, stage, best.deciding, ranked, names, False, frozenset(harmless))
 
 
 def _first_of_each_sign(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, int]:

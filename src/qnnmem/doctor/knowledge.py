@@ -6,6 +6,7 @@ plain lists and kept in the user's cache folder under a name that changes with t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zlib
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 BUILT_IN = os.path.join(os.path.dirname(__file__), "kb")  # noqa: PTH118, PTH120
 COMMON = "common.toml"
 
-_FORMAT = 2
+_FORMAT = 4
 _GATE = 4  # characters: few texts cover all anchors, and each is rare enough
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
@@ -42,13 +43,18 @@ class Knowledge:
         self.anchors: dict[str, list[int]] = packed["anchors"]
         # Short texts of which each anchor holds one, with those anchors.
         self.gates: dict[str, list[int]] = packed["gates"]
-        self.entries: list[list[Any]] = packed["entries"]
+        self._entries: list[str] = packed["entries"]  # each as JSON: few are ever needed
         self.tested: frozenset[str] = frozenset(packed["tested"])
         self.by_sign: dict[str, list[int]] = packed["by_sign"]  # entries that a sign can decide
         self._regexes: list[str] = packed["regexes"]
+        self._plain: list[str] = packed["plain"]
         self._compiled: dict[int, re.Pattern[bytes]] = {}
         self._made: dict[int, Entry] = {}
         self.key: int = packed["key"]  # changes with everything above
+
+    def plain(self, line: int) -> bytes:
+        """The text of a template that is nothing but text, in small letters; else empty."""
+        return self._plain[line].encode()
 
     def pattern(self, line: int) -> re.Pattern[bytes]:
         """The compiled template of a line; compiled when first needed."""
@@ -62,14 +68,15 @@ class Knowledge:
         """One entry, without its body."""
         found = self._made.get(index)
         if found is None:
-            found = self._made[index] = _unpack(self.entries[index])
+            found = self._made[index] = _unpack(json.loads(self._entries[index]))
         return found
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def built_in() -> Knowledge:
     """The knowledge base that comes with the package, from the cache when that is current."""
-    import json
-
     key = _key_of(BUILT_IN)
     name = f"kb-{key:08x}.json"
     try:
@@ -142,10 +149,11 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str,
         "opens": [line.opens for line in every],
         "texts": [line.text for line in every],
         "regexes": [template.regex for template in templates],
+        "plain": [template.plain for template in templates],
         "holes": [[list(hole) for hole in template.holes] for template in templates],
         "anchors": anchors,
         "gates": _gates(list(anchors)),
-        "entries": [_plain(entry) for entry in entries],
+        "entries": [json.dumps(_plain(entry)) for entry in entries],
         "tested": sorted(tested),
         "by_sign": by_sign,
     }

@@ -29,8 +29,14 @@ def match(
     knowledge: Knowledge, text: bytes, lines: Iterable[int]
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """Which of these templates the text matches, with what their holes caught."""
-    found = []
+    found: list[tuple[int, tuple[int | str, ...]]] = []
+    low = b""
     for index in lines:
+        if plain := knowledge.plain(index):  # compiling an expression takes longer than this
+            low = low or text.lower()
+            if plain in low:
+                found.append((index, ()))
+            continue
         hit = knowledge.pattern(index).search(text)
         if hit is not None:
             holes = knowledge.holes[index]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Mark = list[Any]
 
 NEAR = 64 << 10
-REACH = 4 << 20
+REACH = 1 << 20
 GAP = 5.0
 
 # A template's first line in a session: times seen, offset, line number, part, text, values.

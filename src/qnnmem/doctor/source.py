@@ -30,6 +30,7 @@ _BOMB_BYTES = 1 << 30
 # Frames may ask for gigabytes of memory; what common levels write needs 8 MiB.
 _ZSTD_WINDOW_LOG = 25
 _MAX_FILES = 100_000
+_STEP = 256 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
 _SUFFIX = r"(.*?)\.([0-9]{1,4})((?:\.gz|\.zst)?)"  # logcat.3, logcat.2: oldest first
@@ -60,7 +61,7 @@ class Opened:
             self._file = _unpacker(packed, file)
         except ImportError as exc:
             raise LoadError(name, f"{packed} files need pip install 'qnnmem[fast]'") from exc
-        self._read = _reader(self._file)
+        self._read = _step_reader(self._file)
 
     def readinto(self, view: memoryview) -> int:
         """Fills the view as far as it can; 0 at the end."""
@@ -181,6 +182,12 @@ def _open(name: str) -> Any:
 def _reader(file: Any) -> Callable[[memoryview], int]:
     reader: Callable[[memoryview], int] = file.readinto
     return reader
+
+
+def _step_reader(file: Any) -> Callable[[memoryview], int]:
+    """Reads in steps: an error at the end then takes nothing with it that came before."""
+    step = file.readinto1
+    return lambda view: step(view[:_STEP])
 
 
 def _unpacker(packed: str, file: Any) -> Any:

@@ -50,6 +50,7 @@ class Template(NamedTuple):
 
     text: str
     regex: str  # of bytes written as ASCII, to be compiled with IGNORECASE
+    plain: str  # without holes and choices: the text in small letters, else empty
     anchors: tuple[str, ...]  # lower-case texts of which a matching line holds all
     holes: tuple[tuple[str, str], ...]  # name and type, in the order of the groups
 
@@ -81,7 +82,8 @@ def parse(text: str) -> Template:
     anchors = _anchors(runs)
     if not anchors:
         raise UsageError(f"no fixed text of {_MIN_ANCHOR} characters in {_shown(text)}")
-    return Template(text, _loose("".join(regex)), anchors, tuple(holes))
+    plain = runs[0].lower() if len(runs) == 1 else ""
+    return Template(text, _loose("".join(regex)), plain, anchors, tuple(holes))
 
 
 def literal(line: str) -> str:
