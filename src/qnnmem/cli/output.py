@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from pathlib import Path
-
-import click
 
 from qnnmem.errors import OutputError
-from qnnmem.whole_file import write_whole
+
+TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 
 def write(text: str, path: Path | None, force: bool) -> None:
     """Prints `text`, or writes it to `path` under a temporary name and renames that."""
+    write_stream((text,), path, force)
+
+
+def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
+    """Prints what comes, or writes it to `path`, without ever holding all of it."""
     if path is None:
-        _print(text)
+        _print(pieces)
         return
+    from qnnmem.whole_file import write_pieces
+
     check_free(path, force)
     # A name may hold half a surrogate pair, which UTF-8 cannot.
-    write_whole(path, text.encode("utf-8", "backslashreplace"))
-    click.echo(f"Wrote {path}", err=True)
+    write_pieces(path, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
+    print(f"Wrote {path}", file=sys.stderr)
 
 
 def check_free(path: Path, force: bool) -> None:
@@ -30,6 +37,8 @@ def check_free(path: Path, force: bool) -> None:
     Renaming replaces whatever has the name, so `-o /dev/null --force` of a superuser would take the
     device away from the whole machine: only ordinary files are ever replaced.
     """
+    import stat
+
     if not os.path.lexists(path):
         return
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -38,15 +47,30 @@ def check_free(path: Path, force: bool) -> None:
         raise OutputError(f"{path} exists already; --force replaces it")
 
 
-def _print(text: str) -> None:
-    if sys.stdout.isatty():  # names in a CSV are the file's own; a terminal would obey them
-        shown = (c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
-        text = "".join(shown)
+def _print(pieces: Iterable[str]) -> None:
+    terminal = sys.stdout.isatty()
+    for piece in pieces:
+        text = _tame(piece) if terminal else piece
+        # click.echo would cut what looks like a colour out of names
+        if not _is_read(sys.stdout.write, text):
+            return
+    _is_read(sys.stdout.flush)
+
+
+def _tame(text: str) -> str:
+    """Names in a CSV are the file's own; a terminal would obey them."""
+    shown = (c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(shown)
+
+
+def _is_read(put: Callable[..., object], *text: str) -> bool:
+    """Puts text out; False when nobody reads any more."""
     try:
-        sys.stdout.write(text)  # click.echo would cut what looks like a colour out of names
-        sys.stdout.flush()
+        put(*text)
     except BrokenPipeError:
         # The reader has seen enough; what is still buffered must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
     except OSError as exc:
         raise OutputError(f"standard output cannot be written: {exc.strerror or exc}") from exc
+    return True

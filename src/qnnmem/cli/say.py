@@ -1,0 +1,13 @@
+"""One sentence on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(sentence: str, code: int) -> int:
+    """Says why the program ends; gives the exit code back."""
+    from qnnmem.report.names import clean
+
+    sys.stderr.write(f"qnnmem: {clean(sentence, 2000)}\n")
+    return code

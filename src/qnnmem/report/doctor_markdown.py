@@ -1,0 +1,131 @@
+"""A diagnosis as Markdown for a ticket; nothing in a log can become markup."""
+
+from __future__ import annotations
+
+import re
+
+from qnnmem.report import doctor_words as words
+from qnnmem.report.names import clean
+
+TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from qnnmem.report.doctor_read import Read
+
+IN_FULL = 20
+
+# An underscore inside a word is none; a colon and www. only matter where they begin a link.
+_MARKS = re.compile(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
+_PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
+
+
+def render(incidents: Iterable[Mapping[str, Any]], read: Read) -> Iterator[str]:
+    """The report piece by piece."""
+    rest: dict[tuple[str, str], int] = {}
+    number = 0
+    for number, incident in enumerate(incidents, 1):
+        if number == 1:
+            yield f"# {escape(words.summary(read, incident))}\n"
+        if number > IN_FULL:
+            key = incident["stage"], incident["cause"]
+            rest[key] = rest.get(key, 0) + 1
+            continue
+        if read.incidents > 1:
+            title = f"{number:,} of {read.incidents:,}: {words.verdict(incident)}"
+            yield f"\n## {escape(title)}\n"
+        yield "".join(f"{line}\n" for line in details(incident))
+    if not number:
+        yield f"# {escape(words.healthy(read))}\n"
+    if rest:
+        rows = [(stage, name, f"{count:,}") for stage, name, count in words.by_cause(rest)]
+        yield "\n## The rest, by stage and cause\n\n"
+        yield "".join(f"{line}\n" for line in table(("stage", "cause", "incidents"), rows))
+    if number:
+        yield f"\nRead {escape(words.amount(read))}.\n"
+    yield from (f"\nNote: {escape(clean(note, 600))}\n" for note in read.notes)
+
+
+def one(incident: Mapping[str, Any], number: int) -> str:
+    """An incident of a log that is still being written."""
+    title = f"Incident {number}: {words.verdict(incident)}"
+    body = "".join(f"{line}\n" for line in details(incident))
+    return f"## {escape(title)}\n{body}\n"
+
+
+def details(incident: Mapping[str, Any]) -> Iterator[str]:
+    """Everything below an incident's heading."""
+    yield from ("", f"**Where:** {escape(words.where(incident))}")
+    label, _, entry = words.cause(incident).partition(": ")
+    yield from ("", f"**{label.capitalize()}:** {escape(entry)}")
+    if len(incident["candidates"]) > 1:
+        yield from ("", f"**Ranked:** {escape(words.candidates(incident))}")
+    yield from ("", "**Evidence** (`>` decides):", "", *block(words.evidence(incident)))
+    head = ("quantity", "value", "size", "origin")
+    for title, rows in (
+        ("In the lines", words.quantities(incident)),
+        ("This model", words.own_numbers(incident)),
+    ):
+        if rows:
+            yield from ("", f"**{title}:**", "", *table(head, rows))
+    for sentence in words.sentences(incident):
+        yield from ("", escape(sentence))
+    yield from _numbered("What to do", incident["remedies"])
+    yield from _numbered("What to collect next", incident["collect_next"])
+
+
+def escape(text: str) -> str:
+    """Text that shows as it is: no markup, no HTML, no link, nobody is mentioned."""
+    marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", clean(text, 2000)))
+    marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
+    return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)
+
+
+def _not_a_list(match: re.Match[str]) -> str:
+    digits = match[2].isdigit()
+    return f"{match[1]}{match[2]}\\" if digits else f"{match[1]}\\{match[2]}"
+
+
+def advice(text: str) -> str:
+    """A sentence of the knowledge base, in which `code` stays code."""
+    parts = clean(text, 600).split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return "".join(
+        (code(part) if part else "") if index % 2 else escape(part) if part else ""
+        for index, part in enumerate(parts)
+    )
+
+
+def code(text: str) -> str:
+    """Text as code, also inside a table; what could end the code is written as numbers."""
+    shown = clean(text, words.WIDE)
+    if _PLAIN_CODE.fullmatch(shown) and shown.strip():
+        return f"`{shown}`"
+    numbers = (c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in shown)
+    return f"<code>{''.join(numbers)}</code>"
+
+
+def block(lines: Iterable[str]) -> list[str]:
+    """A code block with a fence longer than any run of backticks inside it."""
+    inside = list(lines)
+    longest = max((len(run) for line in inside for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}text", *inside, fence]
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """A table; its cells come from logs."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(code(cell) if cell else ' ' for cell in row)} |"
+
+
+def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:
+    for number, item in enumerate(items, 1):
+        if number == 1:
+            yield from ("", f"**{title}:**", "")
+        yield f"{number}. {advice(item)}"

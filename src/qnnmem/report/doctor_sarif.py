@@ -1,0 +1,115 @@
+"""A diagnosis as SARIF 2.1.0: one result for each incident, one rule for each entry."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from qnnmem.report import doctor_words as words
+from qnnmem.report.names import clean
+
+TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from qnnmem.report.doctor_read import Read
+
+VERSION = "2.1.0"
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+UNEXPLAINED = "unexplained"
+
+_LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
+
+
+def render(incidents: Iterable[Mapping[str, Any]], read: Read, version: str) -> Iterator[str]:
+    """One SARIF log with one run, piece by piece; the rules come after the results."""
+    yield f'{{"$schema": "{SCHEMA}", "version": "{VERSION}", "runs": [{{"results": ['
+    rules: dict[str, dict[str, Any]] = {}
+    between = "\n"
+    for incident in incidents:
+        name = incident["entry"] or UNEXPLAINED
+        if name not in rules:
+            rules[name] = rule(incident, name)
+        yield between + json.dumps(result(incident, name, list(rules).index(name)))
+        between = ",\n"
+    driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
+    notes = [{"level": "warning", "message": {"text": clean(one, 600)}} for one in read.notes]
+    rest = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
+        "columnKind": "unicodeCodePoints",
+        "properties": {
+            "lines": read.lines,
+            "bytes": read.bytes,
+            "seconds": read.seconds,
+            "noise": {entry: seen for entry, _, seen in read.noise},
+        },
+    }
+    yield f"\n], {json.dumps(rest)[1:]}]}}\n"
+
+
+def rule(incident: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An entry of the knowledge base as a rule."""
+    title = clean(incident["title"], words.WIDE)
+    found: dict[str, Any] = {
+        "id": name,
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": clean(incident["cause_meaning"], words.WIDE)},
+        "defaultConfiguration": {"level": _LEVELS[incident["verdict"]]},
+    }
+    help_text = " ".join(clean(one, 600) for one in incident["remedies"])
+    if help_text:
+        found["help"] = {"text": help_text}
+    return found
+
+
+def result(incident: Mapping[str, Any], name: str, index: int) -> dict[str, Any]:
+    """An incident as a result at its deciding line."""
+    lines = incident["evidence"]
+    deciding = next((line for line in lines if line["decides"]), lines[0] if lines else None)
+    others = [line for line in lines if line is not deciding]
+    found: dict[str, Any] = {
+        "ruleId": name,
+        "ruleIndex": index,
+        "level": _LEVELS[incident["verdict"]],
+        "message": {"text": words.verdict(incident)},
+        "occurrenceCount": max(1, incident["count"]),
+        "properties": dict(incident),
+    }
+    if deciding is not None:
+        found["locations"] = [location(deciding)]
+    if others:
+        found["relatedLocations"] = [
+            {"id": number, **location(line)} for number, line in enumerate(others, 1)
+        ]
+    return found
+
+
+def location(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of evidence as a place in a file."""
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": uri(line["file"])},
+            "region": {
+                "startLine": max(1, line["line"]),
+                "snippet": {"text": clean(line["text"], words.WIDE)},
+            },
+        },
+        "message": {"text": clean(line["text"], words.WIDE)},
+    }
+
+
+def uri(name: str) -> str:
+    """A file's name as a URI reference; standard input has none of its own."""
+    from urllib.parse import quote
+
+    if name == "-":
+        return "stdin"
+    if "://" in name:
+        return quote(name, safe=":/?#[]@!$&'()*+,;=%~")
+    data = os.fsencode(name.replace("\\", "/") if os.name == "nt" else name)
+    quoted = quote(data, safe="/~")
+    if os.path.isabs(name):  # noqa: PTH117 - a name is all there is
+        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
+    return quoted

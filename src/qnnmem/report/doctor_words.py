@@ -1,0 +1,157 @@
+"""An incident in words: the sentences that text, Markdown and SARIF share."""
+
+from __future__ import annotations
+
+from qnnmem.report.names import clean
+
+TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from qnnmem.report.doctor_read import Read
+
+WIDE = 400  # evidence is cut to this length where it is collected
+PRINTED = "reported: printed by the log"
+MISSING = "computed: needed less limit"
+
+_NAMED = 5  # harmless entries and candidates that are named in one line
+
+
+def verdict(incident: Mapping[str, Any]) -> str:
+    """One line: stage, cause in words, memory or not, confidence."""
+    if incident["verdict"] == "undecided":
+        return f"undecided: the {incident['stage']} stage failed, {_undecided(incident)}"
+    memory = incident["is_memory"]
+    kind = {True: "out of memory", False: "not memory"}.get(memory, "memory or not is not known")
+    words = f"{incident['stage']} stage: {kind}: {clean(incident['cause_meaning'], WIDE)}"
+    if incident["shortage_bytes"] is not None:
+        size = incident["shortage_bytes"]
+        words += f"; {_size(size)} ({size:,} bytes) missing"
+    return f"{words} ({incident['cause']}); confidence {incident['confidence']}"
+
+
+def _undecided(incident: Mapping[str, Any]) -> str:
+    ranked = candidates(incident)
+    if not ranked:
+        return "and the lines do not say why; whether memory is short is not known"
+    return f"whether memory is short is not known; possible: {ranked}"
+
+
+def candidates(incident: Mapping[str, Any]) -> str:
+    """Causes by how likely they are, in one line; empty when there are none."""
+    ranked = [f"{one['cause']} {one['score']:.2f}" for one in incident["candidates"]]
+    return ", ".join(ranked[:_NAMED])
+
+
+def where(incident: Mapping[str, Any]) -> str:
+    """Lines, process and program that an incident is about."""
+    file, last = incident["file"], incident["last_file"]
+    end = incident["last_line"]
+    words = f"{clean(file, WIDE)}:{incident['first_line']}"
+    if last != file:
+        words += f" to {clean(last, WIDE)}:{end}"
+    elif end != incident["first_line"]:
+        words += f" to {end}"
+    if incident["process"] is not None:
+        words += f", process {incident['process']}"
+    if incident["producer"] not in (None, "", "other"):
+        words += f", {clean(str(incident['producer']))}"
+    return words + times(incident["count"])
+
+
+def times(count: int) -> str:
+    """How often something was seen, when more than once."""
+    return f" ({count:,} times)" if count > 1 else ""
+
+
+def cause(incident: Mapping[str, Any]) -> str:
+    """The entry that speaks; one that cannot decide is not called a cause."""
+    title = clean(incident["title"], WIDE)
+    if incident["entry"] is None:
+        return f"why: {title}"
+    word = "closest" if incident["verdict"] == "undecided" else "cause"
+    return f"{word}: {title} (entry {clean(incident['entry'])})"
+
+
+def evidence(incident: Mapping[str, Any]) -> Iterator[str]:
+    """Each line with where it stands; the deciding one is marked."""
+    for line in incident["evidence"]:
+        mark = ">" if line["decides"] else " "
+        place = f"{clean(line['file'], WIDE)}:{line['line']}"
+        yield f"{mark} {place}: {clean(line['text'], WIDE)}{times(line['count'])}"
+
+
+def quantities(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Rows of name, exact value, size and origin; what is missing comes last."""
+    rows = []
+    for key, value in incident["quantities"].items():
+        if key.endswith("_bytes") and isinstance(value, int):
+            name = key.removesuffix("_bytes").replace("_", " ")
+            rows.append((name, f"{value:,} bytes", _size(value), PRINTED))
+        else:
+            rows.append((key.replace("_", " "), clean(str(value), WIDE), "", PRINTED))
+    shortage = incident["shortage_bytes"]
+    if shortage is not None:
+        rows.append(("missing", f"{shortage:,} bytes", _size(shortage), MISSING))
+    return rows
+
+
+def own_numbers(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Rows as those of `quantities`, of the model that was named."""
+    numbers = incident.get("own_numbers") or {"parts": ()}
+    return [
+        (
+            part["name"],
+            f"{part['bytes']:,} bytes",
+            _size(part["bytes"]),
+            clean(f"{part['origin']}: {part['source']}", WIDE),
+        )
+        for part in numbers["parts"]
+    ]
+
+
+def sentences(incident: Mapping[str, Any]) -> list[str]:
+    """What the model's own numbers say about the incident."""
+    numbers = incident.get("own_numbers") or {"sentences": ()}
+    return [clean(one, 600) for one in numbers["sentences"]]
+
+
+def healthy(read: Read) -> str:
+    """One line about logs in which nothing failed."""
+    words = f"healthy: no known failure in {amount(read)}"
+    if read.noise:
+        named = [f"{clean(title, 100)}{times(seen)}" for _, title, seen in read.noise[:_NAMED]]
+        more = len(read.noise) - len(named)
+        named += [f"{more} more"] if more else []
+        words += f"; harmless although it looks like a failure: {'; '.join(named)}"
+    return words
+
+
+def amount(read: Read) -> str:
+    """How much was read."""
+    files = len(read.files)
+    names = clean(read.files[0], WIDE) if files == 1 else f"{files:,} files"
+    lines = f"{read.lines:,} line{'' if read.lines == 1 else 's'}"
+    return f"{lines}, {read.bytes:,} bytes of {names}"
+
+
+def summary(read: Read, first: Mapping[str, Any]) -> str:
+    """The first line of a report: the verdict, with the number of incidents if several."""
+    if read.incidents == 1:
+        return verdict(first)
+    return f"{read.incidents:,} incidents; the first: {verdict(first)}"
+
+
+def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
+    """Stage, cause and number of incidents, the most frequent first."""
+    rows: Sequence[tuple[tuple[str, str], int]] = sorted(
+        counts.items(), key=lambda item: (-item[1], item[0])
+    )
+    return [(stage, name, count) for (stage, name), count in rows]
+
+
+def _size(size: int) -> str:
+    from qnnmem.units import format_size  # late: most logs have no sizes
+
+    return format_size(size)

@@ -1,0 +1,344 @@
+"""`qnnmem doctor`: formats, files, exit codes; the short way and click's way are one verb."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.cli import main
+from qnnmem.cli.door import plain_doctor
+
+ROOT = Path(__file__).parents[2]
+WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
+
+BODY = "## Typical Logs\n## Root Cause\n## Solutions\n"
+GRAPH_LIMIT = f"""+++
+id = "graph-limit"
+title = "One graph is above the limit"
+cause = "mem_graph_limit"
+stage = "graph"
+remedies = ["cut the graph"]
+
+[[line]]
+sign = "graph-limit"
+text = "graph requires estimated allocation of {{needed:KB}} KB, limit is {{limit:KB}} KB"
+
+[[when]]
+sign = "graph-limit"
++++
+{BODY}"""
+BARE = f"""+++
+id = "bare-code"
+title = "Only the last code is there"
+cause = "unknown"
+stage = "graph"
+verdict = "undecided"
+candidates = [["mem_graph_limit", 0.4]]
+
+[[line]]
+sign = "graph-prepare-failed"
+text = "graph prepare failed {{code:code}}"
+
+[[when]]
+sign = "graph-prepare-failed"
++++
+{BODY}"""
+NOISE = f"""+++
+id = "no-perf-config"
+title = "No performance config"
+cause = "benign_noise"
+stage = "init"
+
+[[line]]
+sign = "no-perf-config"
+text = "could not find the perf config"
+
+[[when]]
+sign = "no-perf-config"
++++
+{BODY}"""
+TEAM_NOTE = """## Our own limit
+
+### Typical Logs
+- zebra limit reached by the allocator
+
+### Root Cause
+Our allocator has a limit.
+
+### Solutions
+- raise the limit
+"""
+
+LIMIT = "E graph requires estimated allocation of 5000000 KB, limit is 3670016 KB\n"
+CODE = "E graph prepare failed 13\n"
+FINE = "E could not find the perf config\nall is well\n"
+
+
+@pytest.fixture(autouse=True)
+def small_knowledge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three entries are all that is known; the cache and the logs are in a folder of the test."""
+    folder = tmp_path / "kb"
+    folder.mkdir()
+    for name, text in (("graph", GRAPH_LIMIT), ("bare", BARE), ("noise", NOISE)):
+        (folder / f"{name}.md").write_text(text, "utf-8")
+    monkeypatch.setattr("qnnmem.doctor.knowledge.BUILT_IN", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    monkeypatch.chdir(logs)
+    for name, text in (("limit.log", LIMIT + CODE), ("code.log", CODE), ("fine.log", FINE)):
+        (logs / name).write_text(text, "utf-8")
+
+
+class Run:
+    """The program inside this process: arguments in, exit code and both streams out."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capfd, self._patch = capfd, patch
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Run it once."""
+        self._patch.setattr(sys, "argv", ["qnnmem", "doctor", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = self._capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, out, err
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the program."""
+    return Run(capfd, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "start"),
+    [
+        (["fine.log"], 0, "healthy: no known failure in 2 lines, 45 bytes of fine.log; harmless"),
+        (["limit.log"], 1, "graph stage: out of memory: "),
+        (["code.log"], 3, "undecided: the graph stage failed"),
+        (["code.log", "limit.log"], 1, "2 incidents; the first: undecided"),
+        (["."], 1, "2 incidents; "),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(names: list[str], code: int, start: str, run: Run) -> None:
+    """0 healthy, 1 an incident, 3 nothing decided; the first line is the verdict."""
+    found, out, err = run(*names)
+    assert (found, err) == (code, "")
+    assert out.startswith(start)
+
+
+def test_a_log_that_is_not_there_ends_with_2(run: Run) -> None:
+    """One sentence on standard error and nothing on standard output."""
+    assert run("gone.log") == (2, "", "qnnmem: gone.log: No such file or directory\n")
+
+
+WAYS = [
+    ["fine.log"],
+    ["limit.log"],
+    ["code.log"],
+    ["limit.log", "--json"],
+    ["--json", "code.log", "fine.log"],
+    ["--format", "markdown", "limit.log"],
+    ["--format=sarif", "limit.log"],
+    ["--format=json", "."],
+    ["gone.log"],
+]
+
+
+@pytest.mark.parametrize("words", WAYS, ids=" ".join)
+def test_both_ways_say_the_same(words: list[str], run: Run) -> None:
+    """What the short way reads, click reads too, with the same streams and exit code."""
+    assert plain_doctor(["doctor", *words]) is not None
+    again = [*words, "--jobs", "1"]
+    assert plain_doctor(["doctor", *again]) is None
+    assert without_seconds(run(*words)) == without_seconds(run(*again))
+
+
+def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
+    """A result without the one number that differs between runs."""
+    import re
+
+    return done[0], re.sub(r'"seconds": [0-9.e-]+', "", done[1]), done[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["doctor"],
+        ["plan", "a.log"],
+        ["doctor", "--help"],
+        ["doctor", "a.log", "-o", "b"],
+        ["doctor", "a.log", "--format"],
+        ["doctor", "a.log", "--format", "xml"],
+        ["doctor", "a.log", "--json", "--format", "text"],
+        ["doctor", "--", "a.log"],
+        ["doctor", "a.log", "--js"],
+        ["doctor", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_whatever_is_not_plain_is_left_to_click(words: list[str]) -> None:
+    """The short way takes only what it understands whole."""
+    assert plain_doctor(words) is None
+
+
+def test_standard_input_is_a_log_too() -> None:
+    """A dash alone is a path, not an option."""
+    assert plain_doctor(["doctor", "-"]) == (["-"], "text")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["a", "--json", "--format", "text"], "--json and --format text exclude each other"),
+        (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs exclude each other"),
+        (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
+        (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
+        (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
+        (["a", "--dim", "n=1"], "--dim and --shape are for --model"),
+        (["a", "--format", "xml"], "Invalid value for '--format'"),
+        ([], "Missing argument 'PATH...'"),
+        (["a", "--soc", "nonsense"], "'nonsense' is not a SoC known here"),
+    ],
+)
+def test_options_that_contradict_are_refused(words: list[str], reason: str, run: Run) -> None:
+    """One sentence says why; nothing is read."""
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"qnnmem: {reason}")
+    assert err.count("\n") == 1
+
+
+def test_a_result_can_be_written_to_a_file(run: Run) -> None:
+    """The file appears whole, and is replaced only with --force."""
+    assert run("limit.log", "--json", "-o", "out.json") == (1, "", "Wrote out.json\n")
+    values = json.loads(Path("out.json").read_text("utf-8"))
+    assert values["incidents"][0]["shortage_bytes"] == 1_361_903_616
+    code, _, err = run("limit.log", "-o", "out.json")
+    assert (code, err) == (2, "qnnmem: out.json exists already; --force replaces it\n")
+    assert run("limit.log", "-o", "out.json", "--force")[0] == 1
+    assert Path("out.json").read_text("utf-8").startswith("graph stage: out of memory")
+
+
+def test_notes_of_a_team_speak_first(run: Run) -> None:
+    """Plain Markdown notes are matched by their typical lines."""
+    Path("note.md").write_text(TEAM_NOTE, "utf-8")
+    Path("zebra.log").write_text("E zebra limit reached by the allocator\n" + LIMIT, "utf-8")
+    values = json.loads(run("zebra.log", "--kb", "note.md", "--json")[1])
+    assert [one["entry"] for one in values["incidents"]] == ["our-own-limit"]
+    assert values["incidents"][0]["remedies"] == ["raise the limit"]
+
+
+def test_a_binary_adds_its_own_numbers(run: Run) -> None:
+    """Each memory incident carries the bill of the binary, with origins."""
+    Path("m.bin").write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    code, out, _ = run("limit.log", "--binary", "m.bin", "--json")
+    own = json.loads(out)["incidents"][0]["own_numbers"]
+    assert code == 1
+    assert {"name", "bytes", "origin", "source"} == set(own["parts"][0])
+    assert own["sentences"][0].startswith("compile: estimate ")
+    assert "<= 3.50 GiB at most" in own["sentences"][0]
+
+
+def test_healthy_logs_ask_for_no_numbers(run: Run) -> None:
+    """Where nothing failed, the model is not even looked at."""
+    assert run("fine.log", "--binary", "gone.bin")[0] == 0
+
+
+def test_a_binary_that_cannot_be_read_ends_with_2(run: Run) -> None:
+    """Nothing is printed before the numbers are known."""
+    code, out, err = run("limit.log", "--binary", "gone.bin")
+    assert (code, out) == (2, "")
+    assert err.startswith("qnnmem: gone.bin")
+
+
+def test_a_model_without_a_soc_is_planned_for_lpai(run: Run) -> None:
+    """The pools of the plan stand beside what the log says."""
+    out = run("limit.log", "--model", str(ROOT / "examples" / "tiny.eaix"))[1]
+    assert "scratch         2,304 bytes  2.25 KiB  computed: plan of qnnmem" in out
+
+
+def test_many_incidents_reach_json_one_by_one(run: Run) -> None:
+    """More incidents than are kept in memory come out complete and in order."""
+    lines = [f"01-01 00:{k // 60:02}:{k % 60:02}.000 {k + 1} 1 E qnn: {CODE}" for k in range(400)]
+    Path("many.log").write_text("".join(lines), "utf-8")
+    values = json.loads(run("many.log", "--json")[1])
+    places = [one["first_line"] for one in values["incidents"]]
+    assert len(places) == 400
+    assert places == sorted(places)
+
+
+def test_workers_change_nothing(run: Run) -> None:
+    """Read by two workers, the result is the same."""
+    one, two = run(".", "--json"), run(".", "--json", "--jobs", "2")
+    assert without_seconds(one) == without_seconds(two)
+
+
+def test_incidents_are_counted_over_all_logs(run: Run) -> None:
+    """A table instead of each incident, and the same rows as JSON."""
+    code, out, _ = run(".", "--group-by", "cause")
+    assert code == 1
+    assert out.startswith("2 incidents by cause\n")
+    assert "mem_graph_limit" in out
+    rows = json.loads(run(".", "--group-by", "cause", "--json")[1])["groups"]
+    assert sorted(row["key"] for row in rows) == ["mem_graph_limit", "unknown"]
+
+
+def follow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Watch a pipe that brings one incident and ends."""
+    script = (
+        "import sys, pathlib\n"
+        "from qnnmem.doctor import knowledge\n"
+        f"knowledge.BUILT_IN = pathlib.Path({str(folder)!r})\n"
+        "from qnnmem.cli import main\n"
+        f"sys.argv = ['qnnmem', 'doctor', '-', '--follow', *{words!r}]\n"
+        "main()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script], input=LIMIT, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) -> None:
+    """The incident is shown once; what was read comes last."""
+    done = follow(tmp_path / "kb")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("incident 1: graph stage: out of memory")
+    assert done.stdout.count("incident 1") == 1
+    assert done.stdout.endswith("; incidents: 1\n")
+
+
+def test_a_live_log_as_json_is_one_object(tmp_path: Path) -> None:
+    """JSON is written when the log has ended."""
+    done = follow(tmp_path / "kb", "--json")
+    assert len(json.loads(done.stdout)["incidents"]) == done.returncode == 1
+
+
+HEAVY = {"click", "rich", "dataclasses", "numpy", "hashlib", "tomllib", "csv", "subprocess"}
+
+
+def test_a_small_log_is_read_without_heavy_modules(tmp_path: Path) -> None:
+    """The short way imports neither click nor anything else that costs more than the log."""
+    script = (
+        "import sys, pathlib\n"
+        "from qnnmem.doctor import knowledge\n"
+        f"knowledge.BUILT_IN = pathlib.Path({str(tmp_path / 'kb')!r})\n"
+        "from qnnmem.cli import main\n"
+        "sys.argv = ['qnnmem', 'doctor', 'limit.log']\n"
+        "try:\n    main()\n"
+        "except SystemExit as left:\n    code = left.code\n"
+        f"print(code, sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, capture_output=True, check=True)  # fills the cache
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "1 []\n"

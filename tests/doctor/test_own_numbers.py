@@ -1,0 +1,158 @@
+"""A model's own numbers beside what a log says."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from qnnmem.doctor.own_numbers import Comparison, Numbers, add, gather, of_failure
+from qnnmem.errors import LoadError
+from qnnmem.htp.log import Cause, CompileLog, Refusal
+from qnnmem.htp.prepare import CompileFailure, CompileOptions
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import find_soc
+
+ROOT = Path(__file__).parents[2]
+WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
+GIB = 1 << 30
+
+
+def incident(cause: str, is_memory: object = True, **quantities: int) -> dict[str, Any]:
+    """As much of an incident as matters here."""
+    return {"cause": cause, "is_memory": is_memory, "quantities": quantities}
+
+
+def numbers(low: int, high: int) -> Numbers:
+    """A process domain of 4 GiB, and a graph over its compile limit."""
+    parts = (("weights", 2 * GIB), ("shared weights", 0), ("spill/fill", GIB))
+    return Numbers(
+        (("weights", Sourced(2 * GIB, Origin.MEASURED, "file")),),
+        (
+            Comparison("compile", (("estimate", 3 * GIB),), 3 * GIB, 3 * GIB, 2 * GIB),
+            Comparison("process domain", parts, low, high, 4 * GIB),
+        ),
+    )
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    """Write a context binary for SM8650."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    return path
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """What the numbers say."""
+    said: list[str] = found["own_numbers"]["sentences"]
+    return said
+
+
+def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
+    """Parts that are nothing are not named; the sign says that it cannot fit."""
+    found = add(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
+    assert sentences(found) == [
+        "process domain: weights 2.00 GiB + spill/fill 1.00 GiB = 3.00 GiB > 2.00 GiB left "
+        "of 4.00 GiB, 2.00 GiB in use by the log; 1,073,741,824 bytes too many"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (3, 4, "3.00 GiB to 4.00 GiB <= 4.00 GiB at most"),
+        (3, 5, "3.00 GiB to 5.00 GiB may exceed 4.00 GiB at most"),
+        (5, 6, "5.00 GiB to 6.00 GiB > 4.00 GiB at most; 1,073,741,824 bytes too many"),
+    ],
+)
+def test_a_range_is_compared_as_a_range(low: int, high: int, words: str) -> None:
+    """Only what is certain is said to be so."""
+    found = add(incident("mem_multi_context"), numbers(low * GIB, high * GIB))
+    assert sentences(found)[0].endswith(words)
+
+
+def test_the_cause_chooses_the_limit() -> None:
+    """A graph over the compile limit is compared with that, an unknown cause with all."""
+    known = numbers(GIB, GIB)
+    assert sentences(add(incident("mem_graph_limit"), known)) == [
+        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many"
+    ]
+    assert len(sentences(add(incident("unknown", "unknown"), known))) == 2
+
+
+def test_what_is_not_memory_gets_no_numbers() -> None:
+    """An incident about a signature stays as it is, and no incident is changed in place."""
+    other, memory = incident("signing", False), incident("mem_dsp_va")
+    assert add(other, numbers(GIB, GIB)) == other
+    add(memory, numbers(GIB, GIB))
+    assert "own_numbers" not in memory
+
+
+def test_every_part_has_an_origin() -> None:
+    """Bytes, origin and source of a part reach the reader."""
+    own = add(incident("mem_dsp_va"), numbers(GIB, GIB))["own_numbers"]
+    part = {"name": "weights", "bytes": 2 * GIB, "origin": "measured", "source": "file"}
+    assert own["parts"] == [part]
+
+
+def test_a_binary_brings_its_bill(binary: Path) -> None:
+    """The parts are those of the bill, the limits those of the SoC it was made for."""
+    found = gather(binary, None, None)
+    values = dict(found.parts)
+    assert values["total"].value == 11_483_328
+    assert values["compile limit"].value == 3_758_096_384
+    assert {one.resource for one in found.comparisons} == {"compile", "process domain", "VTCM"}
+
+
+def test_a_soc_alone_brings_its_limits() -> None:
+    """Without a model there is nothing to compare, but the limits are shown."""
+    found = gather(None, None, find_soc("SM8650"))
+    assert [name for name, _ in found.parts] == [
+        "compile limit of SM8650",
+        "process domain budget",
+        "largest VTCM of SM8650",
+    ]
+    assert found.comparisons == ()
+
+
+def test_a_model_without_a_soc_is_planned() -> None:
+    """Pools of the plan, and constants and IO against the TCM pool."""
+    found = gather(None, ROOT / "examples" / "tiny.eaix", None)
+    assert dict(found.parts)["scratch"].value == 2304
+    assert sentences(add(incident("mem_vtcm"), found))[0].startswith("TCM: constants 192 B + IO ")
+
+
+def test_a_buffer_list_has_no_tcm() -> None:
+    """A list of buffers says nothing about constants and IO."""
+    found = gather(None, ROOT / "examples" / "keyword_spotting.csv", None)
+    assert found.comparisons == ()
+
+
+def test_an_unreadable_binary_is_refused(tmp_path: Path) -> None:
+    """The reason is that of the reader of context binaries."""
+    path = tmp_path / "bad.bin"
+    path.write_bytes(b"nothing")
+    with pytest.raises(LoadError, match=r"bad\.bin"):
+        gather(path, None, None)
+
+
+def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
+    """A refusal is no error of the doctor: estimate, limit and the reason are shown."""
+    refusal = Refusal(Cause.GRAPH_LIMIT, "a line", need=3 * GIB, limit=2 * GIB)
+    failure = CompileFailure(
+        *(Path("m.onnx"), find_soc("SM8650"), CompileOptions(), "library", "compile", "too big"),
+        outcome=cast("Any", None),
+        log=CompileLog("v2.51"),
+        refusal=refusal,
+    )
+    found = of_failure(failure)
+    assert dict(found.parts)["compile estimate"] == Sourced(
+        3 * GIB, Origin.MEASURED, "log of QAIRT v2.51"
+    )
+    assert sentences(add(incident("mem_graph_limit"), found)) == [
+        "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many",
+        "compiled here for SM8650, it fails too: too big",
+    ]

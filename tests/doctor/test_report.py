@@ -1,0 +1,384 @@
+"""A diagnosis as text, JSON, Markdown and SARIF; what comes from logs stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from qnnmem.report import doctor_json, doctor_markdown, doctor_sarif, doctor_text
+from qnnmem.report.doctor_read import Read
+
+EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"
+
+
+def incident(**changes: Any) -> dict[str, Any]:
+    """A graph that is over its limit, or what the changes make of it."""
+    found = {
+        "stage": "graph",
+        "cause": "mem_graph_limit",
+        "cause_meaning": "the compiler's estimate is above its limit for one graph",
+        "is_memory": True,
+        "confidence": "high",
+        "verdict": "cause",
+        "entry": "graph-limit",
+        "title": "One graph is above the limit",
+        "remedies": ["cut the graph with `--split 2`", "lower the resolution"],
+        "collect_next": [],
+        "candidates": [{"cause": "mem_graph_limit", "score": 0.95}],
+        "file": "dev.log",
+        "first_line": 11,
+        "last_line": 14,
+        "last_file": "dev.log",
+        "process": 412,
+        "producer": "ONNX Runtime",
+        "count": 2,
+        "evidence": [
+            {
+                "file": "dev.log",
+                "line": 12,
+                "text": "requires 5000000 KB, limit is 3670016 KB",
+                "count": 2,
+                "decides": True,
+            },
+            {"file": "dev.log", "line": 14, "text": "failed 13", "count": 1, "decides": False},
+        ],
+        "quantities": {"needed_bytes": 5_120_000_000, "limit_bytes": 3_758_096_384, "op": "conv"},
+        "shortage_bytes": 1_361_903_616,
+    }
+    return {**found, **changes}
+
+
+def undecided() -> dict[str, Any]:
+    """A failure whose lines do not say why."""
+    return incident(
+        verdict="undecided",
+        cause="unknown",
+        cause_meaning="the lines do not say",
+        is_memory="unknown",
+        confidence="low",
+        shortage_bytes=None,
+        quantities={},
+        remedies=[],
+        collect_next=["the log at verbose level"],
+        candidates=[
+            {"cause": "mem_dsp_va", "score": 0.4},
+            {"cause": "skel_missing", "score": 0.3},
+        ],
+    )
+
+
+def evil() -> dict[str, Any]:
+    """An incident in which every text of the log wants to be something else."""
+    line = {"file": EVIL, "line": 1, "text": EVIL, "count": 1, "decides": True}
+    return incident(
+        file=EVIL, last_file=EVIL, producer=EVIL, evidence=[line], quantities={"op": EVIL}
+    )
+
+
+def read(incidents: int, **changes: Any) -> Read:
+    """What was read."""
+    return Read(("dev.log",), 14, 900, 0.1, incidents, **changes)
+
+
+def text_of(*incidents: dict[str, Any], **changes: Any) -> str:
+    """The report as text."""
+    return "".join(doctor_text.render(incidents, read(len(incidents), **changes)))
+
+
+def markdown_of(*incidents: dict[str, Any], **changes: Any) -> str:
+    """The report as Markdown."""
+    return "".join(doctor_markdown.render(incidents, read(len(incidents), **changes)))
+
+
+def sarif_of(*incidents: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The report as SARIF, read back."""
+    text = "".join(doctor_sarif.render(incidents, read(len(incidents), **changes), "1.0"))
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    """Stage, memory or not, cause in words, what is missing and confidence."""
+    assert text_of(incident()).splitlines()[0] == (
+        "graph stage: out of memory: the compiler's estimate is above its limit for one graph; "
+        "1.27 GiB (1,361,903,616 bytes) missing (mem_graph_limit); confidence high"
+    )
+
+
+def test_what_is_not_memory_is_said_plainly() -> None:
+    """The first line of another cause says that memory is not it."""
+    other = incident(is_memory=False, cause="signing", cause_meaning="refused", shortage_bytes=None)
+    first = "graph stage: not memory: refused (signing); confidence high"
+    assert text_of(other).splitlines()[0] == first
+
+
+def test_an_undecided_incident_does_not_pretend() -> None:
+    """The first line says so and ranks what is possible."""
+    first, *rest = text_of(undecided()).splitlines()
+    assert first == (
+        "undecided: the graph stage failed, whether memory is short is not known; "
+        "possible: mem_dsp_va 0.40, skel_missing 0.30"
+    )
+    assert "  1. the log at verbose level" in rest
+    assert not [line for line in rest if line.startswith("cause:")]
+
+
+def test_evidence_has_file_and_line_and_marks_what_decides() -> None:
+    """The deciding line carries a mark and its numbers; repeated lines their count."""
+    lines = text_of(incident()).splitlines()
+    assert "  > dev.log:12: requires 5000000 KB, limit is 3670016 KB (2 times)" in lines
+    assert "    dev.log:14: failed 13" in lines
+
+
+def test_quantities_are_exact_and_have_an_origin() -> None:
+    """Each number of a line is shown in bytes, as a size, and with where it came from."""
+    text = text_of(incident())
+    assert re.search(r"needed +5,120,000,000 bytes +4\.77 GiB  reported: printed by the log", text)
+    assert re.search(r"missing +1,361,903,616 bytes +1\.27 GiB  computed: needed less limit", text)
+    assert re.search(r"op +conv +reported", text)
+
+
+def test_the_parts_come_in_the_order_they_are_read() -> None:
+    """Evidence, cause, numbers, remedies."""
+    text = text_of(incident())
+    marks = ["evidence", "cause: One", "in the lines:", "what to do:", "  1. cut", "  2. lower"]
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+
+
+def test_several_incidents_have_headings() -> None:
+    """The first line counts them; each has a number."""
+    text = text_of(incident(), undecided())
+    assert text.startswith("2 incidents; the first: graph stage: out of memory")
+    assert "\nincident 1 of 2: graph stage" in text
+    assert "\nincident 2 of 2: undecided" in text
+
+
+@pytest.mark.parametrize("render", [text_of, markdown_of])
+def test_after_twenty_incidents_the_rest_is_counted(render: Any) -> None:
+    """Twenty are shown in full, the others by stage and cause."""
+    text = render(*[incident()] * 20, *[undecided()] * 3, *[incident(cause="mem_leak")] * 4)
+    assert "20 of 27" in text
+    assert "21 of 27" not in text
+    rest = [line for line in text.splitlines() if "mem_leak" in line or "unknown" in line][-2:]
+    assert [re.findall(r"[a-z_]+|[0-9]+", line) for line in rest] in (
+        [["4", "graph", "mem_leak"], ["3", "graph", "unknown"]],
+        [["graph", "mem_leak", "4"], ["graph", "unknown", "3"]],
+    )
+
+
+def test_healthy_logs_take_one_line() -> None:
+    """It says what was read and which lines only look bad."""
+    noise = (("perf", "No perf config", 3), ("vote", "No vote", 1))
+    assert text_of(noise=noise) == (
+        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless although it looks "
+        "like a failure: No perf config (3 times); No vote\n"
+    )
+
+
+def test_notes_about_files_are_passed_on() -> None:
+    """A file that ended too early is named in every format for people."""
+    notes = ("dev.gz: the gzip data ends after 10 bytes",)
+    assert "note: dev.gz: the gzip data ends" in text_of(notes=notes)
+    assert "Note: dev.gz: the gzip data ends" in markdown_of(notes=notes)
+    run = sarif_of(notes=notes)["runs"][0]
+    assert "dev.gz" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_own_numbers_are_shown_with_their_origin() -> None:
+    """What the model itself needs stands beside what the log says."""
+    part = {"name": "weights", "bytes": 2048, "origin": "measured", "source": "file"}
+    own = {"parts": [part], "sentences": ["compile: estimate 2.00 KiB > 1.00 KiB at most"]}
+    text = text_of(incident(own_numbers=own))
+    assert "weights  2,048 bytes  2.00 KiB  measured: file" in text
+    assert "compile: estimate 2.00 KiB > 1.00 KiB at most" in text
+    assert "estimate 2.00 KiB &gt; 1.00 KiB" in markdown_of(incident(own_numbers=own))
+
+
+@pytest.mark.parametrize("render", [text_of, markdown_of])
+def test_no_control_character_of_a_log_gets_through(render: Any) -> None:
+    """Neither escapes nor bells nor changes of direction reach the reader."""
+    shown = render(evil(), evil())
+    assert all(c.isprintable() or c == "\n" for c in shown)
+
+
+def outside_code(markdown: str) -> str:
+    """What a reader of Markdown takes for markup: fenced blocks and code spans taken away."""
+    without = re.sub(r"^(`{3,})text\n.*?^\1\n", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]+`", "", without)
+
+
+def test_nothing_in_a_log_becomes_markup() -> None:
+    """Outside of code there is no HTML but <code>, no link, no mention and no extra column."""
+    bare = outside_code(markdown_of(evil()))
+    assert set(re.findall(r"<[^>]*>", bare)) <= {"<code>", "</code>"}
+    assert not re.search(r"(?<!\\)[\[\]]|@|://", bare)
+    assert not re.search(r"(?<!\\)`", bare)
+
+
+def test_a_code_block_cannot_be_left() -> None:
+    """The fence is longer than any run of backticks in the evidence."""
+    lines = markdown_of(evil()).splitlines()
+    fences = [line for line in lines if re.fullmatch(r"`{3,}(?:text)?", line)]
+    assert fences == ["``````text", "``````"]
+
+
+@pytest.mark.parametrize("cell", ["a|b", "a\\|b", "`|`", "a\\", "|", "<b>", "x" * 900])
+def test_a_table_keeps_its_columns(cell: str) -> None:
+    """Whatever a cell holds, a row has the columns of the head."""
+    head, _, row = doctor_markdown.table(("name", "value"), [(cell, "1")])
+    assert row.count("|") == head.count("|") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a_b _c_ *d*", r"a_b \_c\_ \*d\*"),
+        ("1. no list", r"1\. no list"),
+        ("- no list", r"\- no list"),
+        ("# no heading", r"\# no heading"),
+        ("www.example", "www&#46;example"),
+    ],
+)
+def test_markup_is_escaped(text: str, shown: str) -> None:
+    """Marks are shown as they are; names with underscores stay readable."""
+    assert doctor_markdown.escape(text) == shown
+
+
+def test_code_in_remedies_stays_code() -> None:
+    """A remedy's own code spans are kept; one backtick alone is none."""
+    assert doctor_markdown.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
+    assert doctor_markdown.advice("a ` b") == "a \\` b"
+
+
+def json_of(*incidents: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The report as JSON, read back."""
+    texts = map(json.dumps, incidents)
+    found: dict[str, Any] = json.loads("".join(doctor_json.render(texts, read(9, **changes))))
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_satisfies_its_schema(count: int) -> None:
+    """Any number of incidents makes one valid object."""
+    values = json_of(*[incident(), undecided(), evil()][:count])
+    jsonschema.validate(values, doctor_json.schema())
+    assert len(values["incidents"]) == count
+
+
+def test_json_has_every_incident_and_what_was_read() -> None:
+    """Nothing is left out, however many there are."""
+    noise = (("perf", "No perf config", 3),)
+    values = json_of(*[incident()] * 50, noise=noise, notes=("cut",))
+    assert values["incidents"] == [incident()] * 50
+    assert values["stats"] == {"lines": 14, "bytes": 900, "seconds": 0.1}
+    assert (values["noise"], values["notes"], values["files"]) == (
+        {"perf": 3},
+        ["cut"],
+        ["dev.log"],
+    )
+
+
+def test_json_is_written_piece_by_piece() -> None:
+    """The first incident is out before the second is asked for."""
+    asked = []
+
+    def texts() -> Any:
+        for number in range(3):
+            asked.append(number)
+            yield json.dumps(incident())
+
+    pieces = doctor_json.render(texts(), read(3))
+    next(pieces)
+    next(pieces)
+    assert asked == [0]
+
+
+# What SARIF 2.1.0 requires of the objects that are used here, and the closed sets among them.
+REQUIRED = {
+    "log": ("version", "runs"),
+    "run": ("tool",),
+    "driver": ("name",),
+    "rule": ("id",),
+    "result": ("message",),
+    "invocation": ("executionSuccessful",),
+    "notification": ("message",),
+}
+LEVELS = {"none", "note", "warning", "error"}
+
+
+def check_location(place: dict[str, Any]) -> None:
+    """A location names a file by URI and a line from 1."""
+    physical = place["physicalLocation"]
+    assert re.fullmatch(
+        r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", physical["artifactLocation"]["uri"]
+    )
+    assert physical["region"]["startLine"] >= 1
+    assert isinstance(physical["region"]["snippet"]["text"], str)
+
+
+def check_sarif(log: dict[str, Any]) -> None:
+    """Required keys, closed sets, and indices that point to what they mean."""
+    assert all(key in log for key in REQUIRED["log"])
+    assert log["version"] == "2.1.0"
+    for run in log["runs"]:
+        assert all(key in run for key in REQUIRED["run"])
+        assert run["columnKind"] in {"utf16CodeUnits", "unicodeCodePoints"}
+        driver = run["tool"]["driver"]
+        assert all(key in driver for key in REQUIRED["driver"])
+        rules = driver["rules"]
+        assert len({rule["id"] for rule in rules}) == len(rules)
+        for rule in rules:
+            assert all(key in rule for key in REQUIRED["rule"])
+            assert rule["defaultConfiguration"]["level"] in LEVELS
+            assert all(isinstance(rule[k]["text"], str) for k in ("shortDescription",))
+        for invocation in run["invocations"]:
+            assert all(key in invocation for key in REQUIRED["invocation"])
+            for note in invocation["toolExecutionNotifications"]:
+                assert all(key in note for key in REQUIRED["notification"])
+        for result in run["results"]:
+            assert all(key in result for key in REQUIRED["result"])
+            assert result["message"]["text"]
+            assert result["level"] in LEVELS
+            assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+            assert result["occurrenceCount"] >= 1
+            for place in (*result["locations"], *result.get("relatedLocations", ())):
+                check_location(place)
+            numbers = [place["id"] for place in result.get("relatedLocations", ())]
+            assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_sarif_has_what_the_standard_requires(count: int) -> None:
+    """Any number of incidents makes a well-formed log."""
+    log = sarif_of(*[incident(), undecided(), evil(), incident(entry=None)][:count])
+    check_sarif(log)
+    assert len(log["runs"][0]["results"]) == count
+
+
+def test_a_sarif_result_points_to_the_deciding_line() -> None:
+    """The rule is the entry, the place is the line that decides, the incident is attached."""
+    found = sarif_of(incident())["runs"][0]["results"][0]
+    place = found["locations"][0]["physicalLocation"]
+    assert (found["ruleId"], found["level"]) == ("graph-limit", "error")
+    assert place["artifactLocation"]["uri"] == "dev.log"
+    assert place["region"]["startLine"] == 12
+    assert found["properties"] == incident()
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [
+        ("-", "stdin"),
+        ("a b/c:d.log", "a%20b/c%3Ad.log"),
+        ("/data/dev.log", "file:///data/dev.log"),
+        ("s3://bucket/a b.log", "s3://bucket/a%20b.log"),
+    ],
+)
+def test_files_become_uris(name: str, uri: str) -> None:
+    """Names of files are valid URI references."""
+    assert doctor_sarif.uri(name) == uri
