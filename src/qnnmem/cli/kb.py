@@ -1,0 +1,142 @@
+"""`qnnmem kb`: what the doctor knows, and whether a team's own entries are good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.cli.options import result_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from qnnmem.doctor.entry import Entry
+
+_STAGES = ("init", "graph", "context", "memreg", "execute")
+
+
+def _own(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--kb",
+        "own",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="A file or folder of your own entries; may be given several times.",
+    )(command)
+
+
+@click.group()
+def kb() -> None:
+    """Look at the knowledge base of `qnnmem doctor`, and add to it."""
+
+
+@kb.command("list")
+@click.option("--cause", metavar="CAUSE", help="Only entries of this cause, e.g. mem_dsp_va.")
+@click.option("--stage", type=click.Choice(_STAGES), help="Only entries of this stage.")
+@_own
+@result_options("qnnmem.kb/1")
+def list_entries(
+    cause: str | None,
+    stage: str | None,
+    own: tuple[Path, ...],
+    as_json: bool,
+    output: str | None,
+    force: bool,
+) -> int:
+    """List the entries: id, stage, cause, verdict and title.
+
+    Exit codes: 0 listed, 2 no such cause or unreadable entries.
+    """
+    from qnnmem.cli.output import write
+    from qnnmem.doctor.entry import CAUSES
+    from qnnmem.errors import UsageError
+    from qnnmem.report import kb_text
+
+    if cause is not None and cause not in CAUSES:
+        raise UsageError(f"'{cause}' is no cause; known are {', '.join(CAUSES)}")
+    chosen = [
+        entry
+        for entry in _entries(own)
+        if cause in (None, entry.cause) and stage in (None, entry.stage)
+    ]
+    text = kb_text.render_list_json(chosen) if as_json else kb_text.render_list(chosen)
+    write(text, None if output is None else Path(output), force)
+    return 0
+
+
+@kb.command()
+@click.argument("name", metavar="ID")
+@_own
+def show(name: str, own: tuple[Path, ...]) -> int:
+    """Show the entry called ID as Markdown: logs, causes, remedies, templates, conditions.
+
+    Exit codes: 0 shown, 2 no such entry.
+    """
+    from difflib import get_close_matches
+
+    from qnnmem.cli.output import write
+    from qnnmem.errors import UsageError
+    from qnnmem.report import kb_text
+
+    by_id = {entry.id: entry for entry in reversed(_entries(own))}
+    if name not in by_id:
+        near = get_close_matches(name, by_id, 3)
+        hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
+        raise UsageError(f"there is no entry '{name}'{hint}")
+    write(kb_text.render_entry(by_id[name]), None, force=False)
+    return 0
+
+
+@kb.command()
+@_own
+@result_options("qnnmem.kb-check/1")
+def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool) -> int:
+    """Check entries: yours with --kb, the built-in ones without.
+
+    Each entry must know its own typical lines, and all must stay silent on stored logs of healthy
+    runs. Built-in entries must also speak on a stored real failure or say that they are documented
+    only.
+
+    Exit codes: 0 good, 1 something is wrong with an entry, 2 unreadable.
+    """
+    from qnnmem.cli.output import write
+    from qnnmem.doctor.kb_check import check as check_entries
+    from qnnmem.report import kb_text
+
+    found = check_entries(own)
+    text = kb_text.render_check_json(found) if as_json else kb_text.render_check(found)
+    write(text, None if output is None else Path(output), force)
+    return 0 if found.passes else 1
+
+
+@kb.command()
+@click.argument("name", metavar="ID")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write; ID.md in this folder if left out.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+def new(name: str, output: Path | None, force: bool) -> int:
+    """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
+
+    Exit codes: 0 written, 2 no good name, or the file exists.
+    """
+    from qnnmem.cli.output import write
+    from qnnmem.doctor.kb_check import skeleton
+
+    write(skeleton(name), output or Path(f"{name}.md"), force)
+    return 0
+
+
+def _entries(own: Sequence[Path]) -> list[Entry]:
+    from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+
+    mine = [entry for path in own for entry in read_folder(path, own=True)[1]]
+    return [*mine, *read_folder(BUILT_IN)[1]]

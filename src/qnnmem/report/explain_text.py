@@ -1,0 +1,108 @@
+"""What error codes mean, as text and as JSON, schema `qnnmem.explain/1`."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qnnmem.report.names import clean
+
+# Values of `doctor.explain`: this layer does not import the doctor, not even for types.
+Explained = Any
+Meaning = Any
+
+SCHEMA = "qnnmem.explain/1"
+
+_WIDTH = 100
+_SHOWN = 8  # diagnoses of one meaning
+
+
+def render(explained: Sequence[Explained]) -> str:
+    """A paragraph for each meaning of each code."""
+    return "\n".join("\n".join(_one(one)) + "\n" for one in explained)
+
+
+def render_json(explained: Sequence[Explained]) -> str:
+    """One JSON object."""
+    values = {"schema": SCHEMA, "codes": [_values(one) for one in explained]}
+    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+
+
+def _one(one: Explained) -> Iterator[str]:
+    if not one.meanings:
+        yield f"{_shown(one)}: no known code"
+        yield _unknown(one)
+        return
+    if len(one.meanings) > 1:
+        yield f"{_shown(one)}: {len(one.meanings)} meanings; who printed it decides"
+    for meaning in one.meanings:
+        yield from _meaning(meaning)
+
+
+def _unknown(one: Explained) -> str:
+    if one.nearest:
+        return f"  numbers near it belong to {one.nearest}; the log's first error tells more"
+    return "  it is in no range of QNN, FastRPC, errno or the compiler"
+
+
+def _meaning(meaning: Meaning) -> Iterator[str]:
+    number, note = meaning.number, meaning.number.note
+    yield f"{number.code} = {_hex(number.code)}  {number.name}  ({number.component})"
+    yield from _rows("means", [number.meaning])
+    yield from _rows("in practice", [note.practice] if note.practice else [])
+    yield from _rows("but", [note.not_that] if note.not_that else [])
+    yield from _rows("also", [*number.aliases, *note.written])
+    yield from _rows("look above", note.look_for)
+    diagnoses = [f"{entry.id}: {entry.title}" for entry in meaning.entries[:_SHOWN]]
+    if len(meaning.entries) > _SHOWN:
+        diagnoses.append(f"and {len(meaning.entries) - _SHOWN} more; --json lists all")
+    yield from _rows("diagnoses", diagnoses)
+
+
+def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
+    """A title before the first row; long rows go on below themselves."""
+    for at, row in enumerate(rows):
+        first = f"  {title if not at else '':<13} "
+        yield from textwrap.wrap(row, _WIDTH, initial_indent=first, subsequent_indent=" " * 18)
+
+
+def _values(one: Explained) -> dict[str, Any]:
+    return {
+        "asked": one.asked,
+        "code": one.code,
+        "known": bool(one.meanings),
+        "nearest_range": one.nearest,
+        "meanings": [_meaning_values(meaning) for meaning in one.meanings],
+    }
+
+
+def _meaning_values(meaning: Meaning) -> dict[str, Any]:
+    number = meaning.number
+    return {
+        "code": number.code,
+        "hex": _hex(number.code),
+        "name": number.name,
+        "family": number.family,
+        "component": number.component,
+        "meaning": number.meaning,
+        "aliases": list(number.aliases),
+        "also_written": list(number.note.written),
+        "in_practice": number.note.practice,
+        "not_what_it_says": number.note.not_that,
+        "look_for": list(number.note.look_for),
+        "entries": [
+            {"id": entry.id, "title": entry.title, "cause": entry.cause, "stage": entry.stage}
+            for entry in meaning.entries
+        ],
+    }
+
+
+def _shown(one: Explained) -> str:
+    text = clean(one.asked, 80)
+    return text if one.code is None else f"{text} ({one.code} = {_hex(one.code)})"
+
+
+def _hex(code: int) -> str:
+    return f"-0x{-code:x}" if code < 0 else f"0x{code:x}"

@@ -1,0 +1,134 @@
+"""The knowledge base for people: a table, one entry, the result of a check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qnnmem.report.names import clean
+
+# Values of `doctor.entry` and `doctor.kb_check`: this layer does not import the doctor, not even
+# for types.
+Condition = Any
+Entry = Any
+When = Any
+Checked = Any
+
+LIST_SCHEMA = "qnnmem.kb/1"
+CHECK_SCHEMA = "qnnmem.kb-check/1"
+
+
+def render_list(entries: Sequence[Entry]) -> str:
+    """A table of entries."""
+    lines = [f"{len(entries)} entries", _row("id", "stage", "cause", "verdict", "title")]
+    lines += [_row(e.id, e.stage, e.cause, e.verdict, clean(e.title, 90)) for e in entries]
+    return "\n".join(lines) + "\n"
+
+
+def render_list_json(entries: Sequence[Entry]) -> str:
+    """The table as one JSON object."""
+    values = {"schema": LIST_SCHEMA, "entries": [_values(entry) for entry in entries]}
+    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+
+
+def render_entry(entry: Entry) -> str:
+    """Everything about an entry, as Markdown."""
+    return "\n".join(_entry(entry)) + "\n"
+
+
+def render_check(checked: Checked) -> str:
+    """The verdict, then what is wrong, then what is worth knowing."""
+    return "\n".join(_checked(checked)) + "\n"
+
+
+def render_check_json(checked: Checked) -> str:
+    """The check as one JSON object."""
+    values: dict[str, Any] = {"schema": CHECK_SCHEMA, "passes": checked.passes}
+    for name in ("entries", "templates", "cases", "healthy", "documented"):
+        values[name] = getattr(checked, name)
+    for name in ("findings", "notes"):
+        rows = getattr(checked, name)
+        values[name] = [{"entry": row.entry, "sentence": row.sentence} for row in rows]
+    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+
+
+def _row(name: str, stage: str, cause: str, verdict: str, title: str) -> str:
+    return f"{clean(name, 64):<28} {stage:<8} {cause:<17} {verdict:<10} {title}"
+
+
+def _entry(entry: Entry) -> Iterator[str]:
+    yield f"# {clean(entry.title, 200)}"
+    yield ""
+    yield f"`{entry.id}`: stage {entry.stage}, cause {entry.cause}, verdict {entry.verdict}, "
+    yield f"confidence {entry.confidence}."
+    yield ""
+    yield clean_text(entry.body).rstrip()
+    if entry.lines:
+        yield "\n## Lines\n"
+    for line in entry.lines:
+        extra = [f"call {line.call}"] if line.call else []
+        extra += [] if line.opens else ["alone no incident"]
+        yield f"- {line.sign}: `{clean(line.text, 400)}`" + (
+            f" ({', '.join(extra)})" if extra else ""
+        )
+    yield "\n## Conditions\n"
+    for when in entry.whens:
+        yield f"- {_when(when)}"
+    for title, rows in (
+        ("Remedies", entry.remedies),
+        ("Collect next", entry.collect),
+        ("Sources", entry.sources),
+    ):
+        if rows:
+            yield f"\n## {title}\n"
+            yield from (f"- {clean(row, 500)}" for row in rows)
+
+
+def _when(when: When) -> str:
+    parts = [f"one of {', '.join(when.signs)}" if len(when.signs) > 1 else when.signs[0]]
+    parts += [_condition(condition) for condition in when.where]
+    parts += [f"with {' or '.join(group)}" for group in when.needs]
+    parts += [f"after {' or '.join(group)}" for group in when.after]
+    parts += [f"without {', '.join(when.unless)}"] if when.unless else []
+    return "; ".join(parts)
+
+
+def _condition(condition: Condition) -> str:
+    name = f"{condition.sign}.{condition.name}" if condition.sign else condition.name
+    return f"{name} {condition.operator} {' or '.join(f'{v:,}' for v in condition.values)}"
+
+
+def clean_text(text: str) -> str:
+    """Text of a file without control characters other than line ends."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "title": entry.title,
+        "stage": entry.stage,
+        "cause": entry.cause,
+        "verdict": entry.verdict,
+        "confidence": entry.confidence,
+        "own": entry.own,
+        "documented": entry.documented,
+        "remedies": list(entry.remedies),
+        "sources": list(entry.sources),
+        "lines": [line.text for line in entry.lines],
+    }
+
+
+def _checked(checked: Checked) -> Iterator[str]:
+    looked = (
+        f"{checked.entries} entries with {checked.templates} line templates, "
+        f"{checked.cases} stored failures, {checked.healthy} healthy logs"
+    )
+    wrong = len(checked.findings)
+    yield f"good: {looked}" if not wrong else f"{wrong} findings in {looked}"
+    if checked.documented:
+        yield f"{checked.documented} entries are known from documents only: no stored log has them"
+    for title, rows in (("", checked.findings), ("note: ", checked.notes)):
+        for row in rows:
+            yield f"  {title}{clean(row.entry, 64)}: {clean(row.sentence, 300)}"

@@ -1,0 +1,96 @@
+"""The loop is closed: failures that really happen are diagnosed to the right entry and numbers."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.knowledge import built_in
+from qnnmem.doctor.source import Stream
+from qnnmem.doctor.stored import cases
+
+TOOLS = Path(__file__).parents[2] / "tools"
+LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}
+
+# Kind: entry, stage, cause.
+HTP = {
+    "graph-limit": ("graph-over-limit", "graph", "mem_graph_limit"),
+    "op-over-vtcm": ("op-over-vtcm", "graph", "mem_vtcm"),
+    "pd-full": ("no-pd-for-context", "context", "mem_dsp_va"),
+    "host-memory": ("host-memory-compile", "graph", "mem_system_ram"),
+    "bad-binary": ("binary-unreadable", "context", "version_mismatch"),
+}
+
+
+def incidents(folder: Path, log: bytes) -> list[dict[str, Any]]:
+    """Diagnose a log as the verb does."""
+    path = folder / "failure.log"
+    path.write_bytes(log)
+    diagnosis = diagnose([Stream((str(path),))], built_in())
+    try:
+        return list(diagnosis.incidents())
+    finally:
+        diagnosis.close()
+
+
+@pytest.mark.htp
+@pytest.mark.parametrize("kind", HTP)
+def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
+    """The whole log of the real library is one incident with the library's own numbers."""
+    from qnnmem.htp.library import INSTALL, library_there
+    from qnnmem.htp.provoke import Kind, provoke
+    from qnnmem.targets.socs import find_soc
+
+    if not library_there():
+        pytest.skip(f"the real QNN library is not installed: {INSTALL}")
+    failure = provoke(Kind(kind), find_soc("SM8650"))
+    assert failure.as_expected
+    (incident,) = incidents(tmp_path, failure.log_text)
+    assert (incident["entry"], incident["stage"], incident["cause"]) == HTP[kind]
+    refusal = failure.log.cause
+    needed = None if refusal is None else refusal.need
+    limit = None if refusal is None else refusal.limit
+    assert incident["quantities"].get("needed_bytes") == needed
+    if needed is not None and limit is not None:
+        assert incident["quantities"]["limit_bytes"] == limit
+        assert incident["shortage_bytes"] == needed - limit
+    if kind == "pd-full":  # the library says how much is left, too
+        quantities = incident["quantities"]
+        assert incident["shortage_bytes"] == needed - quantities["limit_bytes"] > 0
+
+
+@cache
+def lpai() -> dict[str, Any]:
+    """Load the tool that provokes LPAI failures."""
+    sys.path.insert(0, str(TOOLS))
+    try:
+        return runpy.run_path(str(TOOLS / "lpai_failures.py"))
+    finally:
+        sys.path.remove(str(TOOLS))
+
+
+@pytest.mark.parametrize("name", sorted(LPAI))
+def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None:
+    """Our runtime fails again as it did for the stored log, and the doctor says why."""
+    wanted = LPAI[name]
+    (failure,) = (one for one in lpai()["FAILURES"] if f"lpai-{one.name}" == name)
+    log = "\n".join(failure.lines()) + "\n"
+    (incident,) = incidents(tmp_path, log.encode())
+    assert incident["is_memory"] is wanted.is_memory
+    if wanted.decidable == "cause":
+        assert (incident["verdict"], incident["cause"]) == ("cause", wanted.cause)
+        assert incident["stage"] == wanted.stage
+    if name.startswith("lpai-tcm-pool"):
+        assert incident["shortage_bytes"] > 0
+
+
+def test_a_good_lpai_run_is_healthy(tmp_path: Path) -> None:
+    """A run that ends well, in TCM, is no incident."""
+    log = "\n".join(lpai()["good_run"]()) + "\n"
+    assert incidents(tmp_path, log.encode()) == []

@@ -1,0 +1,183 @@
+"""What error codes mean: numbers, names, pieces of lines, and the verb."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli.explain import explain as verb
+from qnnmem.doctor.entry import Condition, Entry, Line, When
+from qnnmem.doctor.explain import explain
+from qnnmem.errors import UsageError
+from qnnmem.qnn.codes import codes
+from qnnmem.qnn.numbers import DSP_OFFSET, meanings, named, nearest_range
+
+
+def entry(name: str, shown: str, code: int | None = None, verdict: str = "cause") -> Entry:
+    """Make an entry that shows a line and, if asked for, tests a code."""
+    where = () if code is None else (Condition("", "code", "==", (code,)),)
+    body = f"## Typical Logs\n\n```text\n{shown}\n```\n\n## Root Cause\n\nerr 5005 is elsewhere\n"
+    return Entry(
+        name,
+        name,
+        "unknown",
+        "init",
+        (When((f"{name}-sign",), where),),
+        (Line(f"{name}-sign", "some text"),),
+        verdict=verdict,
+        body=body,
+    )
+
+
+def run(*arguments: str) -> Result:
+    """Run the verb; errors of ours come back as exceptions."""
+    return CliRunner().invoke(verb, list(arguments), standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *(
+            "1002",
+            "0x3ea",
+            "0x3EA",
+            " 1002 ",
+            "QNN_COMMON_ERROR_MEM_ALLOC",
+            "qnn_graph_error_mem_alloc",
+        ),
+        *(
+            "QNN_STATUS_MEMORY_ALLOCATION_FAILED",
+            "Failed to create context from binary with err 0x3ea",
+        ),
+        "0x00010000000003ea",
+    ],
+)
+def test_one_code_has_many_spellings(asked: str) -> None:
+    """Decimal, hexadecimal, names, what people write, the end of a line and a 64-bit handle."""
+    found = explain(asked, ())
+    assert [one.number.code for one in found.meanings] == [1002]
+    assert "no shortage" in found.meanings[0].number.note.not_that
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("0x68", {"AEE_ENORPCMEMORY", "AEE_ECONNRESET", "ECONNRESET", "ErrorNot2kAlignedVTCMReq"}),
+        ("12", {"AEE_EEXPIRED", "ENOMEM", "ErrorFatalSchdule"}),
+        ("-12", {"ENOMEM"}),
+        ("graph prepare failed 12", {"ErrorFatalSchdule"}),
+        ("RouterX86 graph serialize to memory failed -1", {"ErrorFatal"}),
+        ("mmap failed, errno 12", {"ENOMEM"}),
+        ("qnn_open failed, 0x80000406", {"AEE_EUNABLETOLOAD"}),
+        ("0x80000402", {"AEE_ENOMEMORY"}),
+        ("6022", {"QNN_GRAPH_ERROR_FINALIZE_FAILED"}),
+        ("AEE_ENOSESSION", {"AEE_ENOSESSION"}),
+        (
+            "MEM_ALLOC",
+            {"QNN_COMMON_ERROR_MEM_ALLOC", "QNN_HTP_PERF_INFRASTRUCTURE_ERROR_MEM_ALLOC"},
+        ),
+    ],
+)
+def test_a_number_means_what_its_printer_means(asked: str, names: set[str]) -> None:
+    """All meanings are given unless the words beside the number say who printed it."""
+    assert {one.number.name for one in explain(asked, ()).meanings} == names
+
+
+def test_a_code_of_the_dsp_is_told_from_the_hosts() -> None:
+    """The same code with the DSP's offset has another component and its own number."""
+    host, dsp = meanings(6)[0], meanings(DSP_OFFSET + 6)[0]
+    assert host.name == dsp.name
+    assert host.component != dsp.component
+    assert dsp.code == 0x80000406
+
+
+@pytest.mark.parametrize("number", [104, 0x80000468])
+def test_connection_reset_has_no_dsp_side(number: int) -> None:
+    """The header gives that code without the offset."""
+    names = [one.name for one in meanings(number)]
+    assert ("AEE_ECONNRESET" in names) is (number == 104)
+
+
+@pytest.mark.parametrize(
+    ("code", "near"), [(5999, "5xxx: Context"), (14009, "14xxx: Device"), (777, ""), (99999, "")]
+)
+def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> None:
+    """The thousand names the component; small and large numbers belong nowhere."""
+    found = explain(str(code), ())
+    assert found.meanings == ()
+    assert found.nearest == nearest_range(code) == near
+
+
+@pytest.mark.parametrize(
+    "asked", ["foo", "", "no number here", "12x", "QNN_NO_SUCH", "1" * 30, "ab"]
+)
+def test_what_is_no_code_is_refused(asked: str) -> None:
+    """The sentence says what codes look like."""
+    with pytest.raises(UsageError, match="no error code"):
+        explain(asked, ())
+
+
+def test_diagnoses_that_show_or_test_the_code_are_named() -> None:
+    """Typical lines and conditions count, other words of the entry do not; causes come first."""
+    entries = (
+        entry("tests", "nothing", 5005, verdict="undecided"),
+        entry("shows", "failed with err 0x138d"),
+        entry("longer", "size 15005 at 0x138d0"),
+    )
+    found = explain("5005", entries).meanings[0]
+    assert [one.id for one in found.entries] == ["shows", "tests"]
+
+
+def test_every_note_is_about_a_code_that_exists() -> None:
+    """A note cannot be lost by a wrong number: the codes with notes are found by their names."""
+    import tomllib
+    from importlib.resources import files
+
+    text = files("qnnmem.qnn").joinpath("practice.toml").read_text("utf-8")
+    for row in tomllib.loads(text)["note"]:
+        family, _, code = row["of"].partition(":")
+        found = [one for one in meanings(int(code, 0)) if one.family == family]
+        assert found, row["of"]
+        assert found[0].note.practice == row["practice"]
+
+
+def test_every_qnn_code_is_found_by_its_names() -> None:
+    """Names and aliases of the table lead back to the number."""
+    for code in codes().values():
+        for name in (code.name, *code.aliases):
+            assert code.code in [one.code for one in named(name)]
+
+
+def test_the_verb_explains_several_codes() -> None:
+    """One paragraph each; an unknown number is no failure."""
+    result = run("1002", "0x80000406", "5999")
+    assert result.return_value == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "1002 = 0x3ea  QNN_COMMON_ERROR_MEM_ALLOC  (QNN Common)"
+    assert any("AEE_EUNABLETOLOAD" in line for line in lines)
+    assert "5999 (5999 = 0x176f): no known code" in lines
+    assert max(map(len, lines)) <= 110
+
+
+def test_the_verb_takes_negative_numbers() -> None:
+    """A kernel's -12 is no option."""
+    assert "ENOMEM" in run("-12").stdout
+
+
+def test_json_has_every_meaning() -> None:
+    """The schema is named, and numbers stand in both notations."""
+    values = json.loads(run("0x68", "--json").stdout)
+    assert values["schema"] == "qnnmem.explain/1"
+    (code,) = values["codes"]
+    assert code["code"] == 104
+    assert {one["hex"] for one in code["meanings"]} == {"0x68"}
+    assert len(code["meanings"]) == 4
+
+
+def test_the_verb_refuses_other_words() -> None:
+    """Exit code 2, as for every bad argument."""
+    result = run("foo")
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.exit_code == 2

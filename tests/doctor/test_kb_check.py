@@ -1,0 +1,224 @@
+"""Whether entries keep what they promise: the check, the stored logs, and `qnnmem kb`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qnnmem.cli.kb import kb
+from qnnmem.doctor.entry import CAUSES, STAGES, is_memory
+from qnnmem.doctor.kb_check import Checked, check, skeleton
+from qnnmem.doctor.stored import DECIDABLE, cases, healthy
+from qnnmem.errors import UsageError
+
+GOOD = skeleton("my-entry")
+
+
+def run(*arguments: str) -> Result:
+    """Run the command; errors of ours come back as exceptions."""
+    return CliRunner().invoke(kb, list(arguments), standalone_mode=False)
+
+
+def checked(tmp_path: Path, text: str, name: str = "entry.md") -> Checked:
+    """Check a team's only entry."""
+    (tmp_path / name).write_text(text, "utf-8")
+    return check([tmp_path])
+
+
+def sentences(found: Checked) -> list[str]:
+    """What is said about my entry."""
+    return [one.sentence for one in found.findings if one.entry == "my-entry"]
+
+
+# The built-in entries
+
+
+def test_the_built_in_entries_are_good() -> None:
+    """Nothing is wrong with what comes with the package."""
+    found = check()
+    assert [f"{one.entry}: {one.sentence}" for one in found.findings] == []
+    assert found.entries > 50
+
+
+def test_stored_failures_are_well_formed() -> None:
+    """Ids are unique, labels are of the closed set, and every record says where it is from."""
+    ids = [case.id for case in cases()]
+    assert len(ids) == len(set(ids)) > 80
+    for case in cases():
+        assert case.stage in STAGES, case.id
+        assert case.cause in CAUSES, case.id
+        assert case.cause == "unknown" or is_memory(case.cause) == case.is_memory, case.id
+        assert case.decidable in DECIDABLE, case.id
+        assert case.how in ("reported", "provoked"), case.id
+        assert case.source, case.id
+        assert case.lines, case.id
+        assert all(line == line.rstrip("\r\n") for line in case.lines), case.id
+
+
+def test_stored_healthy_logs_hold_lines_that_look_bad() -> None:
+    """A healthy log that looks healthy would prove nothing."""
+    assert len(healthy()) >= 5
+    bad = re.compile(r"<E>|\[E:|ERROR|failed|UNSUPPORTED|WARNING")
+    assert sum(bool(bad.search(line)) for run in healthy() for line in run.lines) > 20
+
+
+def test_numbers_of_provoked_failures_are_kept() -> None:
+    """Each failure over a limit has what was needed beside its lines."""
+    numbers = {case.id: case.needed_bytes for case in cases() if case.id.startswith("htp-graph-l")}
+    assert numbers
+    assert all(numbers.values())
+
+
+# A team's entries
+
+
+def test_a_skeleton_passes(tmp_path: Path) -> None:
+    """What `new` writes is good as it stands."""
+    assert checked(tmp_path, GOOD).findings == ()
+
+
+def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
+    """Lines for people and templates for the machine must not drift apart."""
+    text = GOOD.replace("replace this: my entry failed, 1234", "something else happened")
+    assert sentences(checked(tmp_path, text)) == ["its own Typical Logs lead to nothing"]
+
+
+def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
+    """Without a typical line nobody can see what it is about."""
+    text = GOOD.replace("replace this: my entry failed, 1234\n", "")
+    assert sentences(checked(tmp_path, text)) == ["its Typical Logs show no line"]
+
+
+def test_over_names_entries_that_exist(tmp_path: Path) -> None:
+    """A misspelt name would do nothing, silently."""
+    text = GOOD.replace("remedies = []", 'remedies = []\nover = ["no-such-entry"]')
+    assert sentences(checked(tmp_path, text)) == ["`over` names 'no-such-entry', which is no entry"]
+
+
+def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
+    """A template that fits lines of good runs is found out."""
+    line = "QnnGraph_finalize done. status 0x0"
+    text = GOOD.replace("replace this: my entry failed, {code:code}", line)
+    text = text.replace("replace this: my entry failed, 1234", line)
+    found = sentences(checked(tmp_path, text))
+    assert any(one.startswith("it makes an incident of the healthy log") for one in found)
+
+
+def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
+    """That is worth knowing, but no fault."""
+    more = '[[line]]\nsign = "never-seen"\ntext = "words that nobody writes"\n\n[[when]]'
+    found = checked(tmp_path, GOOD.replace("[[when]]", more))
+    assert found.passes
+    notes = [one.sentence for one in found.notes if one.entry == "my-entry"]
+    assert notes == ["no typical or stored line gives the sign 'never-seen'"]
+
+
+def test_a_common_anchor_is_noted(tmp_path: Path) -> None:
+    """A fixed text that healthy logs are full of makes large logs slow."""
+    text = GOOD.replace("replace this: my entry failed,", "QnnLogging")
+    notes = [one.sentence for one in checked(tmp_path, text).notes if one.entry == "my-entry"]
+    assert any(one.startswith("'qnnlogging' is in ") for one in notes)
+
+
+def test_notes_without_front_matter_are_checked_too(tmp_path: Path) -> None:
+    """Plain notes in the founding shape are matched by their typical lines."""
+    text = (
+        "## Our board runs out\n\n### Typical Logs\n- frobnicator pool drained at boot\n\n"
+        "### Root Cause\n- memory\n\n### Solutions\n- reboot\n"
+    )
+    assert checked(tmp_path, text).findings == ()
+
+
+def test_an_unreadable_entry_is_refused(tmp_path: Path) -> None:
+    """Bad front matter is exit code 2, with the file's name."""
+    with pytest.raises(UsageError, match=r"entry\.md"):
+        checked(tmp_path, GOOD.replace('stage = "init"', 'stage = "somewhere"'))
+
+
+# The verb
+
+
+def test_list_shows_a_table() -> None:
+    """The first line counts; filters leave what was asked for."""
+    lines = run("list").stdout.splitlines()
+    assert lines[0] == f"{len(lines) - 2} entries"
+    graphs = run("list", "--stage", "graph", "--cause", "mem_graph_limit").stdout.splitlines()
+    assert all(line.split()[1:3] == ["graph", "mem_graph_limit"] for line in graphs[2:])
+    assert len(graphs) > 2
+
+
+def test_list_has_json(tmp_path: Path) -> None:
+    """A team's entries come first and are marked."""
+    (tmp_path / "my-entry.md").write_text(GOOD, "utf-8")
+    values = json.loads(run("list", "--json", "--kb", str(tmp_path)).stdout)
+    assert values["schema"] == "qnnmem.kb/1"
+    assert values["entries"][0]["id"] == "my-entry"
+    assert [one["own"] for one in values["entries"][:2]] == [True, False]
+
+
+def test_list_refuses_causes_that_do_not_exist() -> None:
+    """The sentence lists those that do."""
+    result = run("list", "--cause", "nonsense")
+    assert isinstance(result.exception, UsageError)
+    assert "mem_vtcm" in str(result.exception)
+
+
+def test_show_gives_markdown() -> None:
+    """Body, templates, conditions, remedies and sources are there."""
+    text = run("show", "graph-over-limit").stdout
+    titles = (
+        "Typical Logs",
+        "Root Cause",
+        "Solutions",
+        "Lines",
+        "Conditions",
+        "Remedies",
+        "Sources",
+    )
+    for title in titles:
+        assert f"## {title}\n" in text
+    assert "estimated allocation" in text
+
+
+def test_show_suggests_a_name() -> None:
+    """A name that is nearly right is not just refused."""
+    result = run("show", "graph-over-limits")
+    assert "do you mean graph-over-limit" in str(result.exception)
+
+
+def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named after the entry and never replaced unasked."""
+    monkeypatch.chdir(tmp_path)
+    assert run("new", "board-x").return_value == 0
+    assert run("check", "--kb", "board-x.md").return_value == 0
+    assert "--force" in str(run("new", "board-x").exception)
+    assert run("new", "board-x", "--force").return_value == 0
+
+
+@pytest.mark.parametrize("name", ["Board", "../x", "", "a b", "x" * 65])
+def test_new_refuses_bad_names(name: str) -> None:
+    """A name is a file name and an id."""
+    assert isinstance(run("new", name).exception, UsageError)
+
+
+def test_check_fails_with_findings(tmp_path: Path) -> None:
+    """Exit code 1, the count first, in text and JSON."""
+    path = tmp_path / "bad.md"
+    path.write_text(GOOD.replace("remedies = []", 'remedies = []\nover = ["none"]'), "utf-8")
+    result = run("check", "--kb", str(path))
+    assert result.return_value == 1
+    assert result.stdout.startswith("1 findings in 1 entries")
+    values = json.loads(run("check", "--kb", str(path), "--json").stdout)
+    assert values["schema"] == "qnnmem.kb-check/1"
+    assert not values["passes"]
+
+
+def test_show_escapes_what_files_say(tmp_path: Path) -> None:
+    """Control characters of a team's file do not reach the terminal."""
+    text = GOOD.replace("Why it happens", "Why \x1b[31m it happens")
+    (tmp_path / "my-entry.md").write_text(text, "utf-8")
+    assert "\x1b" not in run("show", "my-entry", "--kb", str(tmp_path)).stdout

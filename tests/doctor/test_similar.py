@@ -1,0 +1,129 @@
+"""Lines that no entry knows, ranked against entries that are alike."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import pytest
+
+from qnnmem.doctor.entry import Entry
+from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+from qnnmem.doctor.similar import THRESHOLD, rank, words
+
+# Written for this test by the hand that wrote the alias table, so they flatter it.
+VARIANTS = (
+    ("device-create", "qnnHtpDeviceCreate: FAILED, status QNN_STATUS_MEMORY_ALLOCATION_FAILED"),
+    ("device-create", "device creation on HTP failed: memory alloc error 1002"),
+    ("device-create", "[E] QnnDevice_create failed with 0x3ea"),
+    ("device-create", "could not create htp device (MEM_ALLOC)"),
+    ("device-create", "HTP device create returned 1002, system heap low"),
+    ("graph-create", "QnnGraph_create failed: 1002"),
+    ("graph-create", "graph creation stage: htp graph prepare error, out of memory"),
+    ("graph-create", "Graph preparation failed on HTP, tensor count too large"),
+    ("graph-create", "failed in graph create phase, intermediate activations do not fit"),
+    ("graph-create", "qnn_graphCreate() -> QNN_GRAPH_ERROR_MEM_ALLOC"),
+    ("inference", "QnnGraph_execute failed during inference, err 1002"),
+    ("inference", "inference execution failure: htp execute returned 0x3ea"),
+    ("inference", "Failed to execute graph on HTP: runtime activation buffers"),
+    ("inference", "htpExecute failed, concurrent sessions exceed HTP memory"),
+    ("inference", "error while running inference: qnn execute graph"),
+    ("device-init", "QnnBackend_create / backend init failed: HTP backend"),
+    ("device-init", "Failed to initialise the HTP backend: memory allocation"),
+    ("device-init", "backendInitialize failed, sessions of earlier runs not released"),
+    ("device-init", "qnn backend initialization error, firmware memory fragmentation"),
+    ("device-init", "HTP backend could not be initialized, insufficient system heap"),
+)
+UNRELATED = (
+    "Camera HAL: failed to allocate preview buffer of size 12441600",
+    "wifi: firmware crashed, restarting interface",
+    "java.lang.NullPointerException: Attempt to invoke virtual method on a null object reference",
+    "vkCreateDevice failed: VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    "E AudioFlinger: could not open output device, error -19",
+    "kernel: usb 1-1: device descriptor read/64, error -71",
+    "SSL handshake failed: certificate verify failed",
+    "eglCreateContext failed: EGL_BAD_ALLOC (0x3003)",
+    "MediaCodec: failed to initialize video/avc, error 0xfffffff4",
+    "avahi-daemon: failed to create client object",
+)
+
+
+@cache
+def everything() -> tuple[Entry, ...]:
+    """Read the built-in entries."""
+    return read_folder(BUILT_IN)[1]
+
+
+@cache
+def founding() -> tuple[Entry, ...]:
+    """Find the four entries of the founding notes."""
+    found = tuple(one for one in everything() if one.id.startswith("founding-"))
+    assert len(found) == 4
+    return found
+
+
+def right(threshold: float) -> int:
+    """Count the variants whose first answer is theirs."""
+    answers = ((name, rank(line, founding(), 1, threshold)) for name, line in VARIANTS)
+    return sum(bool(got) and got[0].entry.id == f"founding-{name}" for name, got in answers)
+
+
+def test_variants_lead_to_their_entry() -> None:
+    """Without a threshold at least 18 of 20."""
+    assert right(0.0) >= 18
+
+
+def test_most_variants_pass_the_threshold() -> None:
+    """At least 13 of 20 are shown and right."""
+    assert right(THRESHOLD) >= 13
+
+
+@pytest.mark.parametrize("line", UNRELATED)
+@pytest.mark.parametrize("which", [founding, everything], ids=["founding", "everything"])
+def test_strangers_are_like_nothing(line: str, which: object) -> None:
+    """No unrelated error is shown, with few entries and with all."""
+    assert callable(which)
+    assert rank(line, which()) == ()
+
+
+def test_a_query_is_quick() -> None:
+    """Under five milliseconds, once the entries are indexed."""
+    rank(VARIANTS[0][1], everything())
+    start = time.process_time()
+    for _, line in VARIANTS:
+        rank(line, everything())
+    assert (time.process_time() - start) / len(VARIANTS) < 0.005
+
+
+def test_shared_words_are_told() -> None:
+    """The rarest come first, as they are compared; at most three entries are given."""
+    found = rank("QnnGraph_execute failed during inference, err 1002", everything())
+    assert 0 < len(found) <= 3
+    assert set(found[0].shared) >= {"inference", "execute"}
+    assert 0 < found[0].score <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("QnnGraph_executeAsync", ["graph", "execute", "async"]),
+        ("HTPBackend", ["htp", "backend"]),
+        ("err 1002 and 0x3ea of 123456789 in 7", ["0x3ea", "and", "0x3ea"]),
+        ("rpcmem_alloc", ["memory", "allocate"]),
+        ("0x80000406", ["0x80000406"]),
+    ],
+)
+def test_words_are_put_right(text: str, wanted: list[str]) -> None:
+    """Identifiers are split, other spellings put right, numbers dropped and codes kept."""
+    assert words(text) == wanted
+
+
+@pytest.mark.parametrize("line", ["", "1002", "!!!", "memory"])
+def test_too_little_says_nothing(line: str) -> None:
+    """A line of less than two words is like nothing."""
+    assert rank(line, everything()) == ()
+
+
+def test_no_entries_no_answer() -> None:
+    """An empty knowledge base is no error."""
+    assert rank(VARIANTS[0][1], ()) == ()

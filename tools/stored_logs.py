@@ -1,0 +1,213 @@
+"""Keeps excerpts of real logs beside the knowledge base: what the HTP library and LPAI really said.
+
+    qnnmem provoke graph-limit --soc SM8750 -o provoked      (and so on for the other kinds)
+    python tools/stored_logs.py failures provoked            replaces the records `htp-*`
+    python tools/stored_logs.py failed op-unsupported LOG "qnnmem prepare ..."
+    python tools/stored_logs.py healthy NAME LOG "qnnmem prepare ..."
+    python tools/stored_logs.py expect                       pins the entries that now speak rightly
+    python tools/stored_logs.py documented                   marks entries that no stored log shows
+
+Records made by hand, from failures that people reported in public, are left as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "src" / "qnnmem" / "doctor" / "logs"
+CASES, HEALTHY = LOGS / "cases.jsonl", LOGS / "healthy.jsonl"
+
+# Stage, cause, whether memory is short and what the lines alone support, for each kind of failure.
+KINDS = {
+    "graph-limit": ("graph", "mem_graph_limit", True, "cause"),
+    "op-over-vtcm": ("graph", "mem_vtcm", True, "cause"),
+    "pd-full": ("context", "mem_dsp_va", True, "cause"),
+    "host-memory": ("graph", "mem_system_ram", True, "cause"),
+    # A damaged file has no cause of its own in the closed set; that memory is not short is certain.
+    "bad-binary": ("context", "version_mismatch", False, "memory_only"),
+    "op-unsupported": ("graph", "op_unsupported", False, "cause"),
+    "no-fallback": ("graph", "op_unsupported", False, "memory_only"),
+    "not-registered": ("init", "skel_missing", False, "memory_only"),
+    "no-backend": ("init", "skel_missing", False, "memory_only"),
+    "wrong-library": ("init", "version_mismatch", False, "memory_only"),
+    "bad-device": ("init", "soc_mismatch", False, "memory_only"),
+    "ddr-pool": ("graph", "mem_graph_limit", True, "cause"),
+    "host-threads": ("graph", "mem_system_ram", True, "memory_only"),
+}
+PROVOKED = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
+SOCS = ("SM8350", "SM8750", "SA8797")  # 2 GiB and 3.5 GiB limits, 4 MiB and 8 MiB of VTCM
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FAULT = re.compile(
+    r"<E>|ERROR|\[E:|bad_alloc|QnnGraph_finalize done|[cC]reateFromBinary (?:done|started)"
+    r"|chosen for context|PD0 exhausted|estimated PD size requirement|unable to tile"
+    r"|memory_alloc_limit|terminate called|Specified provider|Fail: |Session successfully"
+)
+_SCARY = re.compile(
+    r"<E>|<W>|ERROR|WARNING|\[[EW]:|[Ff]ail|[Uu]nable|not (?:found|available|support|loaded|init)"
+    r"|unsupported|exception|error|mem_|alloc|spill|_bytes=|VTCM|TCM|QnnGraph_finalize|QnnContext_"
+    r"|QnnDevice_|QnnBackend_|Starting stage|Completed stage|chosen for context|PD size|SSR|build v"
+    r"|Session successfully|All nodes placed|LogNodeSupport"
+)
+# ONNX Runtime's last words about a session add nothing to the lines above them.
+_SPOKEN_OF = re.compile(r"This session contains graph nodes")
+_MAX_LINE = 400
+_MAX_LINES = 80
+_RARELY = 200
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|[0-9]+|q::[\w.]+|\[[^]]*\]", re.IGNORECASE)
+_DULL = re.compile(
+    r"EPContext encryption|Option: (?!memory_alloc_limit|vtcm)|type=QNN_|name=\S+ id=|Tensor"
+)
+_PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-]+)")
+
+
+def failures(folder: Path) -> None:
+    """Replaces the records of provoked HTP failures by those of a folder."""
+    for kind in PROVOKED:
+        for soc in SOCS:
+            record = json.loads((folder / f"{kind}-{soc}.json").read_text("utf-8"))
+            source = f"qnnmem provoke {kind} --soc {soc}, {record['library']}"
+            numbers = {"needed_bytes": record["need"], "limit_bytes": record["limit"]}
+            failed(f"{kind}-{soc.lower()}", folder / f"{kind}-{soc}.log", source, numbers)
+
+
+def failed(name: str, log: Path, source: str, numbers: Mapping[str, Any] | None = None) -> None:
+    """Replaces the record of one HTP failure; its name starts with the kind."""
+    kind = next(kind for kind in KINDS if name.startswith(kind))
+    stage, cause, memory, decidable = KINDS[kind]
+    found = {
+        "id": f"htp-{name}",
+        "source": source,
+        "framework": "onnxruntime-qnn",
+        "how": "provoked",
+        "stage": stage,
+        "cause": cause,
+        "is_memory": memory,
+        "decidable": decidable,
+        "entry": None,
+        **(numbers or {}),
+        "lines": around(_lines(log), _FAULT, 1)[-_MAX_LINES:],
+    }
+    replace(CASES, found)
+
+
+def healthy(name: str, log: Path, source: str) -> None:
+    """Replaces a healthy record by the typical and the suspicious lines of a good run's log."""
+    found = {"id": name, "source": source, "how": "run", "lines": _one_of_each(_lines(log))}
+    replace(HEALTHY, found)
+
+
+def replace(path: Path, record: dict[str, Any]) -> None:
+    """Puts a record where the one of the same name is, or last."""
+    records = read(path)
+    names = [one["id"] for one in records]
+    if record["id"] in names:
+        records[names.index(record["id"])] = record
+    else:
+        records.append(record)
+    write(path, records)
+
+
+def expect() -> None:
+    """Notes with each failure the entry that speaks on it, where what it says is right."""
+    from qnnmem.doctor.kb_check import judged
+    from qnnmem.doctor.knowledge import built_in
+
+    records = read(CASES)
+    for one in records:
+        found = judged(built_in(), one["lines"])
+        entry = None if found is None else found.entry
+        right = (
+            entry is not None
+            and {
+                "cause": entry.verdict == "cause" and entry.cause == one["cause"],
+                "memory_only": entry.is_memory is one["is_memory"],
+                "no": entry.verdict == "undecided",
+            }[one["decidable"]]
+        )
+        one["entry"] = entry.id if right and entry is not None else None
+    text = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
+    CASES.write_text(text, "utf-8")
+
+
+def documented() -> None:
+    """Writes `documented = true` into the entries that speak on no stored log, and only there."""
+    from qnnmem.doctor.kb_check import spoken
+    from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
+
+    heard = spoken(Knowledge(pack(*read_folder(BUILT_IN), 0)))
+    for path in sorted(Path(BUILT_IN).glob("*.md")):
+        text = path.read_text("utf-8").replace("documented = true\n", "", 1)
+        if path.stem not in heard:
+            text = re.sub(
+                r'^(stage = "\w+"\n)', r"\1documented = true\n", text, count=1, flags=re.M
+            )
+        path.write_text(text, "utf-8")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; none if it is not there."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+
+
+def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """One record on a line; the entry that a case is expected at survives a new excerpt."""
+    expected = {one["id"]: one.get("entry") for one in read(path)}
+    for one in records:
+        if "entry" in one and one["entry"] is None:
+            one["entry"] = expected.get(one["id"])
+    texts = (json.dumps(one, ensure_ascii=False) for one in records)
+    path.write_text("".join(f"{text}\n" for text in texts), "utf-8")
+
+
+def around(lines: Sequence[str], pattern: re.Pattern[str], near: int) -> list[str]:
+    """Lines that match, and so many before and after each."""
+    hits = [at for at, line in enumerate(lines) if pattern.search(line)]
+    chosen = {at + step for at in hits for step in range(-near, near + 1)}
+    return [lines[at] for at in sorted(chosen) if 0 <= at < len(lines)]
+
+
+def _one_of_each(lines: Sequence[str]) -> list[str]:
+    """The first suspicious line of each shape, and some of the rest, in their order."""
+    seen: set[str] = set()
+    chosen = []
+    for number, line in enumerate(lines):
+        shape = _NUMBERS.sub("0", line.partition("] ")[2] or line)
+        if _DULL.search(line) or shape in seen:
+            continue
+        if _SCARY.search(line) or number % _RARELY == 0:
+            seen.add(shape)
+            chosen.append(line)
+    return chosen
+
+
+def _lines(log: Path) -> list[str]:
+    text = log.read_text("utf-8", "replace")
+    # Folders tell about a machine, not about a failure.
+    plain = (
+        _PATH.sub("", _COLOUR.sub("", line)).rstrip()[:_MAX_LINE] for line in text.splitlines()
+    )
+    return [line for line in plain if line and not _SPOKEN_OF.search(line)]
+
+
+def main(words: Sequence[str]) -> None:
+    """Does what the command line asks for."""
+    if words[0] == "failures":
+        failures(Path(words[1]))
+    elif words[0] in ("expect", "documented"):
+        {"expect": expect, "documented": documented}[words[0]]()
+    else:
+        store = {"failed": failed, "healthy": healthy}[words[0]]
+        store(words[1], Path(words[2]), words[3])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
