@@ -1,0 +1,73 @@
+"""Incidents of many logs counted by what they have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qnnmem.doctor.diagnose import Diagnosis
+
+BY = ("cause", "stage", "entry", "device", "build", "file")
+UNKNOWN = "unknown"
+
+# What names the device or the build of a log, most exact first.
+_FACTS = {"device": ("device", "soc"), "build": ("build", "version")}
+
+
+class Row(NamedTuple):
+    """Incidents that have one thing in common; `first_seen` is the place of the first of them."""
+
+    key: str
+    incidents: int
+    memory: int  # of which are a shortage of memory
+    logs: int
+    first_seen: str
+    shortage_min_bytes: int | None
+    shortage_max_bytes: int | None
+
+
+class _Count:
+    def __init__(self, first: str) -> None:
+        self.first, self.incidents, self.memory = first, 0, 0
+        self.logs: set[int] = set()
+        self.least: int | None = None
+        self.most: int | None = None
+
+    def add(self, incident: Mapping[str, Any], log: int) -> None:
+        self.incidents += 1
+        self.memory += incident["is_memory"] is True
+        self.logs.add(log)
+        shortage = incident["shortage_bytes"]
+        if shortage is not None:
+            self.least = shortage if self.least is None else min(self.least, shortage)
+            self.most = shortage if self.most is None else max(self.most, shortage)
+
+    def row(self, key: str) -> Row:
+        logs = len(self.logs)
+        return Row(key, self.incidents, self.memory, logs, self.first, self.least, self.most)
+
+
+def group(diagnosis: Diagnosis, by: str) -> tuple[Row, ...]:
+    """One row for each value of what is asked for, those with most incidents first."""
+    if by not in BY:
+        raise UsageError(f"incidents are grouped by {', '.join(BY)}; not by '{by}'")
+    facts = diagnosis.facts
+    counts: dict[str, _Count] = {}
+    for incident in diagnosis.incidents():
+        log = diagnosis.log_of[incident["file"]]
+        key = _key(incident, by, facts.get(log, {}))
+        if key not in counts:
+            counts[key] = _Count(f"{incident['file']}:{incident['first_line']}")
+        counts[key].add(incident, log)
+    rows = (count.row(key) for key, count in counts.items())
+    return tuple(sorted(rows, key=lambda row: (-row.incidents, row.key)))
+
+
+def _key(incident: Mapping[str, Any], by: str, facts: Mapping[str, str]) -> str:
+    if by in _FACTS:
+        return next((facts[name] for name in _FACTS[by] if facts.get(name)), UNKNOWN)
+    return str(incident[by] or UNKNOWN)

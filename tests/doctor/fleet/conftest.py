@@ -1,0 +1,124 @@
+"""A small knowledge base, logs that are hard to cut, and all that a diagnosis says as bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.entry import Condition, Entry, Line, When
+from qnnmem.doctor.knowledge import Knowledge, pack
+
+Say = Callable[[Diagnosis], bytes]
+
+LINES = (
+    Line("estimate", "graph requires estimated allocation of {needed:KB} KB, limit is {limit:KB}"),
+    Line("map-failed", "failed to map {length:bytes} bytes on domain {domain:int} (gross|net) use"),
+    Line("prepare-failed", "Failed in graph preparation with {code:code}", call="graph"),
+    Line("context-failed", "Could not create context from binary with err {code:code}", "context"),
+    Line("skel-retry", "skel not found in {path}, trying the next one", opens=False),
+    Line("kernel-map", "adsprpc: mapping refused, {free:KB} kB free"),
+    Line("device-model", "[ro.product.model]: [{device:text}]", opens=False),
+    Line("backend-build", "Backend build version: {version}", opens=False),
+)
+ENTRIES = (
+    Entry("over-limit", "Over the limit", "mem_graph_limit", "graph", (When(("estimate",)),)),
+    Entry(
+        "big-map",
+        "A mapping too many",
+        "mem_dsp_va",
+        "context",
+        (When(("map-failed",), (Condition("", "length", ">=", (1000,)),)),),
+        stage_from_call=True,
+    ),
+    Entry(
+        "mapped-out",
+        "The kernel refuses",
+        "mem_map_layer",
+        "context",
+        (When(("map-failed",), needs=(("kernel-map",),)),),
+        over=("big-map",),
+    ),
+    Entry(
+        "often",
+        "Fails often",
+        "mem_unknown",
+        "context",
+        (When(("context-failed",), (Condition("", "count", ">=", (3,)),)),),
+        verdict="memory",
+        confidence="low",
+    ),
+    Entry(
+        "retry",
+        "Looks in several places",
+        "benign_noise",
+        "init",
+        (When(("skel-retry",), unless=("context-failed",)),),
+    ),
+)
+
+
+@pytest.fixture(scope="session")
+def knowledge() -> Knowledge:
+    """Eight lines and five entries, with every kind of condition."""
+    return Knowledge(json.loads(json.dumps(pack(LINES, ENTRIES, 0))))
+
+
+@pytest.fixture(scope="session")
+def say() -> Say:
+    """All that a diagnosis says except how long it took, as bytes."""
+
+    def said(diagnosis: Diagnosis) -> bytes:
+        with_all = {
+            "incidents": list(diagnosis.texts()),
+            "noise": diagnosis.noise,
+            "verdicts": sorted(diagnosis.verdicts.items()),
+            "facts": diagnosis.facts,
+            "notes": diagnosis.notes,
+            "lines": diagnosis.lines,
+            "bytes": diagnosis.bytes,
+            "exit": diagnosis.exit_code,
+        }
+        diagnosis.close()
+        return json.dumps(with_all, indent=1).encode()
+
+    return said
+
+
+class Here(Executor):
+    """Runs calls in this thread, last one first, and loses those whose numbers it is told."""
+
+    def __init__(self, lost: frozenset[int] = frozenset(), width: int = 4) -> None:
+        self._max_workers = width
+        self._lost, self._count = lost, 0
+        self._held: list[tuple[Future[Any], Any, tuple[Any, ...]]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A future that makes every call so far when it is asked, the latest first."""
+        held = self._held
+        number, self._count = self._count, self._count + 1
+        lost = number in self._lost
+
+        class Lazy(Future[Any]):
+            def result(self, timeout: float | None = None) -> Any:
+                while held and not self.done():
+                    future, call, rest = held.pop()
+                    future.set_result(call(*rest))
+                if lost:
+                    raise BrokenProcessPool("killed")
+                return super().result(0)
+
+        future = Lazy()
+        held.append((future, fn, args))
+        return future
+
+
+@pytest.fixture(scope="session")
+def here() -> type[Here]:
+    """An executor without workers, for tests of order and of loss."""
+    return Here

@@ -1,0 +1,190 @@
+"""Logs that are still being written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qnnmem.doctor.diagnose import Diagnosis, diagnose
+from qnnmem.doctor.follow import Follower, follow
+from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.source import Stream
+from qnnmem.errors import LoadError
+
+HEAD = b"03-17 16:13:01.123  1234  1235 E QnnDsp: "
+CONTEXT = HEAD + b"Could not create context from binary with err 5005\n"
+ESTIMATE = HEAD + b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
+NOISE = b"03-17 16:13:02.000   99   99 I other: all is well\n"
+
+
+class Script:
+    """Bytes and pauses as written down; the clock stands still in between."""
+
+    def __init__(self, steps: list[bytes | float]) -> None:
+        self._steps: Iterator[bytes | float] = iter(steps)
+        self.now = 0.0
+
+    def get(self, _seconds: float) -> bytes | None:
+        """The next bytes, or None after a pause."""
+        step = next(self._steps, b"")
+        if isinstance(step, bytes):
+            return step
+        self.now += step
+        return None
+
+    def clock(self) -> float:
+        """Seconds of pauses so far."""
+        return self.now
+
+
+def watched(knowledge: Knowledge, *steps: bytes | float) -> tuple[list[Any], Diagnosis]:
+    """What is told, with the time it is told at, and the diagnosis at the end."""
+    script = Script(list(steps))
+    told: list[Any] = []
+    follower = Follower(
+        "log", knowledge, lambda one: told.append((script.now, one)), script, script.clock
+    )
+    return told, follower.run()
+
+
+def test_an_incident_is_told_when_its_chain_pauses(knowledge: Knowledge) -> None:
+    """Two seconds after the last line of a chain its incident is told, and not again at the end."""
+    told, diagnosis = watched(knowledge, ESTIMATE, 0.25, CONTEXT, *[0.25] * 40)
+    assert [(when, one["entry"]) for when, one in told] == [(2.5, "over-limit")]
+    assert len(diagnosis) == 1
+    diagnosis.close()
+
+
+def test_other_processes_do_not_hold_an_incident_back(knowledge: Knowledge) -> None:
+    """A log that never stops still tells what has paused."""
+    busy: list[bytes | float] = [0.5, NOISE]
+    told, diagnosis = watched(knowledge, ESTIMATE, *busy * 10)
+    assert [when for when, _ in told] == [2.5]
+    diagnosis.close()
+
+
+def test_a_line_without_end_is_told_too(knowledge: Knowledge) -> None:
+    """The last line counts even when nothing follows it."""
+    told, diagnosis = watched(knowledge, ESTIMATE.rstrip(b"\n"), 0.5, 2.0, 2.0, b"\n", 2.0)
+    assert [when for when, _ in told] == [2.5]
+    diagnosis.close()
+
+
+def test_growth_without_a_new_verdict_is_not_told(knowledge: Knowledge) -> None:
+    """More lines of the same are counted, not told."""
+    told, diagnosis = watched(knowledge, ESTIMATE, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
+    assert len(told) == 1
+    assert [one["count"] for one in diagnosis.incidents()] == [2]
+    diagnosis.close()
+
+
+def test_a_new_verdict_is_told(knowledge: Knowledge) -> None:
+    """When later lines of a chain change the meaning, the incident is told again."""
+    told, diagnosis = watched(knowledge, CONTEXT, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
+    assert [one["entry"] for _, one in told] == [None, "over-limit"]
+    assert len(diagnosis) == 1
+    diagnosis.close()
+
+
+def test_what_never_paused_is_told_at_the_end(knowledge: Knowledge) -> None:
+    """An incident in the last lines of a pipe is told when the pipe ends."""
+    told, diagnosis = watched(knowledge, NOISE, ESTIMATE)
+    assert len(told) == len(diagnosis) == 1
+    diagnosis.close()
+
+
+LINES = st.sampled_from(
+    [
+        ESTIMATE,
+        CONTEXT,
+        NOISE,
+        b"[   12.345678] adsprpc: mapping refused, 12 kB free\r\n",
+        HEAD + b"failed to map 268435456 bytes on dom\n" + HEAD + b"ain 3 gross use\n",
+        HEAD + b"x" * 9000 + b" Backend build version: v2.33.0\n",
+        HEAD + b"y" * 20_000 + ESTIMATE,
+        NOISE * 900,
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(
+    log=st.lists(LINES, max_size=12).map(b"".join),
+    cuts=st.lists(st.tuples(st.integers(1, 30_000), st.sampled_from([0.0, 0.3, 3.0])), max_size=12),
+)
+def test_the_end_is_that_of_the_finished_log(
+    tmp_path_factory: pytest.TempPathFactory,
+    knowledge: Knowledge,
+    say: Any,
+    log: bytes,
+    cuts: list[tuple[int, float]],
+) -> None:
+    """However the bytes came, the diagnosis is that of reading the file at once."""
+    steps: list[bytes | float] = []
+    left = log
+    for size, pause in cuts:
+        steps += [left[:size], pause] if left else []
+        left = left[size:]
+    script = Script([*steps, left])
+    path = tmp_path_factory.mktemp("follow") / "log"
+    path.write_bytes(log)
+    told: list[Any] = []
+    live = Follower(str(path), knowledge, told.append, script, script.clock).run()
+    final = list(live.incidents())
+    assert say(live) == say(diagnose([Stream((str(path),))], knowledge))
+    assert all(one in told or one["entry"] in [old["entry"] for old in told] for one in final)
+
+
+def test_a_growing_file_is_read_until_ctrl_c(
+    tmp_path: Path, knowledge: Knowledge, say: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is added to a file is seen; Ctrl-C ends with all incidents so far."""
+    path = tmp_path / "log"
+    path.write_bytes(NOISE)
+
+    def wait(_seconds: float) -> None:
+        if path.stat().st_size == len(NOISE):
+            with path.open("ab") as file:
+                file.write(ESTIMATE)
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    before = signal.getsignal(signal.SIGINT)
+    told: list[Any] = []
+    live = follow(str(path), knowledge, told.append)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert len(told) == 1
+    assert say(live) == say(diagnose([Stream((str(path),))], knowledge))
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path, knowledge: Knowledge) -> None:
+    """A named pipe gives its incidents when the writer is done."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    code = "import sys; open(sys.argv[1], 'wb').write(bytes.fromhex(sys.argv[2]))"
+    writer = subprocess.Popen([sys.executable, "-c", code, str(path), ESTIMATE.hex()])
+    told: list[Any] = []
+    follow(str(path), knowledge, told.append).close()
+    assert writer.wait(30) == 0
+    assert [one["entry"] for one in told] == ["over-limit"]
+
+
+def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Compressed files do not grow line by line, and the message says what to do."""
+    path = tmp_path / "log.gz"
+    path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
+    with pytest.raises(LoadError, match="without --follow"):
+        follow(str(path), knowledge, print)
+    with pytest.raises(LoadError, match="No such file"):
+        follow(str(tmp_path / "absent"), knowledge, print)

@@ -1,0 +1,283 @@
+"""Logs as they really come: packed, cut off, dirty, with endless lines; in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor import source
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.fleet import diagnose_with
+from qnnmem.doctor.header import parse, process_of
+from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.scan import ENGINES, scanner
+from qnnmem.doctor.source import Stream
+from qnnmem.errors import LoadError
+
+HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
+ESTIMATE = b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB"
+MAP = b"failed to map 268435456 bytes on domain 3 gross use"
+NOISE = b"everything is as it should be, and this line says so at length"
+
+
+def told(path: Path, knowledge: Knowledge, **how: Any) -> list[dict[str, Any]]:
+    """Incidents of one file."""
+    diagnosis = diagnose([Stream((str(path),))], knowledge, **how)
+    found = list(diagnosis.incidents())
+    diagnosis.close()
+    return found
+
+
+def one_log(path: Path, *lines: bytes) -> Path:
+    """A file of these lines."""
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def plain_log(failures: int = 3) -> bytes:
+    """A log with some failures of different processes, far apart."""
+    quiet = b"".join(HEAD % (k % 60, 9) + NOISE + b"\n" for k in range(900))
+    return b"".join(
+        HEAD % (n, 100 + n) + ESTIMATE + b"\r\n" + HEAD % (n, 100 + n) + MAP + b"\n" + quiet
+        for n in range(failures)
+    )
+
+
+def zstd(data: bytes) -> bytes:
+    """Packed the way the reader unpacks."""
+    module = pytest.importorskip(
+        "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    )
+    return bytes(module.compress(data))
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstd,
+}
+packed = pytest.mark.parametrize("name", PACKERS)
+
+
+@packed
+def test_packed_logs_say_the_same(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
+    """However a log is packed, and in however many members, its incidents are the same."""
+    path, log = tmp_path / "log", plain_log()
+    path.write_bytes(log)
+    expected = told(path, knowledge)
+    half = log.index(b"\n", len(log) // 2) - 7
+    path.write_bytes(PACKERS[name](log[:half]) + PACKERS[name](log[half:]))
+    assert told(path, knowledge) == expected
+    assert len(expected) == 3
+
+
+@packed
+def test_a_cut_off_tail_is_a_note(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
+    """When packed data ends too early, all before counts and a note says so."""
+    noise = random.Random(1).randbytes(700_000).hex().encode()  # noqa: S311 - hard to pack
+    path = tmp_path / "log"
+    path.write_bytes(PACKERS[name](plain_log(1) + noise)[:-2000])
+    diagnosis = diagnose([Stream((str(path),))], knowledge)
+    assert len(diagnosis) == 1
+    assert len(diagnosis.notes) == 1
+    assert f"the {name} data ends after" in diagnosis.notes[0]
+    diagnosis.close()
+
+
+@packed
+def test_rubbish_after_the_magic_is_an_error(
+    tmp_path: Path, knowledge: Knowledge, name: str
+) -> None:
+    """Data that cannot be unpacked at all is an error, not an empty log."""
+    path = tmp_path / "log"
+    path.write_bytes(PACKERS[name](b"x")[:6] + b"\xff" * 100)
+    with pytest.raises(LoadError, match="cannot be read"):
+        told(path, knowledge)
+
+
+def test_a_bomb_is_refused(
+    tmp_path: Path, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, here: Any
+) -> None:
+    """Data that unpacks to far more than any log ends the reading, wherever it is read."""
+    monkeypatch.setattr(source, "_BOMB_BYTES", 4 << 20)
+    path = tmp_path / "log"
+    path.write_bytes(gzip.compress(b"\0" * (32 << 20)))
+    with pytest.raises(LoadError, match="a log does not") as caught:
+        told(path, knowledge)
+    assert caught.value.exit_code == 2
+    with pytest.raises(LoadError, match="a log does not"):
+        diagnose_with([Stream((str(path),))], knowledge, here())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_read(tmp_path: Path, knowledge: Knowledge, encoding: str) -> None:
+    """Logs that a Windows shell wrote say the same."""
+    path, text = tmp_path / "log", plain_log()
+    path.write_bytes(text)
+    expected = told(path, knowledge)
+    path.write_bytes(("\N{ZERO WIDTH NO-BREAK SPACE}" + text.decode()).encode(encoding))
+    assert [one["evidence"] for one in told(path, knowledge)] == [
+        one["evidence"] for one in expected
+    ]
+
+
+@pytest.mark.parametrize("region", [64 << 10, 1 << 20, 64 << 20])
+def test_regions_of_every_size_find_the_same(
+    tmp_path: Path, knowledge: Knowledge, say: Any, region: int
+) -> None:
+    """64 KB, 1 MB and 64 MB of buffer give the same bytes."""
+    path = tmp_path / "log"
+    path.write_bytes(plain_log(40))
+    streams = [Stream((str(path),))]
+    expected = say(diagnose(streams, knowledge, region=5000, engine="plain"))
+    assert say(diagnose(streams, knowledge, region=region)) == expected
+
+
+def test_dirt_does_not_hide_a_message(tmp_path: Path, knowledge: Knowledge) -> None:
+    """NUL bytes, colours, CRLF and invalid UTF-8 beside a message do not matter."""
+    head = HEAD % (1, 5)
+    dirty = b"\0\0" + head + b"\xff\xfe \x1b[31m" + ESTIMATE + b"\x1b[0m\0 \x80\r"
+    found = told(one_log(tmp_path / "log", b"\0" * 5000, dirty, b"\xc3"), knowledge)
+    assert [one["shortage_bytes"] for one in found] == [(4194304 - 3670016) << 10]
+    assert found[0]["first_line"] == 2
+
+
+@pytest.mark.parametrize("cut", [38, 41, 60])
+def test_a_message_split_over_lines_is_one(tmp_path: Path, knowledge: Knowledge, cut: int) -> None:
+    """A logger with short lines does not hide a message, not even in the first two lines."""
+    head = HEAD % (1, 5) + b"p" * 200
+    path = one_log(tmp_path / "log", head + ESTIMATE[:cut], HEAD % (1, 5) + ESTIMATE[cut:])
+    found = told(path, knowledge)
+    assert [(one["entry"], one["first_line"], one["count"]) for one in found] == [
+        ("over-limit", 1, 1)
+    ]
+
+
+def test_a_message_is_found_by_its_second_half(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Where only the later line holds the telling words, the one before is looked at."""
+    head = HEAD % (1, 5)
+    first, rest = b"p" * 200 + b"skel not fo", b"und in /vendor/lib, trying the next one"
+    diagnosis = diagnose(
+        [Stream((str(one_log(tmp_path / "log", head + first, head + rest)),))], knowledge
+    )
+    assert diagnosis.noise == {"retry": 1}
+    diagnosis.close()
+
+
+def test_lines_of_other_writers_are_not_joined(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Halves of a message from two processes are no message."""
+    path = one_log(tmp_path / "log", HEAD % (1, 5) + MAP[:30], HEAD % (1, 6) + MAP[30:])
+    assert told(path, knowledge) == []
+
+
+def test_a_whole_message_is_not_counted_again(tmp_path: Path, knowledge: Knowledge) -> None:
+    """A later line with some of its words does not make a second message of it."""
+    head = HEAD % (1, 5)
+    path = one_log(tmp_path / "log", head + ESTIMATE, head + ESTIMATE[:40])
+    assert [one["count"] for one in told(path, knowledge)] == [1]
+
+
+def test_interleaved_processes_are_kept_apart(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Lines of two processes in turn are two incidents with counts."""
+    lines = [HEAD % (k, 5 + k % 2) + (ESTIMATE, MAP)[k % 2] for k in range(20)]
+    found = told(one_log(tmp_path / "log", *lines), knowledge)
+    assert [(one["process"], one["entry"], one["count"]) for one in found] == [
+        (5, "over-limit", 10),
+        (6, "big-map", 10),
+    ]
+
+
+def test_a_clock_that_jumps_does_not_split_a_chain(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Lines close to each other belong together whatever the clock says."""
+    lines = [HEAD % (second, 5) + ESTIMATE for second in (50, 3, 59, 0)]
+    assert [one["count"] for one in told(one_log(tmp_path / "log", *lines), knowledge)] == [4]
+
+
+def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowledge) -> None:
+    """Messages anywhere in an endless line are found under its first byte and its head."""
+    path = tmp_path / "log"
+    long = HEAD % (1, 77) + b"{" * 3_000_000 + ESTIMATE + b"}" * 3_000_000 + MAP + b"]" * 50_000
+    path.write_bytes(NOISE + b"\n" + long + b"\n" + HEAD % (2, 78) + ESTIMATE)
+    found = told(path, knowledge)
+    assert [(one["process"], one["first_line"], one["entry"]) for one in found] == [
+        (77, 2, "over-limit"),
+        (78, 3, "over-limit"),
+    ]
+    assert "4194304 KB" in found[0]["evidence"][0]["text"]
+
+
+def test_engines_agree(knowledge: Knowledge) -> None:
+    """Three engines find the same texts at the same places in mutated lines."""
+    draw = random.Random(7)  # noqa: S311 - a seed, not a secret
+    seeds = [text.encode() for text in knowledge.texts] + [ESTIMATE, MAP, NOISE]
+    engines = [scanner(knowledge, 0, name) for name in ENGINES]
+    for _ in range(300):
+        lines = [bytearray(draw.choice(seeds)) for _ in range(20)]
+        for line in lines:
+            for _ in range(draw.randrange(4)):
+                line[draw.randrange(len(line))] = draw.choice(b"\0\xff Aaz{\r")
+            if draw.random() < 0.3:
+                line[:] = line.swapcase()
+        text = memoryview(b"\n".join(lines))
+        first, *others = [list(engine.scan(text)) for engine in engines]
+        assert all(other == first for other in others)
+
+
+def test_the_quick_look_at_a_head_is_the_whole_one() -> None:
+    """Process and time are the same whether only they or the whole head is asked for."""
+    heads = [HEAD % (1, 5), b"[  12.345678] ", b"E/qnn( 2): ", b" 1.0ms [ ERROR ] ", b"<E> ", b"x"]
+    for line in [head + rest for head in heads for rest in (MAP, b"", b": x", b"\0\xff")]:
+        head = parse(line)
+        assert process_of(line) == (head.pid, head.time), line
+
+
+CHILD = """
+import json, sys
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.source import Stream
+knowledge = Knowledge(json.load(sys.stdin))
+diagnosis = diagnose([Stream((sys.argv[1],))], knowledge)
+status = open("/proc/self/status").read()
+print(json.dumps([int(status.split("VmHWM:")[1].split()[0]) * 1024, len(diagnosis)]))
+"""
+
+
+# Not getrusage: its peak includes that of the process which started the child.
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kind", ["many failures", "one line", "packed"])
+def test_memory_is_bounded(tmp_path: Path, knowledge: Knowledge, kind: str) -> None:
+    """A log larger than the bound is read in less than 64 MB."""
+    path = tmp_path / "log"
+    head = HEAD % (1, 77)
+    with gzip.open(path, "wb", 1) if kind == "packed" else path.open("wb") as file:
+        if kind == "one line":
+            file.write(head)
+            for _ in range(80):
+                file.write(b"x" * (1 << 20))
+            file.write(ESTIMATE)
+        else:
+            quiet = b"".join(HEAD % (k % 60, 9) + NOISE + b"\n" for k in range(19))
+            block = b"".join(HEAD % (1, 10 + k) + ESTIMATE + b"\n" + quiet for k in range(400))
+            for _ in range(100):
+                file.write(block)
+    run = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        input=json.dumps(knowledge.packed).encode(),
+        capture_output=True,
+        check=True,
+    )
+    peak, incidents = json.loads(run.stdout)
+    assert incidents
+    assert peak < 64 << 20

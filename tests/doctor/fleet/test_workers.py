@@ -1,0 +1,189 @@
+"""Logs read by many workers, some of which die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor import fleet
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.fleet import Processes, cluster_executor, diagnose_with, jobs_executor
+from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.source import Stream, find_streams
+from qnnmem.errors import LoadError, UsageError
+
+HEAD = b"03-17 16:13:01.123 %5d  1235 E QnnDsp: "
+LINES = (
+    HEAD + b"Could not create context from binary with err 5005\n",
+    HEAD + b"all is well here and nothing has to be said about it\r\n",
+    HEAD + b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n",
+)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 4 MB in which one process after the other fails."""
+    path = tmp_path_factory.mktemp("fleet") / "device.log"
+    with path.open("wb") as file:
+        for process in range(1, 60):
+            file.write(b"".join(line % process for line in LINES) + LINES[1] % process * 800)
+    return path
+
+
+@pytest.mark.parametrize("make", [ThreadPoolExecutor, Processes], ids=["threads", "processes"])
+def test_workers_say_what_one_reader_says(
+    log: Path, knowledge: Knowledge, say: Any, make: type[Executor]
+) -> None:
+    """Threads and processes give the same bytes as reading alone."""
+    streams = [Stream((str(log),)), Stream((str(log), str(log)))]
+    expected = say(diagnose(streams, knowledge))
+    with make(2) as executor:  # type: ignore[call-arg]
+        assert say(diagnose_with(streams, knowledge, executor, range_bytes=700_001)) == expected
+    assert json.loads(expected)["incidents"]
+
+
+def test_a_killed_process_changes_nothing(log: Path, knowledge: Knowledge, say: Any) -> None:
+    """A pool whose worker is killed is replaced, and its tasks are done again."""
+    streams = [Stream((str(log),))]
+    expected = say(diagnose(streams, knowledge))
+    with Processes(2) as executor:
+        os.kill(executor.submit(os.getpid).result(), signal.SIGKILL)
+        assert say(diagnose_with(streams, knowledge, executor, range_bytes=300_000)) == expected
+
+
+def test_an_executor_that_is_gone_changes_nothing(
+    log: Path, knowledge: Knowledge, say: Any
+) -> None:
+    """When nobody takes tasks any more, they are done here."""
+    streams = [Stream((str(log),))]
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    assert say(diagnose_with(streams, knowledge, executor)) == say(diagnose(streams, knowledge))
+
+
+def test_an_unreadable_log_is_named(tmp_path: Path, knowledge: Knowledge) -> None:
+    """What a worker cannot read is an error with the name as it was given."""
+    name = os.path.relpath(tmp_path / "absent.log")
+    with Processes(1) as executor, pytest.raises(LoadError) as caught:
+        diagnose_with([Stream((name,))], knowledge, executor)
+    assert str(caught.value).startswith(f"{name}: No such file")
+
+
+def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) -> None:
+    """However many ranges there are, two for each worker are under way at most."""
+    executor, most = here(width=3), 0
+    submit = executor.submit
+
+    def counted(*args: Any) -> Any:
+        nonlocal most
+        most = max(most, len(executor._held))
+        return submit(*args)
+
+    executor.submit = counted
+    diagnose_with([Stream((str(log),))], knowledge, executor, range_bytes=50_000).close()
+    assert most < 6
+
+
+def test_jobs_are_threads_or_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads need an engine that lets them run side by side."""
+    monkeypatch.setitem(sys.modules, "hyperscan", None)
+    with jobs_executor(2) as executor:
+        assert isinstance(executor, Processes)
+    with pytest.raises(UsageError, match="from 1"):
+        jobs_executor(0)
+
+
+def test_urls_are_read_in_ranges(log: Path, knowledge: Knowledge, say: Any) -> None:
+    """A remote file is cut like a local one and says the same under its own name."""
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://fleet/device.log", "wb") as file:
+        file.write(log.read_bytes())
+    import gzip
+
+    with fsspec.open("memory://fleet/other.gz", "wb") as file:
+        file.write(gzip.compress(log.read_bytes()))
+    streams = find_streams(["memory://fleet/"])
+    assert len(streams) == 2
+    expected = say(diagnose(streams, knowledge))
+    with ThreadPoolExecutor(2) as executor:
+        assert say(diagnose_with(streams, knowledge, executor, range_bytes=999_999)) == expected
+    local = json.loads(say(diagnose([Stream((str(log),))], knowledge)))
+    assert json.loads(expected)["lines"] == 2 * local["lines"]
+    assert len(json.loads(expected)["incidents"]) == 2 * len(local["incidents"])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and two workers, each a process of its own."""
+    pytest.importorskip("distributed")
+    address = tmp_path / "scheduler.json"
+    start = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_scheduler"]
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "cwd": tmp_path,
+    }
+    started = [
+        subprocess.Popen(
+            [*start, "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
+        )
+    ]
+    worker = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker"]
+    for _ in range(2):
+        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        command = [*worker, "--scheduler-file", str(address), *options]
+        started.append(subprocess.Popen(command, **quiet))
+    try:
+        for _ in range(300):
+            if address.exists() and address.stat().st_size:
+                break
+            time.sleep(0.1)
+        yield json.loads(address.read_text())["address"], started[1:]
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.filterwarnings("ignore")  # of packages that are not ours
+def test_a_killed_dask_worker_changes_nothing(
+    log: Path,
+    knowledge: Knowledge,
+    say: Any,
+    cluster: tuple[str, list[subprocess.Popen[bytes]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two workers of a real cluster dies in mid-run, and the JSON is the same."""
+    address, workers = cluster
+    streams = [Stream((str(log),))]
+    expected = say(diagnose(streams, knowledge))
+    take, taken = fleet._Log.take, 0
+
+    def counted(self: Any, *args: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 5:
+            workers[0].send_signal(signal.SIGKILL)
+        take(self, *args)
+
+    monkeypatch.setattr(fleet._Log, "take", counted)
+    executor: Any = cluster_executor(address)
+    try:
+        executor._client.wait_for_workers(2, timeout=40)
+        found = diagnose_with(streams, knowledge, executor, range_bytes=100_000)
+        assert say(found) == expected
+        assert taken > 20
+        assert workers[0].wait(20) == -signal.SIGKILL
+    finally:
+        executor.shutdown(wait=False)
+        executor._client.close()
