@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from qnnmem.doctor import knowledge as kb
-from qnnmem.doctor.entry import Entry, Line, When
+from qnnmem.doctor.entry import Entry, When
 from qnnmem.doctor.entry_read import read_entries
+from qnnmem.doctor.template import parse
 from qnnmem.errors import UsageError
 
 GOOD = """+++
@@ -129,8 +130,13 @@ def test_the_built_in_base_is_the_same_from_the_cache(
     assert kb.built_in().signs == fresh.signs
 
 
-def test_every_anchor_holds_a_gate() -> None:
-    """The standard library's search misses nothing."""
-    lines = [Line("a", "mapping of fd {fd:int} failed badly"), Line("b", "no session left here")]
-    knowledge = kb.Knowledge(kb.pack(lines, (), 0))
-    assert all(any(gate in anchor for gate in knowledge.gates) for anchor in knowledge.anchors)
+def test_every_template_holds_its_gate() -> None:
+    """So a line without any gate cannot match; and keys lead to the anchors of all gates."""
+    lines, entries = kb.read_folder(kb.BUILT_IN)
+    knowledge = kb.Knowledge(kb.pack(lines, entries, 0))
+    anchors = list(knowledge.anchors)
+    for text, gate in zip(knowledge.texts, knowledge.gates, strict=True):
+        template = parse(text)
+        assert any(gate in run for run in template.runs)
+        reached = {n for key, numbers in knowledge.keys.items() if key in gate for n in numbers}
+        assert {anchors.index(anchor) for anchor in template.anchors} <= reached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from qnnmem.doctor.incident import Writer
-from qnnmem.doctor.scan import scanner
+from qnnmem.doctor.scan import SMALL, scanner
 from qnnmem.doctor.session import OFFSET, VALUES, Sessions
 from qnnmem.doctor.settle import Settler
 from qnnmem.doctor.source import open_part
@@ -143,7 +143,7 @@ def _read_stream(
         opened = open_part(name)
         try:
             size = opened.size
-            small = size is not None and size < 1 << 20
+            small = size is not None and size < SMALL
             if small not in engines:
                 engines[small] = scanner(knowledge, 0 if small else 1 << 30, engine)
             window = Window(knowledge, engines[small], opened.readinto, region=_room(size, region))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.doctor.diagnose import Diagnosis
 from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.scan import SMALL
 from qnnmem.doctor.session import Sessions
 from qnnmem.doctor.settle import Settler
 from qnnmem.doctor.window import LOOK, REGION, Window
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 RANGE_BYTES = 64 << 20
 
 _TRIES = 3  # of a task on the executor; after that it is done here
-_SMALL = 1 << 20
 _WIDTH = 16  # workers of an executor that does not say how many it has
 
 
@@ -266,7 +266,7 @@ def read_piece(task: Task, key: str, packed: bytes) -> Piece:
     from qnnmem.doctor.source import open_part
 
     known = _known(key, packed)
-    small = task.size is not None and task.size < _SMALL
+    small = task.size is not None and task.size < SMALL
     try:
         opened = open_part(task.name)
     except LoadError as exc:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 BUILT_IN = os.path.join(os.path.dirname(__file__), "kb")  # noqa: PTH118, PTH120
 COMMON = "common.toml"
 
-_FORMAT = 4
-_GATE = 4  # characters: few texts cover all anchors, and each is rare enough
+_FORMAT = 6
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
 
@@ -41,8 +40,8 @@ class Knowledge:
         self.texts: list[str] = packed["texts"]
         self.holes: list[list[list[str]]] = packed["holes"]
         self.anchors: dict[str, list[int]] = packed["anchors"]
-        # Short texts of which each anchor holds one, with those anchors.
-        self.gates: dict[str, list[int]] = packed["gates"]
+        self.gates: list[str] = packed["gates"]  # of each line template
+        self.keys: dict[str, list[int]] = packed["keys"]  # texts, with the anchors to look for
         self._entries: list[str] = packed["entries"]  # each as JSON: few are ever needed
         self.tested: frozenset[str] = frozenset(packed["tested"])
         self.by_sign: dict[str, list[int]] = packed["by_sign"]  # entries that a sign can decide
@@ -77,7 +76,12 @@ class Knowledge:
 
 def built_in() -> Knowledge:
     """The knowledge base that comes with the package, from the cache when that is current."""
-    key = _key_of(BUILT_IN)
+    return with_own(())
+
+
+def with_own(paths: Sequence[Path | str]) -> Knowledge:
+    """The built-in knowledge base and a team's own entries, which speak first."""
+    key = _key_of([BUILT_IN, *map(str, paths)])
     name = f"kb-{key:08x}.json"
     try:
         packed = json.loads(cache.load(name) or b"{}")
@@ -85,18 +89,13 @@ def built_in() -> Knowledge:
             return Knowledge(packed)
     except (ValueError, KeyError, TypeError):
         pass  # not there yet, or damaged: made anew
-    packed = pack(*read_folder(BUILT_IN), key)
-    cache.keep(name, json.dumps(packed, separators=(",", ":")).encode())
-    return Knowledge(packed)
-
-
-def with_own(paths: Sequence[Path]) -> Knowledge:
-    """The built-in knowledge base and a team's own entries, which speak first."""
     lines, entries = read_folder(BUILT_IN)
     for path in paths:
         more_lines, more = read_folder(path, own=True)
         lines, entries = (*lines, *more_lines), (*more, *entries)
-    return Knowledge(pack(lines, entries, 0))
+    packed = pack(lines, entries, key)
+    cache.keep(name, json.dumps(packed, separators=(",", ":")).encode())
+    return Knowledge(packed)
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
@@ -123,6 +122,7 @@ def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], 
 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str, Any]:
     """Everything as plain lists; refuses conditions about signs that no line gives."""
+    from qnnmem.doctor import gates
     from qnnmem.doctor.template import parse
 
     every = [*lines, *(line for entry in entries for line in entry.lines)]
@@ -132,6 +132,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str,
     for number, template in enumerate(templates):
         for anchor in template.anchors:
             anchors.setdefault(anchor, []).append(number)
+    chosen = gates.choose(templates)
     by_sign: dict[str, list[int]] = {}
     tested: set[str] = set()
     for number, entry in enumerate(entries):
@@ -152,27 +153,12 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str,
         "plain": [template.plain for template in templates],
         "holes": [[list(hole) for hole in template.holes] for template in templates],
         "anchors": anchors,
-        "gates": _gates(list(anchors)),
+        "gates": chosen,
+        "keys": gates.keys(templates, chosen, list(anchors)),
         "entries": [json.dumps(_plain(entry)) for entry in entries],
         "tested": sorted(tested),
         "by_sign": by_sign,
     }
-
-
-def _gates(anchors: list[str]) -> dict[str, list[int]]:
-    """Few short texts, chosen greedily, each with the anchors that are looked for where it is."""
-    left = list(range(len(anchors)))
-    gates: dict[str, list[int]] = {}
-    while left:
-        holders: dict[str, int] = {}
-        for number in left:
-            anchor = anchors[number]
-            for part in {anchor[k : k + _GATE] for k in range(len(anchor) - _GATE + 1)}:
-                holders[part] = holders.get(part, 0) + 1
-        best = min(holders, key=lambda part: (-holders[part], part))
-        gates[best] = [number for number in left if best in anchors[number]]
-        left = [number for number in left if best not in anchors[number]]
-    return gates
 
 
 def _check_signs(entry: Entry, known: set[str]) -> None:
@@ -236,12 +222,22 @@ def _read(file: Path) -> str:
         raise UsageError(f"{file.name}: {exc.strerror or exc}") from exc
 
 
-def _key_of(folder: str) -> int:
+def _key_of(paths: Sequence[str]) -> int:
     """A number that changes when a file does; names, sizes and times are enough for that."""
     from qnnmem.version import __version__
 
-    with os.scandir(folder) as found:
-        rows = sorted(
-            (item.name, (state := item.stat()).st_size, state.st_mtime_ns) for item in found
-        )
+    rows: list[tuple[str, int, int]] = []
+    for path in paths:
+        try:
+            if os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to import
+                with os.scandir(path) as found:
+                    rows += sorted(_state(item.path, item.stat()) for item in found)
+            else:
+                rows.append(_state(path, os.stat(path)))  # noqa: PTH116 - as above
+        except OSError as exc:
+            raise UsageError(f"{path}: {exc.strerror or exc}") from exc
     return zlib.crc32(repr((__version__, _FORMAT, rows)).encode())
+
+
+def _state(path: str, state: os.stat_result) -> tuple[str, int, int]:
+    return path, state.st_size, state.st_mtime_ns

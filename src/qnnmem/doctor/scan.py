@@ -15,19 +15,24 @@ if TYPE_CHECKING:
 
     from qnnmem.doctor.knowledge import Knowledge
 
+    Buffer = bytes | bytearray
+
     class Scanner(Protocol):
         """An engine with the texts it looks for."""
 
         name: str
         anchors: list[bytes]
 
-        def scan(self, view: memoryview) -> list[tuple[int, int]]:
-            """End and number of every text found, in order of the ends."""
+        def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+            """End and number of every anchor found between two places, in order of the ends.
+
+            Where there are whole lines only, those without a gate may be left out.
+            """
             ...
 
 
 # Below this many bytes, loading an engine costs more than it saves.
-SMALL = 1 << 20
+SMALL = 1 << 18
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -58,17 +63,17 @@ class Plain:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        self._gates = [
-            (gate.encode(), [(number, self.anchors[number]) for number in numbers])
-            for gate, numbers in knowledge.gates.items()
+        self._keys = [
+            (key.encode(), [(number, self.anchors[number]) for number in numbers])
+            for key, numbers in knowledge.keys.items()
         ]
 
-    def scan(self, view: memoryview) -> list[tuple[int, int]]:
-        """Lines that hold a gate are searched for its anchors."""
-        text = bytes(view).lower()
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Lines that hold a key are searched for its anchors."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
-        for gate, anchors in self._gates:
-            at = text.find(gate)
+        for key, anchors in self._keys:
+            at = text.find(key)
             while at >= 0:
                 start = text.rfind(b"\n", 0, at) + 1
                 stop = text.find(b"\n", at)
@@ -77,9 +82,8 @@ class Plain:
                 for number, anchor in anchors:
                     if anchor in line:
                         found.extend((start + end, number) for end in _ends(line, anchor))
-                at = text.find(gate, stop)
-        found.sort()
-        return found
+                at = text.find(key, stop)
+        return sorted((low + end, number) for end, number in found)
 
 
 class Re2:
@@ -92,61 +96,108 @@ class Re2:
 
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         options = re2.Options()
-        options.case_sensitive = False
         options.max_mem = 64 << 20
         options.encoding = re2.Options.Encoding.LATIN1
+        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
+        self._gates = re2.compile(b"|".join(map(re2.escape, gates)), options)
         self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
 
-    def scan(self, view: memoryview) -> list[tuple[int, int]]:
-        """Lines in which the alternation matches are searched for every anchor."""
-        text = bytes(view)
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Lines in which an alternation matches are searched for every anchor."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
+        first = self._gates if whole else self._any
         at = 0
-        while (hit := self._any.search(text, at)) is not None:
+        while (hit := first.search(text, at)) is not None:
             start = text.rfind(b"\n", 0, hit.start()) + 1
             stop = text.find(b"\n", hit.end())
             at = stop = len(text) if stop < 0 else stop
-            line = text[start:stop].lower()
+            line = text[start:stop]
             for number, anchor in enumerate(self.anchors):
                 if anchor in line:
-                    found.extend((start + end, number) for end in _ends(line, anchor))
+                    found.extend((low + start + end, number) for end in _ends(line, anchor))
         found.sort()
         return found
 
 
 class Vectorscan:
-    """Vectorscan: all anchors in one pass over the buffer."""
+    """Vectorscan: all gates in one pass, then all anchors in the lines that hold one."""
 
     name = "hyperscan"
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        self._database = _database(self.anchors)
-        self._hits: list[tuple[int, int]] = []
+        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
+        self._anchors, self._gates = _database("anchors", self.anchors), _database("gates", gates)
 
-    def scan(self, view: memoryview) -> list[tuple[int, int]]:
-        """What the engine reports, sorted."""
-        hits = self._hits
-        hits.clear()
-        append = hits.append
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Gates first where lines are whole; anchors in the lines that are left."""
+        view = memoryview(buffer)
+        if not whole:
+            found = _hits(self._anchors, view[low:high])
+            return sorted((low + end, number) for end, number in found)
+        gates = _hits(self._gates, view[low:high])
+        if not gates:
+            return []
+        spans = _lines_at(buffer, low, high, gates)
+        lines = b"\n".join([view[start:stop] for start, stop in spans])
+        found = _hits(self._anchors, memoryview(lines))
+        return _moved(sorted(found), spans) if found else []
 
-        def note(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            append((end, number))
 
-        self._database.scan(view, match_event_handler=note)
-        hits.sort()
-        return hits
+def _hits(database: Any, view: memoryview) -> list[tuple[int, int]]:
+    hits: list[tuple[int, int]] = []
+    append = hits.append
+
+    def note(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        append((end, number))
+
+    database.scan(view, match_event_handler=note)
+    return hits
 
 
-def _database(anchors: list[bytes]) -> Any:
-    """The compiled anchors, from the cache when they are there: compiling takes a while."""
+def _lines_at(
+    buffer: Buffer, low: int, high: int, hits: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Where the lines start and stop in which hits end; each once, in order."""
+    spans: list[tuple[int, int]] = []
+    start, stop = low, low - 1
+    find, rfind = buffer.find, buffer.rfind
+    for end, _ in sorted(hits):
+        end += low
+        if end > stop:
+            start = rfind(b"\n", max(stop, low), end) + 1 or low
+            stop = find(b"\n", end, high)
+            if stop < 0:
+                stop = high
+            spans.append((start, stop))
+    return spans
+
+
+def _moved(hits: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Hits in lines set side by side, at their places in the buffer."""
+    moved = []
+    lines = iter(spans)
+    start, stop = next(lines)
+    shift = start
+    for end, number in hits:
+        while end + shift > stop:
+            before = stop
+            start, stop = next(lines)
+            shift += start - before - 1
+        moved.append((end + shift, number))
+    return moved
+
+
+def _database(kind: str, texts: list[bytes]) -> Any:
+    """The compiled texts, from the cache when they are there: compiling takes a while."""
     import hyperscan
 
     from qnnmem.doctor import cache
 
     version = getattr(hyperscan, "__version__", "")
-    key = zlib.crc32(repr((version, anchors)).encode())
-    name = f"anchors-{len(anchors)}-{key:08x}.hs"
+    key = zlib.crc32(repr((version, texts)).encode())
+    name = f"{kind}-{len(texts)}-{key:08x}.hs"
     kept = cache.load(name)
     if kept is not None:
         try:
@@ -156,12 +207,11 @@ def _database(anchors: list[bytes]) -> Any:
         except hyperscan.HyperscanError:
             pass  # of another machine or release: compiled anew
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    flag = hyperscan.HS_FLAG_CASELESS
     database.compile(
-        expressions=[_escaped(anchor) for anchor in anchors],
-        ids=list(range(len(anchors))),
-        elements=len(anchors),
-        flags=[flag] * len(anchors),
+        expressions=[_escaped(text) for text in texts],
+        ids=list(range(len(texts))),
+        elements=len(texts),
+        flags=[hyperscan.HS_FLAG_CASELESS] * len(texts),
     )
     cache.keep(name, hyperscan.dumpb(database))
     return database

@@ -52,6 +52,7 @@ class Template(NamedTuple):
     regex: str  # of bytes written as ASCII, to be compiled with IGNORECASE
     plain: str  # without holes and choices: the text in small letters, else empty
     anchors: tuple[str, ...]  # lower-case texts of which a matching line holds all
+    runs: tuple[str, ...]  # all its fixed texts in small letters
     holes: tuple[tuple[str, str], ...]  # name and type, in the order of the groups
 
 
@@ -83,7 +84,8 @@ def parse(text: str) -> Template:
     if not anchors:
         raise UsageError(f"no fixed text of {_MIN_ANCHOR} characters in {_shown(text)}")
     plain = runs[0].lower() if len(runs) == 1 else ""
-    return Template(text, _loose("".join(regex)), plain, anchors, tuple(holes))
+    fixed = tuple(run.lower() for run in runs if run)
+    return Template(text, _loose("".join(regex)), plain, anchors, fixed, tuple(holes))
 
 
 def literal(line: str) -> str:

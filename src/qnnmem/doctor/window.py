@@ -16,7 +16,7 @@ from qnnmem.doctor.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from qnnmem.doctor.header import Header
     from qnnmem.doctor.knowledge import Knowledge
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOOK = 8192
 SHORT = 4096  # a longer line is looked at in pieces of this many bytes around each hit
 REGION = 2 << 20
+_NEWLINE = 10
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes on both sides of what was found in a long line
 _PIECES = 4  # a message is split over at most so many lines
@@ -59,6 +60,7 @@ class Window:
     ) -> None:
         self.lines = self.bytes = 0
         self._knowledge, self._scanner, self._readinto = knowledge, scanner, readinto
+        self._gates = [gate.encode() for gate in knowledge.gates]
         self._templates = [knowledge.anchors[a.decode()] for a in scanner.anchors]
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
@@ -137,8 +139,8 @@ class Window:
         low, high = self._line - self._base, -1
         searched = self._at  # no line starts between `low` and here
         wanted: dict[int, None] = {}
-        for end, anchor in self._scanner.scan(self._view[begin:stop]):
-            end += begin
+        whole = not middle and (stop == self._fill or buffer[stop - 1] == _NEWLINE)
+        for end, anchor in self._scanner.scan(buffer, begin, stop, whole):
             if end <= self._at:
                 continue  # seen before the cut
             if end > high:
@@ -167,10 +169,14 @@ class Window:
         return self._fill if found < 0 and self._fill <= low + SHORT else found
 
     def _short(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
-        text = clean(bytes(self._view[low:high]))
-        found = match(self._knowledge, text, wanted)
-        if len(found) < len(wanted):
-            missing = [index for index in wanted if all(index != hit for hit, _ in found)]
+        raw = bytes(self._view[low:high])
+        gated = self._gated(raw, wanted)
+        if not gated:
+            return
+        text = clean(raw)
+        found = match(self._knowledge, text, gated)
+        if len(found) < len(gated):
+            missing = [index for index in gated if all(index != hit for hit, _ in found)]
             first, more = self._across(low, high, text, missing)
             if first is not None:
                 out.append(first)
@@ -180,6 +186,11 @@ class Window:
             pid, time = process_of(text)
             number, opens = self._number(low), self._opens(found)
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+
+    def _gated(self, raw: bytes, templates: Iterable[int]) -> list[int]:
+        """Templates whose gate stands in a text: engines need not find the others."""
+        low, gates = raw.lower(), self._gates
+        return [index for index in templates if gates[index] in low]
 
     def _across(
         self, low: int, high: int, text: bytes, missing: list[int]
@@ -212,7 +223,7 @@ class Window:
             for anchor, templates in zip(self._scanner.anchors, self._templates, strict=True):
                 for index in templates:
                     self._anchors.setdefault(index, []).append(anchor)
-        return any(anchor in raw for anchor in self._anchors[template])
+        return self._gates[template] in raw and any(a in raw for a in self._anchors[template])
 
     def _forward(self, text: bytes, head: Header, high: int) -> bytes:
         whole, at = text, high + 1
@@ -244,8 +255,8 @@ class Window:
         far = min(end + SHORT, self._fill)
         newline = self._buffer.find(b"\n", end, far)
         high = newline if newline >= 0 else far
-        text = clean(bytes(self._view[max(low, end - SHORT, 0) : high]))
-        found = match(self._knowledge, text, left)
+        raw = bytes(self._view[max(low, end - SHORT, 0) : high])
+        found = match(self._knowledge, clean(raw), self._gated(raw, left))
         if not found:
             return
         if self._long_head is None:
