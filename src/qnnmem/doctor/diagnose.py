@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import starmap
 
 from qnnmem.doctor.incident import Writer
 from qnnmem.doctor.scan import SMALL, scanner
@@ -50,10 +51,11 @@ class Diagnosis:
         for session in sessions:
             for line in self._telling.keys() & session.seen.keys():
                 self._note_facts(stream, line, session.seen[line], parts)
-            text = self._writer.write(session, parts)
-            if text is not None:
-                self._spool.put(stream, session.first, text)
-                self.log_of.update(dict.fromkeys(parts, stream))
+            incident = self._writer.write(session, parts)
+            if incident is not None:
+                self._spool.put(stream, session.first, *incident)
+                if parts[0] not in self.log_of:
+                    self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, mark: Mark, parts: Sequence[str]) -> None:
         """Keeps what was said first, whatever the order in which sessions settle."""
@@ -95,13 +97,13 @@ class Diagnosis:
 
     def texts(self) -> Iterator[str]:
         """Each incident as a JSON text."""
-        return self._spool.texts()
+        return starmap(self._writer.whole, self._spool.rows())
 
     def incidents(self) -> Iterator[dict[str, Any]]:
         """Each incident as a dictionary."""
         import json
 
-        return map(json.loads, self._spool.texts())
+        return map(json.loads, self.texts())
 
     def stats(self) -> dict[str, float]:
         """How much was read, and how long that took."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import zlib
 from collections import deque
 from concurrent.futures import Executor, Future
@@ -118,27 +119,36 @@ class Processes(Executor):
 
     def __init__(self, jobs: int) -> None:
         self._max_workers = jobs
-        self._pool = self._new()
+        self._pool: Executor = self._new()
 
     def _new(self) -> Executor:
-        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures import ProcessPoolExecutor, wait
         from multiprocessing import get_context
 
-        return ProcessPoolExecutor(self._max_workers, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(self._max_workers, mp_context=get_context("spawn"))
+        # All workers start now: a pool that starts one while another dies gets confused.
+        wait([pool.submit(time.sleep, 0.1) for _ in range(self._max_workers)])
+        return pool
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Starts a call in a worker."""
-        from concurrent.futures.process import BrokenProcessPool
-
         try:
             return self._pool.submit(fn, *args, **kwargs)
-        except BrokenProcessPool:
-            self._pool.shutdown(wait=False)
+        except (RuntimeError, OSError):  # broken, or breaking at this moment
+            self.shutdown(wait=False)
             self._pool = self._new()
             return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the workers."""
+        """Ends the workers.
+
+        A worker that was killed may have held the lock for which the others wait, and the pool
+        would wait for those: a broken pool is ended by force.
+        """
+        workers = getattr(self._pool, "_processes", None) or {}
+        if getattr(self._pool, "_broken", False):
+            for worker in list(workers.values()):
+                worker.kill()
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 

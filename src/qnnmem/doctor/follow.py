@@ -145,10 +145,11 @@ class Follower:
         """Tells an incident once, and again when its verdict has changed."""
         import json
 
-        text = Writer(self._knowledge).write(session, self._parts)
-        if text is None:
+        writer = Writer(self._knowledge)
+        written = writer.write(session, self._parts)
+        if written is None:
             return
-        incident = json.loads(text)
+        incident = json.loads(writer.whole(*written))
         verdict = tuple(incident[key] for key in ("entry", "verdict", "stage", "cause"))
         places = [mark[OFFSET] for mark in session.seen.values()]
         if all(self._told.get(place) != verdict for place in places):

@@ -209,6 +209,7 @@ def producer(line: bytes) -> str:
     """The program that wrote a line, by its words; `other` when they do not tell."""
     low = line[:400].lower()
     for name, marks in _PRODUCERS:
-        if any(mark in low for mark in marks):
-            return name
+        for mark in marks:
+            if mark in low:
+                return name
     return "other"

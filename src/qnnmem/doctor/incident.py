@@ -22,6 +22,8 @@ _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
 _REMEMBERED = 1024
 
+_quoted = json.encoder.encode_basestring_ascii
+
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
@@ -36,24 +38,31 @@ class Writer:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
-        self._judged: dict[object, tuple[Judgement, str]] = {}
+        self._judged: dict[object, tuple[Judgement, int]] = {}
+        self._kinds: dict[str, int] = {}  # what depends on the judgement alone, numbered
+        self._fixed: list[str] = []
         self.noise: dict[str, int] = {}
         self.verdicts: dict[str, int] = {}
 
-    def write(self, session: Session, parts: Sequence[str]) -> str | None:
-        """The incident as JSON, or None when its lines are those of a healthy run."""
-        marks = sorted(session.seen.items(), key=lambda item: (item[1][OFFSET], item[0]))
-        judgement, fixed = self._judge(marks)
+    def write(self, session: Session, parts: Sequence[str]) -> tuple[int, str] | None:
+        """An incident's kind and its own part; None when its lines are those of a healthy run."""
+        marks = sorted(session.seen.items(), key=_by_place)
+        judgement, kind = self._judge(marks)
         for name in judgement.noise:
             self.noise[name] = self.noise.get(name, 0) + 1
         if judgement.healthy:
             return None
         verdict = judgement.entry.verdict if judgement.entry else "undecided"
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
-        own = _of_this_session(self._knowledge, session, marks, judgement, parts)
-        return f"{fixed[:-1]}, {json.dumps(own)[1:]}"
+        return kind, _of_this_session(self._knowledge, session, marks, judgement, parts)
 
-    def _judge(self, marks: Sequence[tuple[int, Mark]]) -> tuple[Judgement, str]:
+    def whole(self, kind: int, own: str) -> str:
+        """The JSON text of an incident."""
+        if len(self._fixed) <= kind:
+            self._fixed = list(self._kinds)
+        return f"{self._fixed[kind][:-1]}, {own[1:]}"
+
+    def _judge(self, marks: Sequence[tuple[int, Mark]]) -> tuple[Judgement, int]:
         knowledge = self._knowledge
         key = tuple(
             (line, mark[TIMES], mark[VALUES]) if knowledge.signs[line] in knowledge.tested else line
@@ -63,7 +72,8 @@ class Writer:
         if found is None:
             seen = [Seen(line, mark[TIMES], mark[VALUES]) for line, mark in marks]
             judgement = judge(knowledge, seen)
-            found = judgement, json.dumps(_of_every_session(judgement))
+            fixed = json.dumps(_of_every_session(judgement))
+            found = judgement, self._kinds.setdefault(fixed, len(self._kinds))
             if len(self._judged) < _REMEMBERED:
                 self._judged[key] = found
         return found
@@ -96,13 +106,17 @@ def _default_collect(verdict: str) -> tuple[str, ...]:
     return () if verdict == "cause" else _COLLECT
 
 
+def _by_place(item: tuple[int, Mark]) -> tuple[int, int]:
+    return item[1][OFFSET], item[0]
+
+
 def _of_this_session(
     knowledge: Knowledge,
     session: Session,
     marks: Sequence[tuple[int, Mark]],
     judgement: Judgement,
     parts: Sequence[str],
-) -> dict[str, Any]:
+) -> str:
     decider = marks[judgement.deciding] if judgement.deciding >= 0 else None
     if judgement.harmless:
         marks = [one for one in marks if knowledge.signs[one[0]] not in judgement.harmless]
@@ -110,46 +124,42 @@ def _of_this_session(
     first = next((mark for line, mark in marks if knowledge.opens[line]), marks[0][1])
     quantities, shortage = _quantities(knowledge, [decider, *marks])
     _, _, last_part, last_line = session.until
-    return {
-        "file": parts[first[PART]],
-        "first_line": first[NUMBER],
-        "last_line": last_line,
-        "last_file": parts[last_part],
-        "process": session.pid,
-        "producer": header.producer(decider[1][TEXT]),
-        "count": decider[1][TIMES],
-        "evidence": _evidence(marks, first, judgement.entry and decider[1], parts),
-        "quantities": quantities,
-        "shortage_bytes": shortage,
-    }
+    # Written by hand: a log may hold a hundred thousand incidents.
+    return (
+        f'{{"file": {_quoted(parts[first[PART]])}, "first_line": {first[NUMBER]}, '
+        f'"last_line": {last_line}, "last_file": {_quoted(parts[last_part])}, '
+        f'"process": {"null" if session.pid is None else session.pid}, '
+        f'"producer": "{header.producer(decider[1][TEXT])}", "count": {decider[1][TIMES]}, '
+        f'"evidence": [{_evidence(marks, first, judgement.entry and decider[1], parts)}], '
+        f'"quantities": {json.dumps(quantities) if quantities else "{}"}, '
+        f'"shortage_bytes": {"null" if shortage is None else shortage}}}'
+    )
 
 
 def _evidence(
     marks: Sequence[tuple[int, Mark]], first: Mark, decider: Mark | None, parts: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> str:
     """The lines that matter: each once, and none from long before the failure."""
-    lines: dict[tuple[int, int], dict[str, Any]] = {}
+    lines: dict[tuple[int, int], tuple[Mark, bool]] = {}
+    earliest = first[OFFSET] - NEAR
     for _, mark in marks:
-        if first[OFFSET] - mark[OFFSET] > NEAR and mark is not decider:
-            continue
-        shown = lines.setdefault(
-            (mark[PART], mark[NUMBER]),
-            {
-                "file": parts[mark[PART]],
-                "line": mark[NUMBER],
-                "text": _text(mark[TEXT]),
-                "count": mark[TIMES],
-                "decides": False,
-            },
-        )
-        if mark is decider:
-            shown["decides"] = True
+        if mark[OFFSET] >= earliest or mark is decider:
+            place = (mark[PART], mark[NUMBER])
+            if mark is decider or place not in lines:
+                lines[place] = (mark, mark is decider)
     rows = list(lines.values())
-    if len(rows) <= _MAX_EVIDENCE:
-        return rows
-    kept = rows[: _MAX_EVIDENCE - 2]
-    kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row["decides"]]
-    return [*kept, rows[-1]]
+    if len(rows) > _MAX_EVIDENCE:
+        kept = rows[: _MAX_EVIDENCE - 2]
+        kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row[1]]
+        rows = [*kept, rows[-1]]
+    return ", ".join(
+        [
+            f'{{"file": {_quoted(parts[mark[PART]])}, "line": {mark[NUMBER]}, '
+            f'"text": {_quoted(_text(mark[TEXT]))}, "count": {mark[TIMES]}, '
+            f'"decides": {"true" if decides else "false"}}}'
+            for mark, decides in rows
+        ]
+    )
 
 
 def _quantities(

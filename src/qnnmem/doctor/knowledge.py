@@ -41,19 +41,17 @@ class Knowledge:
         self.holes: list[list[list[str]]] = packed["holes"]
         self.anchors: dict[str, list[int]] = packed["anchors"]
         self.gates: list[str] = packed["gates"]  # of each line template
+        self.gate = [gate.encode() for gate in self.gates]
         self.keys: dict[str, list[int]] = packed["keys"]  # texts, with the anchors to look for
         self._entries: list[str] = packed["entries"]  # each as JSON: few are ever needed
         self.tested: frozenset[str] = frozenset(packed["tested"])
         self.by_sign: dict[str, list[int]] = packed["by_sign"]  # entries that a sign can decide
         self._regexes: list[str] = packed["regexes"]
-        self._plain: list[str] = packed["plain"]
+        # Of templates that are nothing but text, that text in small letters; else empty.
+        self.plain = [text.encode() for text in packed["plain"]]
         self._compiled: dict[int, re.Pattern[bytes]] = {}
         self._made: dict[int, Entry] = {}
         self.key: int = packed["key"]  # changes with everything above
-
-    def plain(self, line: int) -> bytes:
-        """The text of a template that is nothing but text, in small letters; else empty."""
-        return self._plain[line].encode()
 
     def pattern(self, line: int) -> re.Pattern[bytes]:
         """The compiled template of a line; compiled when first needed."""

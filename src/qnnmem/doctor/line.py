@@ -30,15 +30,12 @@ def match(
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """Which of these templates the text matches, with what their holes caught."""
     found: list[tuple[int, tuple[int | str, ...]]] = []
-    low = b""
+    low = text.lower()
     for index in lines:
-        if plain := knowledge.plain(index):  # compiling an expression takes longer than this
-            low = low or text.lower()
+        if plain := knowledge.plain[index]:  # compiling an expression takes longer than this
             if plain in low:
                 found.append((index, ()))
-            continue
-        hit = knowledge.pattern(index).search(text)
-        if hit is not None:
+        elif (hit := knowledge.pattern(index).search(text)) is not None:
             holes = knowledge.holes[index]
             found.append((index, _values(hit, holes) if holes else ()))
     return found

@@ -13,20 +13,22 @@ _IN_MEMORY = 256
 
 
 class Spool:
-    """Keeps texts and hands them out sorted by where they belong."""
+    """Keeps texts, each with its place and its kind, and hands them out in order of the places."""
 
     def __init__(self) -> None:
-        self._few: list[tuple[int, int, str]] = []
+        self._few: list[tuple[int, int, int, str]] = []
         self._file: IO[bytes] | None = None
-        self._places: array[int] = array("q")  # stream, offset, where in the file, how long
+        # Stream, offset, kind, where in the file, how long.
+        self._places: array[int] = array("q")
+        self._end = 0
 
     def __len__(self) -> int:
-        return len(self._places) // 4 if self._file else len(self._few)
+        return len(self._places) // 5 if self._file else len(self._few)
 
-    def put(self, stream: int, offset: int, text: str) -> None:
-        """Takes a text and its place."""
+    def put(self, stream: int, offset: int, kind: int, text: str) -> None:
+        """Takes a text, its place and its kind."""
         if self._file is None and len(self._few) < _IN_MEMORY:
-            self._few.append((stream, offset, text))
+            self._few.append((stream, offset, kind, text))
             return
         if self._file is None:
             import tempfile
@@ -35,23 +37,24 @@ class Spool:
             few, self._few = self._few, []
             for row in few:
                 self._write(*row)
-        self._write(stream, offset, text)
+        self._write(stream, offset, kind, text)
 
-    def _write(self, stream: int, offset: int, text: str) -> None:
+    def _write(self, stream: int, offset: int, kind: int, text: str) -> None:
         assert self._file is not None  # noqa: S101 - for the type checker
         data = text.encode()
-        self._places.extend((stream, offset, self._file.tell(), len(data)))
-        self._file.write(data)
+        self._places.extend((stream, offset, kind, self._end, len(data)))
+        self._end += self._file.write(data)
 
-    def texts(self) -> Iterator[str]:
-        """All texts in the order of their places."""
+    def rows(self) -> Iterator[tuple[int, str]]:
+        """Kind and text of all, in the order of their places."""
         if self._file is None:
-            yield from (text for *_, text in sorted(self._few))
+            yield from ((kind, text) for _, _, kind, text in sorted(self._few))
             return
-        rows = range(0, len(self._places), 4)
-        for row in sorted(rows, key=lambda k: (self._places[k], self._places[k + 1])):
-            self._file.seek(self._places[row + 2])
-            yield self._file.read(self._places[row + 3]).decode()
+        places = self._places
+        order = sorted(range(0, len(places), 5), key=lambda k: (places[k], places[k + 1]))
+        for row in order:
+            self._file.seek(places[row + 3])
+            yield places[row + 2], self._file.read(places[row + 4]).decode()
         self._file.seek(0, 2)
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class Window:
     ) -> None:
         self.lines = self.bytes = 0
         self._knowledge, self._scanner, self._readinto = knowledge, scanner, readinto
-        self._gates = [gate.encode() for gate in knowledge.gates]
+        self._gates = knowledge.gate
         self._templates = [knowledge.anchors[a.decode()] for a in scanner.anchors]
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
@@ -182,10 +182,14 @@ class Window:
                 out.append(first)
             found += more
         if found:
-            found.sort()
+            if len(found) > 1:
+                found.sort()
+            if low > self._counted:  # as _number does, without a call
+                self.lines += self._count(self._counted, low)
+                self._counted = low
+            opens = self._knowledge.opens[found[0][0]] or self._opens(found)
             pid, time = process_of(text)
-            number, opens = self._number(low), self._opens(found)
-            out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+            out.append(Hit(self._base + low, self.lines + 1, pid, time, text, found, opens))
 
     def _gated(self, raw: bytes, templates: Iterable[int]) -> list[int]:
         """Templates whose gate stands in a text: engines need not find the others."""

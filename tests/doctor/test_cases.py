@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor.knowledge import Knowledge, built_in
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import doctor_cases  # noqa: E402 - a tool, found by the line above
+import generalise  # noqa: E402
+from doctor_cases import Case, embedded, grade, incidents, plainly  # noqa: E402
+from doctor_log import STYLES  # noqa: E402
+
+CASES = doctor_cases.read_cases()
+NOISE_LINES = 1000  # tools/generalise.py takes 50,000
+
+
+@cache
+def knowledge() -> Knowledge:
+    """Read the knowledge base once."""
+    return built_in()
+
+
+def by_id(case: Case) -> str:
+    """Name a case in the list of tests."""
+    return case.id
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_id)
+def test_stored_log_is_diagnosed(case: Case) -> None:
+    """A stored log gets the verdict that its lines allow, and a healthy one none."""
+    found = incidents(plainly(case), knowledge())
+    assert grade(case, found) == "right", found
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_id)
+def test_last_lines_do_not_mislead(case: Case) -> None:
+    """Cut to its last 8 lines, a log is diagnosed right or left undecided."""
+    found = incidents(plainly(case.last(8)), knowledge())
+    assert grade(case, found) != "wrong", found
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_id)
+def test_noise_changes_nothing(case: Case) -> None:
+    """A failure in the middle of a busy log of any style gets the verdict that it gets alone."""
+    grades = {
+        style: grade(case, incidents(embedded(case, style, NOISE_LINES), knowledge()))
+        for style in STYLES
+    }
+    assert grades == dict.fromkeys(STYLES, "right")
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_noise_alone_is_healthy(style: str) -> None:
+    """Noise in which nothing failed holds no incident."""
+    quiet = Case("quiet", "generated", "healthy", "init", "benign_noise", False, ())
+    assert incidents(embedded(quiet, style, 5 * NOISE_LINES), knowledge()) == []
+
+
+def test_page_about_unseen_logs_is_current() -> None:
+    """The numbers of docs/generalisation.md are those of the knowledge base as it is."""
+    base = generalise.Base(CASES)
+    found = [
+        one
+        for out in (False, True)
+        for one in generalise.results(CASES, base, generalise.FAST, out)
+    ]
+    page = generalise.PAGE.read_text("utf-8")
+    for line in generalise.tables(found, generalise.FAST):
+        assert line in page, "run python tools/generalise.py"
+
+
+def test_a_source_left_out_takes_its_own_templates_along() -> None:
+    """Without a source, templates that only it supports are no longer looked for."""
+    base = generalise.Base(CASES)
+    source = max({case.source for case in CASES}, key=base.dropped)
+    gone = {line for line, sources in base.supporters.items() if sources == {source}}
+    left = {line for lines in base.without(source).anchors.values() for line in lines}
+    assert gone
+    assert not gone & left
