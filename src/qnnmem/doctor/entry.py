@@ -53,6 +53,9 @@ class Line(Record):
     text: str
     call: str = ""  # the stage of the failing call that this line names
     opens: bool = True  # whether the line alone makes an incident
+    # Words of which the line holds one of each group ("a|b") in any order. Such a loose line counts
+    # only where no other template matches it, and not where its level says that nothing is wrong.
+    also: tuple[str, ...] = ()
 
 
 class Condition(Record):

@@ -35,7 +35,7 @@ _KEYS = {
     *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
     *("explains", "candidates", "remedies", "collect", "sources", "documented", "line", "when"),
 }
-_LINE_KEYS = {"sign", "text", "call", "opens"}
+_LINE_KEYS = {"sign", "text", "call", "opens", "also"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
 
 
@@ -113,7 +113,8 @@ def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
             raise UsageError(f"{name}: {exc}") from exc
         call = _one_of(row, "call", (*STAGES, ""), name, "")
         sign = _match(_ID, _word(row, "sign", name), name)
-        lines.append(Line(sign, text, call, row.get("opens", True) is True))
+        opens = row.get("opens", True) is True
+        lines.append(Line(sign, text, call, opens, _words(row, "also", name)))
     return tuple(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from qnnmem.doctor import header
 from qnnmem.doctor.entry import CAUSES
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from qnnmem.doctor.entry import Entry
     from qnnmem.doctor.knowledge import Knowledge
     from qnnmem.doctor.session import Mark, Session
 
@@ -124,6 +126,9 @@ def _of_this_session(
     first = next((mark for line, mark in marks if knowledge.opens[line]), marks[0][1])
     quantities, shortage = _quantities(knowledge, [decider, *marks])
     _, _, last_part, last_line = session.until
+    similar = ""
+    if judgement.entry is None or decider[0] in knowledge.also:
+        similar = f', "similar": {_similar(_text(decider[1][TEXT]))}'
     # Written by hand: a log may hold a hundred thousand incidents.
     return (
         f'{{"file": {_quoted(parts[first[PART]])}, "first_line": {first[NUMBER]}, '
@@ -132,7 +137,34 @@ def _of_this_session(
         f'"producer": "{header.producer(decider[1][TEXT])}", "count": {decider[1][TIMES]}, '
         f'"evidence": [{_evidence(marks, first, judgement.entry and decider[1], parts)}], '
         f'"quantities": {json.dumps(quantities) if quantities else "{}"}, '
-        f'"shortage_bytes": {"null" if shortage is None else shortage}}}'
+        f'"shortage_bytes": {"null" if shortage is None else shortage}{similar}}}'
+    )
+
+
+@lru_cache(maxsize=1)
+def _every_entry() -> tuple[Entry, ...]:
+    """Entries with what people read; those that know words only are like everything."""
+    from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+
+    _, entries = read_folder(BUILT_IN)
+    return tuple(one for one in entries if not any(line.also for line in one.lines))
+
+
+@lru_cache(maxsize=256)
+def _similar(text: str) -> str:
+    """Entries whose lines have words in common with a line that no entry knows, as JSON."""
+    from qnnmem.doctor.similar import rank
+
+    return json.dumps(
+        [
+            {
+                "entry": one.entry.id,
+                "title": one.entry.title,
+                "score": round(one.score, 3),
+                "shared": list(one.shared),
+            }
+            for one in rank(text, _every_entry())
+        ]
     )
 
 

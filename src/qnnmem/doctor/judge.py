@@ -43,6 +43,7 @@ class _Fired(Record):
     entry: Entry
     deciding: int
     weight: int  # conditions that had to hold
+    loose: bool  # decided by a line of which only words are known
 
 
 def judge(knowledge: Knowledge, seen: Sequence[Seen]) -> Judgement:
@@ -96,7 +97,8 @@ def _try(
     if not held:
         return None
     deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
-    return _Fired(entry, deciding, len(held) if entry.typical else weight)
+    loose = seen[deciding].line in knowledge.also
+    return _Fired(entry, deciding, len(held) if entry.typical else weight, loose)
 
 
 def _holds(
@@ -162,6 +164,7 @@ def _rank(one: _Fired) -> tuple[object, ...]:
     return (
         not entry.own,
         VERDICTS.index(entry.verdict) if not entry.own else 0,
+        one.loose,
         -coverage,
         one.deciding,
         -one.weight,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BUILT_IN = os.path.join(os.path.dirname(__file__), "kb")  # noqa: PTH118, PTH120
 COMMON = "common.toml"
 
-_FORMAT = 6
+_FORMAT = 7
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
 
@@ -40,6 +40,11 @@ class Knowledge:
         self.texts: list[str] = packed["texts"]
         self.holes: list[list[list[str]]] = packed["holes"]
         self.anchors: dict[str, list[int]] = packed["anchors"]
+        # Of loose lines: groups of words of which one must stand in the line.
+        self.also = {
+            int(line): [[word.encode() for word in group] for group in groups]
+            for line, groups in packed["also"].items()
+        }
         self.gates: list[str] = packed["gates"]  # of each line template
         self.gate = [gate.encode() for gate in self.gates]
         self.keys: dict[str, list[int]] = packed["keys"]  # texts, with the anchors to look for
@@ -148,6 +153,11 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str,
         "opens": [line.opens for line in every],
         "texts": [line.text for line in every],
         "regexes": [template.regex for template in templates],
+        "also": {
+            str(number): [group.lower().split("|") for group in line.also]
+            for number, line in enumerate(every)
+            if line.also
+        },
         "plain": [template.plain for template in templates],
         "holes": [[list(hole) for hole in template.holes] for template in templates],
         "anchors": anchors,

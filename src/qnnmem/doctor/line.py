@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 
+from qnnmem.doctor import header
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from qnnmem.doctor.knowledge import Knowledge
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+_CALM = (b"<v>", b"<d>", b"<i>", b"[info", b"[debug", b"[verbose", b"[v:", b"[i:")
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -38,7 +42,25 @@ def match(
         elif (hit := knowledge.pattern(index).search(text)) is not None:
             holes = knowledge.holes[index]
             found.append((index, _values(hit, holes) if holes else ()))
+    also = knowledge.also
+    if also and any(index in also for index, _ in found):
+        return _without_loose(also, text, low, found)
     return found
+
+
+def _without_loose(
+    also: Mapping[int, list[list[bytes]]],
+    text: bytes,
+    low: bytes,
+    found: list[tuple[int, tuple[int | str, ...]]],
+) -> list[tuple[int, tuple[int | str, ...]]]:
+    """Loose lines only where nothing else is known of a line and it does not say all is well."""
+    firm = [one for one in found if one[0] not in also]
+    if firm or any(mark in low for mark in _CALM) or header.parse(text).level in ("V", "D", "I"):
+        return firm
+    return [
+        one for one in found if all(any(word in low for word in group) for group in also[one[0]])
+    ]
 
 
 def number(text: bytes, kind: str) -> int:

@@ -72,6 +72,7 @@ def details(incident: Mapping[str, Any]) -> Iterator[str]:
             yield from ("", f"**{title}:**", "", *table(head, rows))
     for sentence in words.sentences(incident):
         yield from ("", escape(sentence))
+    yield from _numbered("Similar, not confirmed", words.similar(incident))
     yield from _numbered("What to do", incident["remedies"])
     yield from _numbered("What to collect next", incident["collect_next"])
 

@@ -59,6 +59,7 @@ def details(incident: Mapping[str, Any]) -> Iterator[str]:
     yield from _rows("in the lines:", words.quantities(incident))
     yield from _rows("this model:", words.own_numbers(incident))
     yield from (f"  {sentence}" for sentence in words.sentences(incident))
+    yield from _numbered("similar, not confirmed:", words.similar(incident))
     yield from _numbered("what to do:", incident["remedies"])
     yield from _numbered("what to collect next:", incident["collect_next"])
 

@@ -117,6 +117,14 @@ def sentences(incident: Mapping[str, Any]) -> list[str]:
     return [clean(one, 600) for one in numbers["sentences"]]
 
 
+def similar(incident: Mapping[str, Any]) -> list[str]:
+    """Entries that a line is like which none knows, with the words they share."""
+    return [
+        f"{one['title']} (entry {one['entry']}; shared words: {', '.join(one['shared'][:6])})"
+        for one in incident.get("similar", ())
+    ]
+
+
 def healthy(read: Read) -> str:
     """One line about logs in which nothing failed."""
     words = f"healthy: no known failure in {amount(read)}"

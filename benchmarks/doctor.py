@@ -1,0 +1,306 @@
+"""Measures `qnnmem doctor` beside ripgrep and writes docs/benchmarks-doctor.md.
+
+    python benchmarks/doctor.py            logs of 256 MiB, some minutes
+    python benchmarks/doctor.py --full     logs of 1 GiB
+    python benchmarks/doctor.py --quick    logs of 32 MiB, nothing written
+
+Both read the same logs for the same messages in turns, and what counts is the ratio of their
+processor times (user and system, children included), each the best of three rounds. ripgrep only
+counts lines; the doctor is the whole command, from start to the printed JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from doctor_kb import expression, families, write_base
+from doctor_measure import WITH_ENGINE, Bench
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks-doctor.md"
+DOCTOR = (Path(sys.executable).parent / "qnnmem", "doctor", "--format", "json")
+BARE = (sys.executable, "-c", "pass")
+NO_RIPGREP = (
+    "no `rg` on the PATH, so there is nothing to measure against; ripgrep 15 comes with the npm "
+    "package @vscode/ripgrep-linux-x64 (bin/rg), with `cargo install ripgrep`, or from its releases"
+)
+DENSITIES = {"0.01 %": (0.0001, 2.0), "1 %": (0.01, 1.2), "5 %": (0.05, 0.45)}
+SMALL_LOG = (
+    "qnn_htp_device_create failed",
+    "qnn_backend_initialize failed",
+    "Error code: QNN_STATUS_MEMORY_ALLOCATION_FAILED",
+    "Failed to initialize HTP backend",
+)
+
+
+class Row(NamedTuple):
+    """One bar: what is asked for, what was measured, whether that is enough."""
+
+    name: str
+    bar: str
+    measured: str
+    met: bool
+
+
+class Setting(NamedTuple):
+    """What all measurements share."""
+
+    bench: Bench
+    rg: str
+    size: int  # of a log, in MiB
+    logs: dict[str, Path]  # by share of failure lines
+
+    def base(self, templates: int) -> Path:
+        """A knowledge base of this many templates."""
+        folder = self.bench.folder / f"base-{templates}"
+        if not folder.exists():
+            write_base(folder, families(templates))
+            texts = [text for kind in families(templates) for text in kind.texts]
+            path = folder.with_suffix(".patterns")
+            path.write_text("\n".join(map(expression, texts)) + "\n", encoding="utf-8")
+        return folder
+
+    def doctor(self, log: Path, templates: int = 300) -> list[str | Path]:
+        """The command that we measure."""
+        return [*DOCTOR, "--kb", self.base(templates), log]
+
+    def ripgrep(self, log: Path, *options: str, templates: int = 300) -> list[str | Path]:
+        """The command that we measure against."""
+        patterns = self.base(templates).with_suffix(".patterns")
+        fixed = ("-j1", "-a", "--no-unicode", "--no-config", "-c", "-f")
+        return [self.rg, *options, *fixed, patterns, log]
+
+
+def main() -> int:
+    """Measures everything and writes the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--full", action="store_true", help="logs of 1 GiB")
+    parser.add_argument("--quick", action="store_true", help="logs of 32 MiB, nothing written")
+    parser.add_argument("--folder", type=Path, help="for the logs; they are kept there")
+    given = parser.parse_args()
+    rg = shutil.which("rg")
+    if rg is None:
+        print(NO_RIPGREP, file=sys.stderr)
+        return 0
+    size = 1024 if given.full else 32 if given.quick else 256
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = given.folder or Path(folder)
+        chosen.mkdir(parents=True, exist_ok=True)
+        setting = make(Bench(chosen), rg, size)
+        text = "\n".join(page(setting, [*measure(setting)]))
+    print(text)
+    if not given.quick:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+def make(bench: Bench, rg: str, size: int) -> Setting:
+    """The logs that several measurements share."""
+    logs = {}
+    for name, (density, _) in DENSITIES.items():
+        print(f"making a log with {name} failure lines", file=sys.stderr, flush=True)
+        path = bench.folder / f"log-{size}-{density}.log"
+        if not Path(f"{path}.truth.json").exists():
+            bench.log(path.name, "--size", f"{size}M", "--density", density)
+        logs[name] = path
+    logs["0.01 %, 64 MiB"] = bench.log("little.log", "--size", "64M")
+    return Setting(bench, rg, size, logs)
+
+
+def measure(setting: Setting) -> Iterator[Row]:
+    """One row for each bar, told as they come."""
+    for part in (densities, many_templates, engines, packed, small, first_byte, memory, answers):
+        for row in part(setting):
+            print(f"{row.name}: {row.measured} ({row.bar})", file=sys.stderr, flush=True)
+            yield row
+
+
+def densities(setting: Setting) -> Iterator[Row]:
+    """Plain logs with few and with many failures."""
+    for name, (_, bar) in DENSITIES.items():
+        log = setting.logs[name]
+        best = setting.bench.race({"rg": setting.ripgrep(log), "us": setting.doctor(log)})
+        yield _times(f"300 templates, {name} failure lines", best["rg"].cpu, best["us"].cpu, bar)
+
+
+def many_templates(setting: Setting) -> Iterator[Row]:
+    """The same log with a larger knowledge base."""
+    log = setting.logs["0.01 %"]
+    runs = {str(count): setting.doctor(log, count) for count in (300, 1000)}
+    runs["rg"] = setting.ripgrep(log, templates=1000)
+    best = setting.bench.race(runs)
+    ratio = best["300"].cpu / best["1000"].cpu
+    measured = f"{ratio:.2f} ({best['300'].cpu:.2f} and {best['1000'].cpu:.2f} s)"
+    yield Row(
+        "speed with 1000 templates to that with 300", "at least 0.65", measured, ratio >= 0.65
+    )
+    yield Row(
+        "1000 templates, 0.01 % failure lines",
+        "none",
+        f"{best['rg'].cpu / best['1000'].cpu:.2f} times ripgrep",
+        True,
+    )
+
+
+def engines(setting: Setting) -> Iterator[Row]:
+    """Without Vectorscan; a smaller log will do."""
+    log = setting.logs["0.01 %, 64 MiB"]
+    for engine, bar in (("re2", 0.7), ("plain", 0.08)):
+        ours: list[str | Path] = [sys.executable, "-c", WITH_ENGINE, engine]
+        ours += [setting.base(300), log]
+        best = setting.bench.race({"rg": setting.ripgrep(log), "us": ours}, rounds=2)
+        yield _times(f"engine {engine}, 0.01 %, 64 MiB", best["rg"].cpu, best["us"].cpu, bar)
+
+
+def packed(setting: Setting) -> Iterator[Row]:
+    """Compressed logs."""
+    log = setting.logs["0.01 %"]
+    for kind, program, bar in (("gz", "gzip", 2.5), ("zst", "zstd", 1.3)):
+        if shutil.which(program) is None:
+            continue  # ripgrep calls it
+        path = Path(f"{log}.{kind}")
+        if not path.exists():
+            make = "import sys; from pathlib import Path; from doctor_log import pack; "
+            code = f"{make}pack(Path(sys.argv[1]), sys.argv[2])"
+            command = [sys.executable, "-c", code, str(log), kind]
+            subprocess.run(command, check=True, cwd=HERE)  # noqa: S603 - ourselves
+        runs = {"rg": setting.ripgrep(path, "-z"), "us": setting.doctor(path)}
+        best = setting.bench.race(runs)
+        yield _times(f".{kind} against rg -z", best["rg"].cpu, best["us"].cpu, bar)
+
+
+def small(setting: Setting) -> Iterator[Row]:
+    """A log as people paste it, with the built-in knowledge base."""
+    log = setting.bench.log("small.log", "--size", "4K", "--density", 0)
+    with log.open("a", encoding="utf-8") as file:
+        file.writelines(f"01-01 12:00:00.000  7000  7001 E Qnn : {x}\n" for x in SMALL_LOG)
+    best = setting.bench.race({"bare": BARE, "us": [*DOCTOR, log]}, rounds=15)
+    ratio = best["us"].cpu / best["bare"].cpu
+    slowest = max(setting.bench.run([*DOCTOR, log]).wall for _ in range(15))
+    shown = f"{ratio:.2f} ({best['us'].cpu * 1e3:.0f} and {best['bare'].cpu * 1e3:.0f} ms)"
+    yield Row("5 KB log to `python -c pass`, CPU", "at most 4", shown, ratio <= 4)
+    name = "5 KB log, slowest of 15 runs, wall"
+    yield Row(name, "at most 0.3 s", f"{slowest:.2f} s", slowest <= 0.3)
+
+
+def first_byte(setting: Setting) -> Iterator[Row]:
+    """What starting costs when the log is large enough for the engine: nearly nothing to scan."""
+    log = setting.bench.log("start.log", "--size", "2M", "--density", 0)
+    setting.bench.run([*DOCTOR, log])
+    best = setting.bench.race({"bare": BARE, "us": [*DOCTOR, log]}, rounds=9)
+    took = (best["us"].cpu - best["bare"].cpu) * 1e3
+    name = "2 MiB log, second run, CPU over bare Python"
+    yield Row(name, "at most 60 ms", f"{took:.0f} ms", took <= 60)
+
+
+def memory(setting: Setting) -> Iterator[Row]:
+    """Peak memory, whatever the input."""
+    bench, plain = setting.bench, setting.logs["0.01 %"]
+    four = bench.folder / "four.log"
+    with four.open("wb") as target:
+        for _ in range(4):
+            with plain.open("rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+    long = bench.log("long.log", "--size", "300M", "--long-line", "200M")
+    inputs = {
+        f"{4 * setting.size} MiB": four,
+        "64 MiB": setting.logs["0.01 %, 64 MiB"],
+        "a line of 200 MiB": long,
+        ".gz": Path(f"{plain}.gz"),
+        ".zst": Path(f"{plain}.zst"),
+        "5 % failure lines": setting.logs["5 %"],
+    }
+    peaks = {}
+    for name, path in inputs.items():
+        if path.exists():
+            peaks[name] = bench.run(setting.doctor(path)).rss_mb
+            shown = f"{peaks[name]:.0f} MB"
+            yield Row(f"peak memory, {name}", "at most 64 MB", shown, peaks[name] <= 64)
+    apart = abs(peaks[f"{4 * setting.size} MiB"] - peaks["64 MiB"])
+    name = f"peak memory, {4 * setting.size} MiB against 64 MiB"
+    yield Row(name, "at most 8 MB apart", f"{apart:.0f} MB", apart <= 8)
+    four.unlink()
+
+
+def answers(setting: Setting) -> Iterator[Row]:
+    """What was found against what is there."""
+    bench = setting.bench
+    mixed = bench.log("crlf.log", "--size", "32M", "--crlf", 0.5, "--density", 0.01, "--seed", 9)
+    logs = {**setting.logs, "half CRLF": mixed, "200 MiB line": bench.folder / "long.log"}
+    for name, log in logs.items():
+        answer = bench.folder / "answer.json"
+        bench.run(setting.doctor(log), answer)
+        found = bench.check(log, answer)
+        shown = (
+            f"{found['right']:,} of {found['failures']:,}, {found['lines_found']:,} of "
+            f"{found['lines']:,} lines; {found['extra']:,} false with {found['look_alikes']:,} "
+            "look-alikes"
+        )
+        good = found["right"] == found["failures"] and not found["extra"]
+        good = good and found["lines_found"] == found["lines"]
+        yield Row(f"failures found, {name}", "all, none false", shown, good)
+
+
+def _times(name: str, theirs: float, ours: float, bar: float) -> Row:
+    ratio = theirs / ours
+    measured = f"{ratio:.2f} times ripgrep ({ours:.2f} and {theirs:.2f} s)"
+    return Row(name, f"at least {bar}", measured, ratio >= bar)
+
+
+def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
+    """The table and how it was made."""
+    from qnnmem.version import __version__
+
+    said = subprocess.run([setting.rg, "--version"], capture_output=True, check=True)  # noqa: S603
+    packages = ("hyperscan", "google-re2", "isal", "backports.zstd", "stringzilla")
+    yield "# Benchmarks of the doctor\n"
+    yield (
+        "Written by `make bench`. `qnnmem doctor --format json --kb BASE LOG` (the whole command) "
+        "beside `rg -j1 -a --no-unicode -c -f PATTERNS LOG`, which counts lines with the same "
+        "300 messages as plain regular expressions, letters in one case only; the doctor also "
+        "looks for those of its own knowledge base. Processor time of user and system, children "
+        "included, the best of three rounds in turns (of two for the engines, of 15 and 9 for the "
+        "start). The logs are made up from a seed: logcat of "
+        f"{setting.size} MiB, one line in 500 a look-alike, of which a tenth hold most of a known "
+        "message and the others only its words.\n"
+    )
+    yield (
+        f"Measured with qnnmem {__version__}, {said.stdout.decode().splitlines()[0]}, Python "
+        f"{platform.python_version()}, {', '.join(filter(None, map(_version, packages)))}; "
+        f"{platform.machine()}, {_processor()}.\n"
+    )
+    yield "| what | bar | measured | met |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        met = "" if row.bar == "none" else "yes" if row.met else "**no**"
+        yield f"| {row.name} | {row.bar} | {row.measured} | {met} |"
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "processor unknown"
+    names = [x.partition(":")[2].strip() for x in text.splitlines() if x.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else "processor unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Stored failures as tests of the doctor: read, laid into noise, diagnosed and graded."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.knowledge import Knowledge
+from qnnmem.doctor.source import find_streams
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from doctor_log import Noise  # noqa: E402 - the generator lies beside the benchmarks
+
+LOGS = ROOT / "src" / "qnnmem" / "doctor" / "logs"
+CLASSES = ("cause", "memory_only", "no", "healthy")
+GRADES = ("right", "undecided", "silent", "wrong")
+
+_PID = 7311
+_NOON = 12 * 3_600_000
+_BETWEEN = 500
+# Heads of the styles that the generator writes; each case is laid into each of them.
+_HEADS = (
+    re.compile(r"[\d-]+ [\d:.]+ +\d+ +\d+ (?P<level>[VDIWEF]) (?P<tag>.*?) *: ?(?P<text>.*)"),
+    re.compile(r"[\d-]+ [\d:.]+ +\d+-\d+ +(?P<tag>\S+) +\S+ +(?P<level>[VDIWEF])  ?(?P<text>.*)"),
+    re.compile(r"[\d-]+ [\d:.]+ (?P<text>\[(?P<level>[VIWEF]):(?P<tag>onnxruntime).*)"),
+    re.compile(r" *[\d.]+ms \[ *(?P<level>[A-Z])[A-Z]* *\] ?(?P<text>.*)"),
+    re.compile(r"\[ *\d+\.\d{6}\] ?(?P<text>.*)"),
+)
+
+
+class Case(NamedTuple):
+    """A stored log and what it is known to mean."""
+
+    id: str
+    source: str  # the repository, thread or program that it comes from
+    decidable: str  # one of CLASSES
+    stage: str
+    cause: str
+    is_memory: bool
+    lines: tuple[str, ...]
+    ours: bool = False  # from a run of our own, not from a report
+
+    def last(self, count: int) -> Case:
+        """The same case of which only the last lines are left."""
+        return self._replace(lines=self.lines[-count:])
+
+
+def read_cases(folder: Path = LOGS) -> tuple[Case, ...]:
+    """All stored failures, then the healthy logs."""
+    failures = [_case(row, row["decidable"]) for row in _rows(folder / "cases.jsonl")]
+    return (*failures, *(_case(row, "healthy") for row in _rows(folder / "healthy.jsonl")))
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def _case(row: dict[str, Any], decidable: str) -> Case:
+    lines = tuple(part for line in row["lines"] for part in line.splitlines())
+    cause, stage = row.get("cause", "benign_noise"), row.get("stage", "init")
+    memory, ours = row.get("is_memory") is True, row["how"] != "reported"
+    return Case(row["id"], origin(row["source"]), decidable, stage, cause, memory, lines, ours)
+
+
+def origin(source: str) -> str:
+    """Which source a log belongs to: several threads of one repository are one."""
+    if "onnxruntime-qnn" in source:
+        return "onnxruntime-qnn"  # whatever we made it do, one library printed it
+    return re.split(r"#|,| \(", source)[0]
+
+
+def plainly(case: Case) -> bytes:
+    """The log as it is stored."""
+    return "".join(f"{line}\n" for line in case.lines).encode("utf-8", "replace")
+
+
+def embedded(case: Case, style: str, count: int) -> bytes:
+    """The log inside of so many lines of noise, in the noise's style and by one process."""
+    noise, before, between, after = _background(style, count)
+    noise.ms = _NOON
+    lines = [before]
+    others = iter(between)
+    for number, line in enumerate(case.lines):
+        level, tag, text = _without_head(line)
+        lines.append(noise.of(_PID, noise.tail(level, tag, text)))
+        lines += [next(others, b"") for _ in range(number % 3)]
+    return b"\n".join([*lines, after, b""])
+
+
+@cache
+def _background(style: str, count: int) -> tuple[Noise, bytes, list[bytes], bytes]:
+    """Noise before, during and after the moment at which something fails."""
+    noise = Noise(3, style, many=False)
+    noise.ms = _NOON - 4 * count
+    before = b"\n".join(noise.line() for _ in range(count // 2))
+    noise.ms = _NOON
+    between = [noise.line() for _ in range(_BETWEEN)]
+    return noise, before, between, b"\n".join(noise.line() for _ in range(count - count // 2))
+
+
+def _without_head(line: str) -> tuple[str, str, str]:
+    for head in _HEADS:
+        if match := head.fullmatch(line):
+            found = match.groupdict()
+            kernel = "kernel" if head is _HEADS[-1] else "QnnDsp"
+            return found.get("level") or "E", found.get("tag") or kernel, found["text"]
+    return "E", "QnnDsp", line
+
+
+def incidents(log: bytes, knowledge: Knowledge) -> list[dict[str, Any]]:
+    """What the doctor finds in a log."""
+    with tempfile.NamedTemporaryFile(suffix=".log") as file:
+        file.write(log)
+        file.flush()
+        diagnosis = diagnose(find_streams([file.name]), knowledge)
+        try:
+            return list(diagnosis.incidents())
+        finally:
+            diagnosis.close()
+
+
+def grade(case: Case, found: Sequence[dict[str, Any]]) -> str:
+    """One of GRADES; a single confident and false incident makes the whole answer wrong."""
+    if case.decidable == "healthy":
+        return "wrong" if found else "right"
+    if not found:
+        return "silent"
+    if case.decidable == "no":
+        return "right" if _all_undecided(found) else "wrong"
+    told = [one for one in found if one["verdict"] != "undecided"]
+    if any(one["is_memory"] is not case.is_memory for one in told):
+        return "wrong"
+    if case.decidable == "memory_only":
+        return "right" if told else "undecided"
+    named = {(one["cause"], one["stage"]) for one in told if one["verdict"] == "cause"}
+    if named - {(case.cause, case.stage)}:
+        return "wrong"
+    return "right" if named else "undecided"
+
+
+def _all_undecided(found: Iterable[dict[str, Any]]) -> bool:
+    return all(one["verdict"] == "undecided" for one in found)

@@ -1,0 +1,235 @@
+"""Measures how the doctor does on logs that its knowledge base was not written from.
+
+    python tools/generalise.py            some minutes, writes docs/generalisation.md
+    python tools/generalise.py --quick    without the noise, nothing written
+
+Leave one source out: for each source of stored logs, every line template that matches lines of that
+source only is taken away, and the source's own logs are diagnosed with what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from doctor_cases import (
+    CLASSES,
+    GRADES,
+    LOGS,
+    Case,
+    embedded,
+    grade,
+    incidents,
+    plainly,
+    read_cases,
+)
+
+from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.line import clean, match
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "generalisation.md"
+CUT = 8
+NOISE_LINES = 50_000
+
+_CLASS_WORDS = {
+    "cause": "the log names the cause",
+    "memory_only": "the log tells only whether memory is short",
+    "no": "the log does not decide",
+    "healthy": "nothing failed",
+}
+
+Form = Callable[[Case], bytes]
+FAST: dict[str, Form] = {
+    "whole": plainly,
+    f"last {CUT} lines": lambda case: plainly(case.last(CUT)),
+}
+SLOW: dict[str, Form] = {
+    f"in {NOISE_LINES:,} lines of noise": lambda case: embedded(case, "logcat", NOISE_LINES),
+}
+
+
+class Result(NamedTuple):
+    """How one case went in one form."""
+
+    case: Case
+    form: str
+    left_out: bool
+    grade: str
+    entries: tuple[str, ...]
+
+
+class Base:
+    """The built-in knowledge base, whole or without what one source alone supports."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._packed = pack(*read_folder(BUILT_IN), 0)
+        self.whole = Knowledge(self._packed)
+        self.supporters = self._supporters(cases)
+
+    def without(self, source: str) -> Knowledge:
+        """The knowledge base as if this source had never been read."""
+        gone = {line for line, sources in self.supporters.items() if sources == {source}}
+        anchors = {
+            anchor: [line for line in lines if line not in gone]
+            for anchor, lines in self._packed["anchors"].items()
+        }
+        # A template that no anchor leads to is never looked at, so its sign is never seen.
+        return Knowledge({**self._packed, "anchors": anchors, "key": hash(source)})
+
+    def dropped(self, source: str) -> int:
+        """How many templates only this source supports."""
+        return sum(sources == {source} for sources in self.supporters.values())
+
+    def _supporters(self, cases: Iterable[Case]) -> dict[int, set[str]]:
+        every = range(len(self.whole.signs))
+        found: dict[int, set[str]] = {}
+        for case in cases:
+            # Messages that are split over lines count for the template as well.
+            texts = [*case.lines, *map("".join, zip(case.lines, case.lines[1:], strict=False))]
+            for text in texts:
+                for line, _ in match(self.whole, clean(text.encode("utf-8", "replace")), every):
+                    found.setdefault(line, set()).add(case.source)
+        return found
+
+
+def results(
+    cases: Sequence[Case], base: Base, forms: dict[str, Form], left_out: bool
+) -> Iterator[Result]:
+    """Every case in every form."""
+    for source in sorted({case.source for case in cases}):
+        knowledge = base.without(source) if left_out else base.whole
+        for case in (one for one in cases if one.source == source):
+            for name, form in forms.items():
+                found = incidents(form(case), knowledge)
+                entries = tuple(str(one["entry"]) for one in found)
+                yield Result(case, name, left_out, grade(case, found), entries)
+
+
+def tables(found: Sequence[Result], forms: Iterable[str]) -> Iterator[str]:
+    """Counts by form and class, with the whole knowledge base and without the source."""
+    for form in forms:
+        yield f"### {form[0].upper()}{form[1:]}\n"
+        yield (
+            "| log | logs | whole base: "
+            + " | ".join(GRADES)
+            + " | source left out: "
+            + " | ".join(GRADES)
+            + " |"
+        )
+        yield "|---" + "|--:" * (1 + 2 * len(GRADES)) + "|"
+        for ours, kind in product((False, True), CLASSES):
+            rows = [one for one in found if one.form == form and _row_of(one.case) == (ours, kind)]
+            counts = [Counter(r.grade for r in rows if r.left_out is out) for out in (False, True)]
+            numbers = [str(count[name]) for count in counts for name in GRADES]
+            who = "our own runs" if ours else "reported"
+            cells = (f"{who}: {_CLASS_WORDS[kind]}", str(counts[0].total()), *numbers)
+            yield "| " + " | ".join(cells) + " |"
+        yield ""
+
+
+def _row_of(case: Case) -> tuple[bool, str]:
+    return case.ours, case.decidable
+
+
+def page(cases: Sequence[Case], base: Base, found: Sequence[Result]) -> Iterator[str]:
+    """The page: method, numbers, limits."""
+    sources = sorted({case.source for case in cases})
+    supported = len(base.supporters)
+    dropped = [base.dropped(source) for source in sources]
+    yield "# How well the doctor does on logs it has not seen\n"
+    yield (
+        "Written by `python tools/generalise.py`. The knowledge base was written while looking at "
+        "the stored logs, so being right on them says little. What is measured here is closer to a "
+        "new log: **leave one source out**.\n"
+    )
+    yield "## Method\n"
+    yield (
+        f"There are {len(cases)} stored logs from {len(sources)} sources. A source is a repository "
+        "(all its threads together), a set of notes, the HTP library (all failures that we "
+        "provoked) or our LPAI runtime. For each source:\n\n"
+        "1. Every line template of the knowledge base that matches lines of this source and of no "
+        "other stored log is taken away. Templates that another source supports stay; so do those "
+        "that no stored log supports, which were written from documentation or from the "
+        "library's own texts.\n"
+        "2. The source's logs are diagnosed with what is left: whole, cut to their last "
+        f"{CUT} lines, and laid into {NOISE_LINES:,} lines of generated logcat noise.\n"
+        "3. Each answer is graded. *Right*: cause and stage as labelled; where the log tells only "
+        "whether memory is short, that; where it does not decide, no verdict; for a healthy log, "
+        "no incident. *Undecided*: an incident without a verdict, or with less than the log "
+        "allows. *Silent*: no incident at all. *Wrong*: any incident with a false verdict, also a "
+        "right cause with a false stage, also a verdict where the log does not decide.\n"
+    )
+    yield (
+        f"Of {len(base.whole.signs)} templates {supported} match a stored log, and {sum(dropped)} "
+        f"of these match one source only: they are what leaving out takes away, {max(dropped)} for "
+        "the richest source.\n"
+    )
+    yield "## Numbers\n"
+    yield from tables(found, dict.fromkeys(one.form for one in found))
+    yield from _failures(found)
+    yield "## Limits\n"
+    yield (
+        "- Taking templates away is automatic; what cannot be taken away is what the author "
+        "learned: a condition, a number, the choice of entries and the wording of a template that "
+        "two sources share. The numbers are therefore kinder than a truly new log is.\n"
+        "- They are also harsher: an author who had not seen a source would still have written "
+        "templates from documentation for some of its messages, and a template that several "
+        "entries could have had is lost with the one source that happens to show it.\n"
+        "- A log whose every known line is gone can only be silent or undecided. That is the right "
+        "behaviour, and counted as such, not as right.\n"
+        "- Our own runs come from two programs. Leaving one of them out takes away nearly all that "
+        "is known of its messages, so those rows show what happens without knowledge, not how "
+        "well it carries over; the reported logs are the rows to look at.\n"
+        "- Sources are few and some classes small: one log more or less is several percent.\n"
+        "- The noise is our generator's. Real noise holds surprises that no generator has.\n"
+        "- Labels are those of the people who reported the failures, and may be wrong themselves.\n"
+    )
+
+
+def _failures(found: Sequence[Result]) -> Iterator[str]:
+    """Which answers were wrong, by name: a number alone cannot be looked into."""
+    wrong = [one for one in found if one.grade == "wrong"]
+    yield "### Wrong answers\n"
+    if not wrong:
+        yield "None.\n"
+        return
+    yield "| log | labelled | form | base | entries that spoke |"
+    yield "|---|---|---|---|---|"
+    for one in wrong:
+        label = f"{one.case.stage}, {one.case.cause}"
+        base = "source left out" if one.left_out else "whole"
+        said = ", ".join(dict.fromkeys(one.entries))
+        yield f"| {one.case.id} | {label} | {one.form} | {base} | {said} |"
+    yield ""
+
+
+def main() -> int:
+    """Measures and writes the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="without noise, nothing written")
+    parser.add_argument("--logs", type=Path, default=LOGS, help="folder of stored logs")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache  # a base for each source is of no use later
+        cases = read_cases(given.logs)
+        base = Base(cases)
+        forms = FAST if given.quick else {**FAST, **SLOW}
+        found = [one for out in (False, True) for one in results(cases, base, forms, out)]
+    text = "\n".join(page(cases, base, found))
+    print(text)
+    if not given.quick:
+        PAGE.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
