@@ -36,6 +36,7 @@ bench: install
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/lpai.py
 	$(BIN)/python benchmarks/htp.py
+	$(BIN)/python benchmarks/doctor.py
 
 clean:
 	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

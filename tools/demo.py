@@ -1,4 +1,4 @@
-"""The main job end to end: a small real model planned, run under the contract, billed on HTP."""
+"""The main job end to end: a real model planned, run, billed on HTP; a real failure diagnosed."""
 
 from __future__ import annotations
 
@@ -76,6 +76,15 @@ def htp(model: Path) -> list[Step]:
         Step("And on a smaller SoC?", ["footprint", *file, "--soc", "SM7450"]),
         Step("A real context binary for SM8650", compile_it),
         Step("Raw or memhandle IO? The four ways with this model's numbers", ["qmem", binary]),
+        Step(
+            "Make the real library fail: a graph over the compiler's limit",
+            ["provoke", "graph-limit", "--soc", "SM8750", "-o", str(FOLDER), "--force"],
+        ),
+        Step(
+            "Why did it fail? From the log to the cause and the missing bytes",
+            ["doctor", str(FOLDER / "graph-limit-SM8750.log")],
+            1,
+        ),
     ]
 
 
@@ -93,6 +102,8 @@ def examples() -> list[Step]:
             1,
         ),
         Step("Does the runtime keep every rule of the contract?", ["lpai", "selftest"]),
+        Step("A log from a ticket", ["doctor", "examples/graph_limit.log"], 1),
+        Step("And what does 1002 mean, anyway?", ["explain", "1002"]),
     ]
 
 

@@ -56,7 +56,7 @@ _SCARY = re.compile(
     r"|Session successfully|All nodes placed|LogNodeSupport"
 )
 # ONNX Runtime's last words about a session add nothing to the lines above them.
-_SPOKEN_OF = re.compile(r"This session contains graph nodes")
+_SPOKEN_OF = re.compile(r"session contains graph nodes")
 _MAX_LINE = 400
 _MAX_LINES = 80
 _RARELY = 200

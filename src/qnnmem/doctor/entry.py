@@ -17,7 +17,7 @@ CAUSES = {
     "mem_buffer_cap": "one buffer is above a ceiling of a backend or an allocator",
     "mem_multi_context": "too many contexts or graphs are resident at once",
     "mem_concurrency": "several processes or requests at once share the memory",
-    "mem_leak": "an earlier session or buffer is not released, or memory is fragmented",
+    "mem_leak": "something earlier is not released yet, or memory is fragmented",
     "mem_system_ram": "the phone, board or build machine is short of RAM",
     "mem_unknown": "a memory failure whose limiting resource the lines do not name",
     "skel_missing": "the skel or a DSP runtime library is not found",

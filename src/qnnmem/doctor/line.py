@@ -56,11 +56,18 @@ def _without_loose(
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """Loose lines only where nothing else is known of a line and it does not say all is well."""
     firm = [one for one in found if one[0] not in also]
-    if firm or any(mark in low for mark in _CALM) or header.parse(text).level in ("V", "D", "I"):
+    if firm or _calm(text, low):
         return firm
     return [
         one for one in found if all(any(word in low for word in group) for group in also[one[0]])
     ]
+
+
+def _calm(text: bytes, low: bytes) -> bool:
+    """Whether a line's level says that nothing is wrong; runtimes relay errors at any level."""
+    if b"<e>" in low or b"error" in low:
+        return False
+    return any(mark in low for mark in _CALM) or header.parse(text).level in ("V", "D", "I")
 
 
 def number(text: bytes, kind: str) -> int:

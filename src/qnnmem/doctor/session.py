@@ -55,7 +55,7 @@ class Session:
             self.last_time = hit.time
 
     def join(self, other: Session) -> None:
-        """Takes all that another session of the same process has."""
+        """Takes all that one more session of the same process has."""
         for template, mark in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
