@@ -114,6 +114,8 @@ def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
         call = _one_of(row, "call", (*STAGES, ""), name, "")
         sign = _match(_ID, _word(row, "sign", name), name)
         opens = row.get("opens", True) is True
+        if row.get("also") and not template.parse(text).plain:
+            raise UsageError(f"{name}: a line with 'also' has neither holes nor choices")
         lines.append(Line(sign, text, call, opens, _words(row, "also", name)))
     return tuple(lines)
 

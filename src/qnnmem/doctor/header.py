@@ -207,7 +207,7 @@ _PRODUCERS = (
 
 def producer(line: bytes) -> str:
     """The program that wrote a line, by its words; `other` when they do not tell."""
-    low = line[:400].lower()
+    low = line[:200].lower()
     for name, marks in _PRODUCERS:
         for mark in marks:
             if mark in low:

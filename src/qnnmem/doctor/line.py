@@ -8,7 +8,7 @@ from qnnmem.doctor import header
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from qnnmem.doctor.knowledge import Knowledge
 
@@ -34,33 +34,25 @@ def match(
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """Which of these templates the text matches, with what their holes caught."""
     found: list[tuple[int, tuple[int | str, ...]]] = []
-    low = text.lower()
+    loose: list[int] = []
+    also, plains, low = knowledge.also, knowledge.plain, text.lower()
     for index in lines:
-        if plain := knowledge.plain[index]:  # compiling an expression takes longer than this
+        if index in also:
+            loose.append(index)
+        elif plain := plains[index]:  # compiling an expression takes longer than this
             if plain in low:
                 found.append((index, ()))
         elif (hit := knowledge.pattern(index).search(text)) is not None:
             holes = knowledge.holes[index]
             found.append((index, _values(hit, holes) if holes else ()))
-    also = knowledge.also
-    if also and any(index in also for index, _ in found):
-        return _without_loose(also, text, low, found)
+    if loose and not found:
+        found = [(index, ()) for index in loose if _all_words(plains[index], also[index], low)]
+        return [] if found and _calm(text, low) else found
     return found
 
 
-def _without_loose(
-    also: Mapping[int, list[list[bytes]]],
-    text: bytes,
-    low: bytes,
-    found: list[tuple[int, tuple[int | str, ...]]],
-) -> list[tuple[int, tuple[int | str, ...]]]:
-    """Loose lines only where nothing else is known of a line and it does not say all is well."""
-    firm = [one for one in found if one[0] not in also]
-    if firm or _calm(text, low):
-        return firm
-    return [
-        one for one in found if all(any(word in low for word in group) for group in also[one[0]])
-    ]
+def _all_words(plain: bytes, groups: list[list[bytes]], low: bytes) -> bool:
+    return plain in low and all(any(word in low for word in group) for group in groups)
 
 
 def _calm(text: bytes, low: bytes) -> bool:

@@ -175,12 +175,13 @@ class Window:
             return
         text = clean(raw)
         found = match(self._knowledge, text, gated)
-        if len(found) < len(gated):
-            missing = [index for index in gated if all(index != hit for hit, _ in found)]
-            first, more = self._across(low, high, text, missing)
+        if not found:  # a line that says something whole is no piece of another message
+            firm = [index for index in gated if index not in self._knowledge.also]
+            if not firm:
+                return
+            first, found = self._across(low, high, text, firm)
             if first is not None:
                 out.append(first)
-            found += more
         if found:
             if len(found) > 1:
                 found.sort()
@@ -207,6 +208,8 @@ class Window:
         if back is None:
             return None, found
         start, before = back
+        if _strangers(before, text):
+            return None, found
         other = header.parse(before)
         if not _goes_on(other, before, head):
             return None, found
@@ -237,6 +240,8 @@ class Window:
             if stop <= at or stop - high > LOOK // 2:
                 break
             piece = clean(bytes(self._view[at:stop]))
+            if _strangers(text, piece):
+                break
             other = header.parse(piece)
             if not _goes_on(head, text, other):
                 break
@@ -305,6 +310,13 @@ class Window:
         self._fill = left
         self._at -= index
         self._counted -= index
+
+
+def _strangers(one: bytes, other: bytes) -> bool:
+    """Whether two dated lines are of different processes, at a glance: most neighbours are."""
+    if not (one[:1].isdigit() and other[:1].isdigit()):
+        return False
+    return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
 
 
 def _goes_on(one: Header, text: bytes, other: Header) -> bool:
