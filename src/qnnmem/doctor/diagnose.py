@@ -12,6 +12,7 @@ from qnnmem.doctor.settle import Settler
 from qnnmem.doctor.source import open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.doctor.window import REGION, Window
+from qnnmem.errors import LoadError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Diagnosis:
         self._started = time.perf_counter()
         self.lines = self.bytes = 0
         self.notes: list[str] = []
+        self._missed: dict[str, LoadError] = {}
         self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
         self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
         self._telling = {
@@ -66,6 +68,17 @@ class Diagnosis:
                 said = (mark[OFFSET], str(value).strip())
                 facts[name] = min(facts.get(name, said), said)
 
+    def miss(self, error: LoadError) -> None:
+        """Notes a part that cannot be read; the others are read all the same."""
+        if error.path not in self._missed:
+            self._missed[error.path] = error
+            self.notes.append(f"left out: {error}")
+
+    def check(self, streams: Sequence[Stream]) -> None:
+        """Refuses when nothing at all could be read."""
+        if self._missed and len(self._missed) >= len({p for s in streams for p in s.parts}):
+            raise next(iter(self._missed.values()))
+
     @property
     def facts(self) -> dict[int, dict[str, str]]:
         """By number of the log, what its lines say about where it comes from."""
@@ -86,9 +99,9 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 something found, 3 something found and nothing decided."""
+        """0 healthy, 1 something found, 3 found and nothing decided, 2 nothing in what was read."""
         if not len(self):
-            return 0
+            return 2 if self._missed else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
         return 1 if decided else 3
 
@@ -125,8 +138,13 @@ def diagnose(
     """Reads logs one after the other."""
     diagnosis = Diagnosis(knowledge)
     engines: dict[bool, Scanner] = {}
-    for number, stream in enumerate(streams):
-        _read_stream(number, stream, knowledge, diagnosis, engines, engine, region)
+    try:
+        for number, stream in enumerate(streams):
+            _read_stream(number, stream, knowledge, diagnosis, engines, engine, region)
+        diagnosis.check(streams)
+    except BaseException:
+        diagnosis.close()
+        raise
     return diagnosis
 
 
@@ -142,18 +160,24 @@ def _read_stream(
     sessions, settler = Sessions(), Settler()
     base = 0
     for part, name in enumerate(stream.parts):
-        opened = open_part(name)
         try:
-            size = opened.size
-            small = size is not None and size < SMALL
-            if small not in engines:
-                engines[small] = scanner(knowledge, 0 if small else 1 << 30, engine)
-            window = Window(knowledge, engines[small], opened.readinto, region=_room(size, region))
+            opened = open_part(name)
+        except LoadError as exc:
+            diagnosis.miss(exc)
+            continue
+        size = opened.size
+        small = size is not None and size < SMALL
+        if small not in engines:
+            engines[small] = scanner(knowledge, 0 if small else 1 << 30, engine)
+        window = Window(knowledge, engines[small], opened.readinto, region=_room(size, region))
+        try:
             for hit in window.hits():
                 offset = base + hit.offset
                 sessions.add(hit, offset, part, 0)
                 if over := sessions.closed(offset):
                     diagnosis.take(number, settler.put(over, sessions.open), stream.parts)
+        except LoadError as exc:
+            diagnosis.miss(exc)
         finally:
             opened.close()
         base += window.bytes

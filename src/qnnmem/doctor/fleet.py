@@ -80,6 +80,7 @@ def diagnose_with(
             logs[number].take(part, piece)
         for log in logs:
             log.finish()
+        diagnosis.check(streams)
     except BaseException:
         work.cancel()
         diagnosis.close()
@@ -164,7 +165,8 @@ class _Log:
 
     def take(self, part: int, piece: Piece) -> None:
         if piece.broken:
-            raise LoadError(self._parts[part], piece.broken)
+            self._diagnosis.miss(LoadError(self._parts[part], piece.broken))
+            return
         if part != self._part:
             self._part, self._base = part, self._base + self._bytes
             self._bytes = self._lines = 0
@@ -256,11 +258,9 @@ def _width(executor: Executor) -> int:
 def _tasks(
     streams: Sequence[Stream], range_bytes: int, engine: str | None, region: int
 ) -> Iterator[tuple[int, int, Task]]:
-    from qnnmem.doctor.source import size_of
-
     for number, stream in enumerate(streams):
         for part, name in enumerate(stream.parts):
-            size = size_of(name)
+            size = _size_of(name)
             whole = Task(name, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = whole._replace(name=os.path.abspath(name))  # noqa: PTH100
@@ -269,6 +269,15 @@ def _tasks(
                 # The last range has no end: it reads what was written meanwhile, as others do.
                 end = None if start == starts[-1] else start + range_bytes
                 yield number, part, whole._replace(start=start, end=end)
+
+
+def _size_of(name: str) -> int | None:
+    from qnnmem.doctor.source import size_of
+
+    try:
+        return size_of(name)
+    except LoadError:
+        return None  # who reads it will say why it cannot be read
 
 
 def read_piece(task: Task, key: str, packed: bytes) -> Piece:

@@ -1,0 +1,101 @@
+"""From files to incidents: what belongs together, what is left out, what the exit code says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor.diagnose import Diagnosis, diagnose
+from qnnmem.doctor.entry import Entry, Line, When
+from qnnmem.doctor.knowledge import Knowledge, pack
+from qnnmem.doctor.source import Stream, find_streams
+from qnnmem.errors import LoadError, UsageError
+
+MAPPING = "mapping of {length:bytes} bytes failed"
+KNOWLEDGE = Knowledge(
+    pack(
+        (Line("map", MAPPING), Line("kernel", "iommu pool of {free:KB} kB is used up")),
+        (
+            Entry("map", "Mapping", "mem_dsp_va", "memreg", (When(("map",)),), verdict="memory"),
+            Entry("pool", "Pool", "mem_map_layer", "memreg", (When(("kernel",)),)),
+        ),
+        0,
+    )
+)
+FAILED = "05-28 20:26:{:02}.000 {:5} {:5} E QnnDsp  : mapping of 4096 bytes failed\n"
+KERNEL = "[  100.000001] iommu pool of 16 kB is used up\n"
+QUIET = "05-28 20:26:43.000  1  1 I Other   : nothing to say\n"
+
+
+def said(path: Path, *texts: str) -> Diagnosis:
+    """The diagnosis of a log with these lines."""
+    path.write_text("".join(texts), "utf-8")
+    return diagnose([Stream((str(path),))], KNOWLEDGE)
+
+
+def test_processes_are_incidents_of_their_own(tmp_path: Path) -> None:
+    """However their lines are interleaved; repeated lines are counted."""
+    lines = [FAILED.format(second, pid, pid) for second in (1, 2) for pid in (10, 20)]
+    found = list(said(tmp_path / "a.log", *lines).incidents())
+    assert [(one["process"], one["count"]) for one in found] == [(10, 2), (20, 2)]
+    assert [(one["first_line"], one["last_line"]) for one in found] == [(1, 3), (2, 4)]
+
+
+def test_the_kernel_speaks_for_the_one_process_that_failed(tmp_path: Path) -> None:
+    """Where two processes failed, nobody knows which one it means."""
+    (one,) = said(tmp_path / "a.log", FAILED.format(1, 10, 10), KERNEL).incidents()
+    assert (one["process"], one["entry"]) == (10, "pool")
+    several = said(tmp_path / "b.log", FAILED.format(1, 10, 10), FAILED.format(1, 20, 20), KERNEL)
+    assert sorted(one["entry"] for one in several.incidents()) == ["map", "map", "pool"]
+
+
+def test_failures_far_apart_are_two(tmp_path: Path) -> None:
+    """More than a megabyte of other lines lies between them."""
+    far = said(
+        tmp_path / "a.log", FAILED.format(1, 10, 10), QUIET * 25_000, FAILED.format(59, 10, 10)
+    )
+    assert len(far) == 2
+
+
+def test_many_incidents_keep_their_order(tmp_path: Path) -> None:
+    """Also when there are too many for memory."""
+    lines = [FAILED.format(1, pid, pid) for pid in range(1, 1001)]
+    found = said(tmp_path / "a.log", *lines)
+    assert [one["process"] for one in found.incidents()] == list(range(1, 1001))
+    found.close()
+
+
+def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
+    """Unless it is all there is."""
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08junk")
+    (tmp_path / "good.log").write_text(FAILED.format(1, 10, 10), "utf-8")
+    (tmp_path / "quiet.log").write_text(QUIET, "utf-8")
+    both = diagnose(find_streams([str(tmp_path)]), KNOWLEDGE)
+    assert both.exit_code == 1
+    assert "bad.gz" in both.notes[0]
+    names = [str(tmp_path / name) for name in ("bad.gz", "quiet.log")]
+    assert diagnose(find_streams(names), KNOWLEDGE).exit_code == 2
+    with pytest.raises(LoadError, match=r"bad\.gz"):
+        diagnose(find_streams(names[:1]), KNOWLEDGE)
+
+
+def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
+    """And counts what was read."""
+    found = said(tmp_path / "a.log", QUIET * 3)
+    assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(QUIET))
+
+
+def test_rotated_files_are_one_log(tmp_path: Path) -> None:
+    """Numbers in the name count up, numbers behind it count back."""
+    for name in ("dev.000.log", "dev.001.log", "logcat", "logcat.1", "logcat.2", "notes.md"):
+        (tmp_path / name).write_text(QUIET, "utf-8")
+    streams = find_streams([str(tmp_path)])
+    names = [[Path(part).name for part in stream.parts] for stream in streams]
+    assert names == [["dev.000.log", "dev.001.log"], ["logcat.2", "logcat.1", "logcat"]]
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    """Nothing read is nothing said."""
+    with pytest.raises(UsageError, match="no log in"):
+        find_streams([str(tmp_path)])
