@@ -76,18 +76,20 @@ def _op_over_vtcm(bench: Bench) -> Provoked:
 
 
 def _host_memory(bench: Bench) -> Provoked:
-    """A harmless model in the most address space in which it still fails.
+    """A harmless model in the most address space in which it still fails and says why.
 
-    With less, other parts fail before the compiler does.
+    With less, other parts fail before the compiler does; at the very edge it may just crash.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(bench, low)
     tried = [found]
-    while found.failed and high - low > _LIMIT_STEP:
+    while tried[0].failed and high - low > _LIMIT_STEP:
         middle = (low + high) // 2
         tried.append(_in_space(bench, middle))
         if tried[-1].failed:
-            low, found = middle, tried[-1]
+            low = middle
+            if tried[-1].as_expected or not found.as_expected:
+                found = tried[-1]
         else:
             high = middle
     others = [one for trial in tried if trial is not found for one in trial.attempts]
