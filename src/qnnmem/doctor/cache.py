@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from qnnmem.cache_folder import cache_folder
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
 
@@ -35,5 +35,4 @@ def keep(name: str, data: bytes) -> None:
 
 
 def _path(name: str) -> str:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return f"{home}/qnnmem/{name}"
+    return f"{cache_folder()}/{name}"

@@ -6,7 +6,7 @@ import time
 from itertools import starmap
 
 from qnnmem.doctor.incident import Writer
-from qnnmem.doctor.scan import SMALL, scanner
+from qnnmem.doctor.scan import Engines
 from qnnmem.doctor.session import OFFSET, VALUES, Sessions
 from qnnmem.doctor.settle import Settler
 from qnnmem.doctor.source import open_part
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from qnnmem.doctor.knowledge import Knowledge
-    from qnnmem.doctor.scan import Scanner
     from qnnmem.doctor.session import Mark, Session
     from qnnmem.doctor.source import Stream
-
-SCHEMA = "qnnmem.doctor/1"
 
 # Holes that say what a log comes from, in lines that are no sign of a failure.
 FACTS = ("device", "soc", "build", "version")
@@ -137,10 +134,10 @@ def diagnose(
 ) -> Diagnosis:
     """Reads logs one after the other."""
     diagnosis = Diagnosis(knowledge)
-    engines: dict[bool, Scanner] = {}
+    engines = Engines(knowledge, engine)
     try:
         for number, stream in enumerate(streams):
-            _read_stream(number, stream, knowledge, diagnosis, engines, engine, region)
+            _read_stream(number, stream, knowledge, diagnosis, engines, region)
         diagnosis.check(streams)
     except BaseException:
         diagnosis.close()
@@ -153,8 +150,7 @@ def _read_stream(
     stream: Stream,
     knowledge: Knowledge,
     diagnosis: Diagnosis,
-    engines: dict[bool, Scanner],
-    engine: str | None,
+    engines: Engines,
     region: int,
 ) -> None:
     sessions, settler = Sessions(), Settler()
@@ -166,10 +162,7 @@ def _read_stream(
             diagnosis.miss(exc)
             continue
         size = opened.size
-        small = size is not None and size < SMALL
-        if small not in engines:
-            engines[small] = scanner(knowledge, 0 if small else 1 << 30, engine)
-        window = Window(knowledge, engines[small], opened.readinto, region=_room(size, region))
+        window = Window(knowledge, engines.of(size), opened.readinto, region=region, size=size)
         try:
             for hit in window.hits():
                 offset = base + hit.offset
@@ -185,8 +178,3 @@ def _read_stream(
         diagnosis.bytes += window.bytes
         diagnosis.notes += opened.notes
     diagnosis.take(number, settler.put(sessions.finish(), ()), stream.parts)
-
-
-def _room(size: int | None, region: int) -> int:
-    """No more buffer than the log can fill."""
-    return min(region, size + 1) if size is not None else region

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.doctor.diagnose import Diagnosis
 from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.scan import SMALL
+from qnnmem.doctor.scan import Engines
 from qnnmem.doctor.session import Sessions
 from qnnmem.doctor.settle import Settler
 from qnnmem.doctor.window import LOOK, REGION, Window
@@ -28,7 +28,6 @@ from qnnmem.errors import LoadError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from qnnmem.doctor.scan import Scanner
     from qnnmem.doctor.session import Session
     from qnnmem.doctor.source import Stream
 
@@ -202,7 +201,7 @@ class _Work:
     def __init__(self, executor: Executor, knowledge: Knowledge) -> None:
         import json
 
-        self._executor, self._knowledge = executor, knowledge
+        self._executor = executor
         text = json.dumps(knowledge.packed, separators=(",", ":")).encode()
         self._packed = zlib.compress(text)
         self._key = f"{knowledge.key}-{zlib.crc32(text)}"
@@ -285,7 +284,6 @@ def read_piece(task: Task, key: str, packed: bytes) -> Piece:
     from qnnmem.doctor.source import open_part
 
     known = _known(key, packed)
-    small = task.size is not None and task.size < SMALL
     try:
         opened = open_part(task.name)
     except LoadError as exc:
@@ -296,11 +294,12 @@ def read_piece(task: Task, key: str, packed: bytes) -> Piece:
             opened.seek(task.start - LOOK)
         window = Window(
             known.knowledge,
-            known.scanner(small, task.engine),
+            known.engines(task.engine).of(task.size),
             opened.readinto,
             task.start,
             task.end,
-            task.region if task.size is None else min(task.region, task.size + 1),
+            task.region,
+            task.size,
         )
         for hit in window.hits():
             sessions.add(hit, hit.offset, 0, 0)
@@ -320,16 +319,12 @@ class _Known:
         import json
 
         self.knowledge = Knowledge(json.loads(zlib.decompress(packed)))
-        self._engines: dict[tuple[bool, str | None], Scanner] = {}
+        self._engines: dict[str | None, Engines] = {}
 
-    def scanner(self, small: bool, engine: str | None) -> Scanner:
-        from qnnmem.doctor.scan import scanner
-
-        found = self._engines.get((small, engine))
-        if found is None:
-            found = scanner(self.knowledge, 0 if small else 1 << 30, engine)
-            self._engines[small, engine] = found
-        return found
+    def engines(self, asked: str | None) -> Engines:
+        if asked not in self._engines:
+            self._engines[asked] = Engines(self.knowledge, asked)
+        return self._engines[asked]
 
 
 # One for each thread: an engine has memory of its own while it scans.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.doctor.entry import Entry
 from qnnmem.doctor.judge import Judgement, Seen, judge
-from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.line import clean, match
 from qnnmem.doctor.stored import cases, healthy
 from qnnmem.errors import UsageError
@@ -53,13 +53,9 @@ class Checked(NamedTuple):
 
 def check(own: Sequence[Path] = ()) -> Checked:
     """Checks the built-in entries, or those of a team in the company of the built-in ones."""
-    lines, entries = read_folder(BUILT_IN)
-    ours = entries
-    for path in own:
-        more_lines, more = read_folder(path, own=True)
-        lines, entries = (*lines, *more_lines), (*more, *entries)
+    lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries, 0))
-    asked = [entry for entry in entries if entry.own] if own else list(ours)
+    asked = [entry for entry in entries if entry.own] if own else list(entries)
     findings = [
         *_names(asked, entries),
         *(one for entry in asked for one in _own_words(entry, knowledge)),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 BUILT_IN = os.path.join(os.path.dirname(__file__), "kb")  # noqa: PTH118, PTH120
-COMMON = "common.toml"
 
 _FORMAT = 7
 _MAX_FILE = 1 << 20
@@ -92,13 +91,18 @@ def with_own(paths: Sequence[Path | str]) -> Knowledge:
             return Knowledge(packed)
     except (ValueError, KeyError, TypeError):
         pass  # not there yet, or damaged: made anew
+    packed = pack(*read_all(paths), key)
+    cache.keep(name, json.dumps(packed, separators=(",", ":")).encode())
+    return Knowledge(packed)
+
+
+def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
+    """Common lines and entries of the built-in base and of a team's, the team's entries first."""
     lines, entries = read_folder(BUILT_IN)
     for path in paths:
         more_lines, more = read_folder(path, own=True)
         lines, entries = (*lines, *more_lines), (*more, *entries)
-    packed = pack(lines, entries, key)
-    cache.keep(name, json.dumps(packed, separators=(",", ":")).encode())
-    return Knowledge(packed)
+    return lines, entries
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:

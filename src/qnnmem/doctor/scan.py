@@ -56,6 +56,21 @@ def scanner(knowledge: Knowledge, size: int, engine: str | None = None) -> Scann
     return Plain(knowledge)
 
 
+class Engines:
+    """The engines for small and for large logs, each made when first needed."""
+
+    def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
+        self._knowledge, self._asked = knowledge, asked
+        self._made: dict[bool, Scanner] = {}
+
+    def of(self, size: int | None) -> Scanner:
+        """The engine for a log of this many bytes; None when only reading will tell."""
+        small = size is not None and size < SMALL
+        if small not in self._made:
+            self._made[small] = scanner(self._knowledge, 0 if small else SMALL, self._asked)
+        return self._made[small]
+
+
 class Plain:
     """The standard library: a few short texts, then the anchors that hold them."""
 

@@ -57,15 +57,20 @@ class Window:
         start: int = 0,
         end: int | None = None,
         region: int = REGION,
+        size: int | None = None,
     ) -> None:
         self.lines = self.bytes = 0
         self._knowledge, self._scanner, self._readinto = knowledge, scanner, readinto
         self._gates = knowledge.gate
         self._templates = [knowledge.anchors[a.decode()] for a in scanner.anchors]
+        if size is not None:
+            region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
         self._count = _newline_counter(self._buffer, self._view)
         self._start, self._end = start, end
+        self._skipped = start == 0  # whether the first line of the range is found
+        self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
         self._fill = self._at = 0  # bytes in the buffer; where the next region starts
         self._line = 0  # offset of the line that the next region starts in
@@ -77,7 +82,6 @@ class Window:
     def hits(self) -> Iterator[Hit]:
         """Every line with something known, in order."""
         ended = False
-        self._skipped = self._start == 0
         while not ended:
             ended = not self._read()
             if not self._skipped and not self._skip(ended):
@@ -87,9 +91,6 @@ class Window:
                 yield from self._scan(stop)
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
-
-    _skipped = True
-    _first = 0
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""
@@ -116,7 +117,6 @@ class Window:
     def _region(self, ended: bool) -> tuple[int, bool]:
         """Where the next region ends, and whether it is the last."""
         limit = self._fill if ended else max(self._fill - LOOK, self._at)
-        last = ended
         if self._end is not None and self._base + limit >= self._end:
             # The last line of the range is the one that holds the byte before its end.
             stop = self._buffer.find(b"\n", max(self._end - 1 - self._base, self._at), limit) + 1
@@ -125,11 +125,11 @@ class Window:
             if stop:
                 return stop, True
         if ended:
-            return limit, last
+            return limit, True
         stop = self._buffer.rfind(b"\n", self._at, limit) + 1
         if not stop and self._base + limit - self._line > LOOK:
             stop = limit  # a long line: scanned in pieces
-        return (stop or self._at), last
+        return (stop or self._at), False
 
     def _scan(self, stop: int) -> list[Hit]:
         buffer, templates = self._buffer, self._templates
@@ -185,12 +185,9 @@ class Window:
         if found:
             if len(found) > 1:
                 found.sort()
-            if low > self._counted:  # as _number does, without a call
-                self.lines += self._count(self._counted, low)
-                self._counted = low
-            opens = self._knowledge.opens[found[0][0]] or self._opens(found)
+            number, opens = self._number(low), self._opens(found)
             pid, time = process_of(text)
-            out.append(Hit(self._base + low, self.lines + 1, pid, time, text, found, opens))
+            out.append(Hit(self._base + low, number, pid, time, text, found, opens))
 
     def _gated(self, raw: bytes, templates: Iterable[int]) -> list[int]:
         """Templates whose gate stands in a text: engines need not find the others."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from qnnmem.cache_folder import cache_folder
 from qnnmem.errors import OutputError
 
 FORMAT = 1  # of the files; other formats are not read
@@ -20,9 +21,7 @@ _MAX_FILE = 1 << 20
 
 def default_folder() -> Path:
     """Where results are kept unless told otherwise."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return home / "qnnmem"
+    return Path(cache_folder())
 
 
 def model_digest(path: Path) -> str:
