@@ -31,6 +31,7 @@ _BOMB_BYTES = 1 << 30
 _ZSTD_WINDOW_LOG = 25
 _MAX_FILES = 100_000
 _STEP = 256 << 10
+_CHUNK = 64 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
 _SUFFIX = r"(.*?)\.([0-9]{1,4})((?:\.gz|\.zst)?)"  # logcat.3, logcat.2: oldest first
@@ -54,8 +55,8 @@ class Opened:
         self._read: Callable[[memoryview], int] = _reader(file)
         if packed == "plain":
             return
-        if packed == "wide":
-            self._read = _Wide(file).readinto
+        if packed in ("wide", "gzip"):
+            self._read = (_Wide if packed == "wide" else _Inflate)(file).readinto
             return
         try:
             self._file = _unpacker(packed, file)
@@ -191,8 +192,6 @@ def _step_reader(file: Any) -> Callable[[memoryview], int]:
 
 
 def _unpacker(packed: str, file: Any) -> Any:
-    if packed == "gzip":
-        return _gzip().GzipFile(fileobj=file, mode="rb")
     if packed == "xz":
         import lzma
 
@@ -209,14 +208,44 @@ def _unpacker(packed: str, file: Any) -> Any:
     return zstd.ZstdFile(file, "rb", options=options)
 
 
-def _gzip() -> Any:
+def _zlib() -> Any:
     try:
-        from isal import igzip
+        from isal import isal_zlib
     except ImportError:
-        import gzip
+        import zlib
 
-        return gzip
-    return igzip
+        return zlib
+    return isal_zlib
+
+
+class _Inflate:
+    """Gzip, handed out as far as it goes.
+
+    The file objects of both modules keep back what they have unpacked when the data breaks off, and
+    that is where a log ends in a failure.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._zlib = file, _zlib()
+        self._member = self._zlib.decompressobj(wbits=31)
+        self._packed = b""
+
+    def readinto(self, view: memoryview) -> int:
+        while True:
+            out = self._member.decompress(self._packed, min(len(view), _STEP))
+            self._packed = self._member.unconsumed_tail
+            if out:
+                view[: len(out)] = out
+                return len(out)
+            if self._member.eof:
+                self._packed = (self._member.unused_data or self._file.read(_CHUNK)).lstrip(b"\0")
+                if not self._packed:
+                    return 0
+                self._member = self._zlib.decompressobj(wbits=31)
+            elif not self._packed:
+                self._packed = self._file.read(_CHUNK)
+                if not self._packed:
+                    raise EOFError("the compressed data breaks off")
 
 
 class _Wide:

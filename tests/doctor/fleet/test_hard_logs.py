@@ -98,6 +98,18 @@ def test_a_cut_off_tail_is_a_note(tmp_path: Path, knowledge: Knowledge, name: st
     diagnosis.close()
 
 
+def test_what_stands_before_the_break_is_not_kept_back(
+    tmp_path: Path, knowledge: Knowledge
+) -> None:
+    """A small log that breaks off right after its failure still tells of it."""
+    path = tmp_path / "log"
+    path.write_bytes(gzip.compress(plain_log(1), 0)[:-8])  # stored, without check and length
+    diagnosis = diagnose([Stream((str(path),))], knowledge)
+    assert len(diagnosis) == 1
+    assert "the gzip data ends after" in diagnosis.notes[0]
+    diagnosis.close()
+
+
 @packed
 def test_rubbish_after_the_magic_is_an_error(
     tmp_path: Path, knowledge: Knowledge, name: str
