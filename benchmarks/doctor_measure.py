@@ -19,8 +19,8 @@ WITH_ENGINE = """
 import sys
 from pathlib import Path
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.knowledge import with_own
-from qnnmem.doctor.source import find_streams
+from qnnmem.doctor.kb.knowledge import with_own
+from qnnmem.doctor.logs.source import find_streams
 engine, base, log = sys.argv[1:]
 for text in diagnose(find_streams([log]), with_own([Path(base)]), engine=engine).texts():
     print(text)

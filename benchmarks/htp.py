@@ -76,7 +76,7 @@ def measure(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 def one(entry: Any, path: Path) -> dict[str, Any]:
     """Both sides in turns, on the same model with its dimensions fixed."""
-    from qnnmem.htp.prepare import Compiled, CompileOptions, compile_model
+    from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
     from qnnmem.htp.worker import Worker
     from qnnmem.load.onnx import executable
     from qnnmem.targets.socs import find_soc

@@ -18,9 +18,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem import lpai
+from qnnmem.errors import QnnError
 from qnnmem.lpai.binary import write
 from qnnmem.qnn.enums import BackendProperty, GraphOption, MemType
-from qnnmem.qnn.finding import QnnError
 
 FRAMES = 20
 
@@ -55,7 +55,7 @@ def run(path: Path) -> None:
             inputs: dict[str, Any] = {}
             for name in graph.inputs:
                 tensor = graph.model.tensors[name]
-                # Real numbers: a quantised input takes them by its scale and zero point.
+                # Real numbers: a quantized input takes them by its scale and zero point.
                 inputs[name] = random.standard_normal(tensor.shape).astype(np.float32) * 0.1
             session.feed(inputs)
         done, findings = session.counters, session.findings

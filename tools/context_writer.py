@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qnnmem.htp.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
 
 
@@ -235,7 +235,7 @@ def _text(text: str) -> Octets:
 
 
 def example_graph(name: str = "graph", **changes: object) -> HtpGraph:
-    """Give a graph of two quantised tensors with every number set."""
+    """Give a graph of two quantized tensors with every number set."""
     graph = HtpGraph(
         name,
         (example_tensor("x", 1),),

@@ -45,7 +45,7 @@ def real_model(model: Path) -> list[Step]:
     return [
         Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
         Step(
-            "Prepare it for LPAI: quantised, its state in persistent memory, every offset fixed",
+            "Prepare it for LPAI: quantized, its state in persistent memory, every offset fixed",
             ["prepare", file, *frame, *quantize, "-o", binary, "--force"],
         ),
         Step(

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.source import find_streams
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.source import find_streams
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from doctor_log import Noise  # noqa: E402 - the generator lies beside the benchmarks
 
-LOGS = ROOT / "src" / "qnnmem" / "doctor" / "logs"
+LOGS = ROOT / "src" / "qnnmem" / "doctor" / "kb" / "stored_logs"
 CLASSES = ("cause", "memory_only", "no", "healthy")
 GRADES = ("right", "undecided", "silent", "wrong")
 

@@ -31,8 +31,8 @@ from doctor_cases import (
     read_cases,
 )
 
-from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
-from qnnmem.doctor.line import clean, match
+from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.logs.line import bare_line, match
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"
@@ -95,7 +95,7 @@ class Base:
             # Messages that are split over lines count for the template as well.
             texts = [*case.lines, *map("".join, zip(case.lines, case.lines[1:], strict=False))]
             for text in texts:
-                for line, _ in match(self.whole, clean(text.encode("utf-8", "replace")), every):
+                for line, _ in match(self.whole, bare_line(text.encode("utf-8", "replace")), every):
                     found.setdefault(line, set()).add(case.source)
         return found
 

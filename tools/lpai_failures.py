@@ -21,14 +21,14 @@ import onnx
 import stored_logs
 from onnx import TensorProto, helper
 
+from qnnmem.errors import QnnError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
-from qnnmem.lpai.descriptors import Mem, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.net_run.log import Console
+from qnnmem.lpai.runtime.descriptors import Mem, MemDescriptor, MemInfoCustom, custom
 from qnnmem.lpai.selftest.client import SCRATCH, Client
 from qnnmem.lpai.selftest.models import ELEMENTS
 from qnnmem.qnn.enums import DataType, GraphProperty, LogLevel, MemRegisterType
-from qnnmem.qnn.finding import QnnError
 
 SCRATCH_SIZE = GraphProperty.GET_PROP_SCRATCH_MEM_SIZE
 

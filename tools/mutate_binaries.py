@@ -23,13 +23,13 @@ from typing import Any
 
 from mutation_trial import try_all
 
+from qnnmem.errors import QnnError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import check_device, pack, unpack
 from qnnmem.lpai.binary.layout import HEADER_SIZE, SECTION_SIZE, Sections, assemble, take_apart
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.plan import Io, PoolOptions, plan_model
-from qnnmem.qnn.finding import QnnError
 from qnnmem.report import inspect_text
 from qnnmem.units import Bytes, Offset
 

@@ -32,9 +32,9 @@ from mutation_trial import try_all
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.context import HtpContext, HtpGraph
-from qnnmem.htp.context_json import context_info
-from qnnmem.htp.context_read import context_from_bytes, read_context
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
+from qnnmem.htp.binary.read import context_from_bytes, read_context
+from qnnmem.htp.binary.utility_json import context_info
 from qnnmem.report import bill_json, bill_text
 from qnnmem.targets.socs import find_soc
 

@@ -21,7 +21,7 @@ _ONNX = (
 
 
 def onnx_seeds() -> list[bytes]:
-    """Small ONNX models: a branch, quantised, stateful."""
+    """Small ONNX models: a branch, quantized, stateful."""
     import onnx.parser
 
     head = '<ir_version: 8, opset_import: ["" : 18]> '

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 import onnxruntime
-import onnxruntime_qnn  # type: ignore[import-untyped]  # it has no types
+import onnxruntime_qnn
 from onnx import TensorProto, helper
 
 PROVIDER = "QNNExecutionProvider"

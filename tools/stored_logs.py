@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-LOGS = ROOT / "src" / "qnnmem" / "doctor" / "logs"
+LOGS = ROOT / "src" / "qnnmem" / "doctor" / "kb" / "stored_logs"
 CASES, HEALTHY = LOGS / "cases.jsonl", LOGS / "healthy.jsonl"
 
 # Stage, cause, whether memory is short and what the lines alone support, for each kind of failure.
@@ -116,8 +116,8 @@ def replace(path: Path, record: dict[str, Any]) -> None:
 
 def expect() -> None:
     """Notes with each failure the entry that speaks on it, where what it says is right."""
-    from qnnmem.doctor.kb_check import judged
-    from qnnmem.doctor.knowledge import built_in
+    from qnnmem.doctor.kb.check import judged
+    from qnnmem.doctor.kb.knowledge import built_in
 
     records = read(CASES)
     for one in records:
@@ -138,8 +138,8 @@ def expect() -> None:
 
 def documented() -> None:
     """Writes `documented = true` into the entries that speak on no stored log, and only there."""
-    from qnnmem.doctor.kb_check import spoken
-    from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
+    from qnnmem.doctor.kb.check import spoken
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 
     heard = spoken(Knowledge(pack(*read_folder(BUILT_IN), 0)))
     for path in sorted(Path(BUILT_IN).glob("*.md")):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         FreeDimensions,
         LoadError,
         OutputError,
+        QnnError,
         QnnMemError,
         UsageError,
     )
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         verify,
     )
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.qnn.finding import Finding, QnnError
+    from qnnmem.qnn.finding import Finding
 
 __all__ = [
     "Buffer",

@@ -1,20 +1,56 @@
-"""Every error this package raises on purpose.
+"""Every error this package raises, in one tree.
 
-QnnMemError                exit code 2
-├── UsageError             an option that cannot be honoured
-├── LoadError              a file that cannot be read as a model
-│   └── FreeDimensions     a model whose shapes are not all fixed
-├── OutputError            a result that cannot be written
-└── CannotTell             exit code 3: something needed for an answer is missing
+QnnMemError                  exit code 2
+├── UsageError               a request that contradicts the model or itself
+├── LoadError                a file that cannot be read
+│   ├── FreeDimensions       a model whose shapes are not all fixed
+│   ├── NotCompiled          an ONNX model that holds no context binary
+│   └── WrongSize            exit code 1: an input file whose size is not the tensor's
+├── OutputError              a result that cannot be written
+├── ProgramError             a prepared program that cannot be opened or run
+├── QnnError                 exit code 1: a call that failed the way QNN fails, with its code
+├── TcmFatal                 exit code 134: what ends the whole system on a device
+├── CannotTell               exit code 3: something needed for an answer is missing
+└── Fault                    raised and caught inside the package, never shown as it is
+    ├── ChildFailed          a child process could not answer a request
+    ├── Damaged              bytes that do not hold together
+    ├── WrongVersion         a binary of another format version
+    ├── NotHtp               a context binary of another backend
+    └── Refused              the QNN library answered with an error
+
+An error carries what happened, where, and a cure. A cure that is an argument of a call is a
+`Setting`: Python code reads its name, the command line writes it as an option.
 """
 
 from __future__ import annotations
 
-# Not from `typing`, which takes longer to import than a small log to read.
-TYPE_CHECKING = False
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from qnnmem.qnn.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An argument by its Python name, and the value that is meant, if any."""
+
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value}" if self.value else self.name
+
+
+Words: TypeAlias = "str | tuple[str | Setting, ...]"
+
+
+def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
+    """One text, every setting in it written by `word`."""
+    parts = (words,) if isinstance(words, str) else words
+    return "".join(word(part) if isinstance(part, Setting) else part for part in parts)
 
 
 class QnnMemError(Exception):
@@ -22,32 +58,129 @@ class QnnMemError(Exception):
 
     exit_code = 2
 
+    def __init__(self, what: Words, *, where: Path | str = "", cure: Words = "") -> None:
+        self.what, self.where, self.cure = what, str(where), cure
+        super().__init__(self.sentence())
+
+    def sentence(self, word: Callable[[Setting], str] = str) -> str:
+        """Where, what and cure, every setting written by `word`."""
+        where = f"{self.where}: " if self.where else ""
+        cure = f"; {join_words(self.cure, word)}" if self.cure else ""
+        return f"{where}{join_words(self.what, word)}{cure}"
+
 
 class UsageError(QnnMemError):
-    """An option contradicts the model or another option."""
+    """A request contradicts the model or another part of the request."""
 
 
 class LoadError(QnnMemError):
-    """A file cannot be read as a model."""
+    """A file cannot be read."""
 
-    def __init__(self, path: Path | str, reason: str) -> None:
-        self.path, self.reason = str(path), reason
-        super().__init__(f"{self.path}: {reason}")
+    def __init__(self, path: Path | str, reason: Words, *, cure: Words = "") -> None:
+        self.path = str(path)
+        super().__init__(reason, where=path, cure=cure)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the file, and the cure, without its path."""
+        return join_words(self.what) + (f"; {join_words(self.cure)}" if self.cure else "")
 
 
 class FreeDimensions(LoadError):
     """A model leaves dimensions open that planning needs as numbers."""
 
-    def __init__(self, path: Path | str, free: Sequence[str], options: str) -> None:
-        self.free, self.options = tuple(free), options
-        super().__init__(path, f"free dimensions {', '.join(free)}; fix them, e.g. with {options}")
+    def __init__(self, path: Path | str, free: Sequence[str], settings: Sequence[Setting]) -> None:
+        self.free, self.settings = tuple(free), tuple(settings)
+        spaced: list[str | Setting] = ["fix them, e.g. with "]
+        for setting in settings:
+            spaced += [setting, " "]
+        super().__init__(path, f"free dimensions {', '.join(free)}", cure=tuple(spaced[:-1]))
+
+
+class NotCompiled(LoadError):
+    """An ONNX model holds no context binary."""
+
+
+class WrongSize(LoadError):
+    """An input file has another size than its tensor; the sentence is qnn-net-run's own."""
+
+    exit_code = 1
+
+    def __init__(self, path: Path | str, size: int, expected: int) -> None:
+        self.size, self.expected = size, expected
+        super().__init__(path, f"file size in bytes ({size}), should be equal to: {expected}")
+
+    def sentence(self, word: Callable[[Setting], str] = str) -> str:
+        """The tool's own words."""
+        return f"Input file {super().sentence(word)}"
 
 
 class OutputError(QnnMemError):
     """A result cannot be written where it was asked for."""
 
 
+class ProgramError(QnnMemError):
+    """A program cannot be opened or run."""
+
+
+class QnnError(QnnMemError):
+    """A call failed the way QNN fails: with a code, and here also with the reason."""
+
+    exit_code = 1
+
+    def __init__(self, code: int, name: str, finding: Finding) -> None:
+        self.code, self.finding = code, finding
+        rule = f" [{finding.rule}]" if finding.rule else ""
+        super().__init__(f"{name} ({code}){rule}: {finding.sentence}", cure=finding.cure)
+
+
+class TcmFatal(QnnMemError):
+    """More allocations than the TCM pool can count: on the device this ends the whole system."""
+
+    exit_code = 134
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"TCM allocator limit of {limit} buffers exceeded")
+
+
 class CannotTell(QnnMemError):
     """A library, a target or evidence needed for the answer is missing."""
 
     exit_code = 3
+
+
+class Fault(QnnMemError):
+    """Raised and caught inside the package; whoever catches it says it in its own words."""
+
+
+class ChildFailed(Fault):
+    """A child process could not answer a request; the text says why."""
+
+
+class Damaged(Fault):
+    """Bytes do not hold together; `path` is a place such as `graphs[0].ops[3].inputs`."""
+
+    def __init__(self, what: str, path: str = "") -> None:
+        self.fault, self.path = what, path
+        super().__init__(f"{path.lstrip('.')} {what}".strip())
+
+    def inside(self, outer: str) -> Damaged:
+        """The same fault as seen from one level further out."""
+        return Damaged(self.fault, f"{outer}{self.path}")
+
+
+class WrongVersion(Fault):
+    """A binary of another format version; the text is a clause about the binary."""
+
+
+class NotHtp(Fault):
+    """A sound context binary of another backend."""
+
+
+class Refused(Fault):
+    """The QNN library, or ONNX Runtime around it, answered with an error."""
+
+    def __init__(self, stage: str, sentence: str, code: int | None = None) -> None:
+        self.stage, self.code = stage, code
+        super().__init__(sentence)

@@ -87,7 +87,7 @@ def small_knowledge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     for name, text in (("graph", GRAPH_LIMIT), ("bare", BARE), ("noise", NOISE)):
         (folder / f"{name}.md").write_text(text, "utf-8")
-    monkeypatch.setattr("qnnmem.doctor.knowledge.BUILT_IN", folder)
+    monkeypatch.setattr("qnnmem.doctor.kb.knowledge.BUILT_IN", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -85,7 +85,7 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_the_text_has_what_matters(tmp_path: Path, words: str) -> None:
-    """Tensors with type, shape, quantisation and place; state; windows."""
+    """Tensors with type, shape, quantization and place; state; windows."""
     assert words in run(binary(tmp_path)).output
 
 

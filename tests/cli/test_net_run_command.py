@@ -24,10 +24,10 @@ from qnnmem.cli import qnnmem as program
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
 from qnnmem.lpai.binary.layout import MAGIC
-from qnnmem.lpai.descriptors import CoreAffinityCfg, PerfCfg
-from qnnmem.lpai.extensions import Extensions
-from qnnmem.lpai.graph import Graph
-from qnnmem.lpai.heap import HeapBuffer
+from qnnmem.lpai.runtime.descriptors import CoreAffinityCfg, PerfCfg
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.plan import Io
 from qnnmem.qnn.enums import ClientPerfType, CoreAffinity, Priority
 
@@ -63,7 +63,7 @@ def addition() -> onnx.ModelProto:
     return model([node], [info("a", shape), info("b", shape)], [info("y", shape)])
 
 
-def quantised() -> onnx.ModelProto:
+def quantized() -> onnx.ModelProto:
     """Relu between 8-bit input (scale 0.5, zero 3) and 8-bit output (scale 0.25, zero 10)."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]),
@@ -225,9 +225,9 @@ def test_results_of_float_ops_say_so(binary: Any) -> None:
     assert "results_from_floating_point: true" in Path("output/execution_metadata.yaml").read_text()
 
 
-def test_floats_are_quantised_on_the_way_in_and_back(binary: Any) -> None:
+def test_floats_are_quantized_on_the_way_in_and_back(binary: Any) -> None:
     """Files are float32; the graph sees and gives 8-bit integers."""
-    file = binary(quant=quantised())
+    file = binary(quant=quantized())
     flags = ("--output_data_type", "float_and_native", "--output_dir=o")
     result = run("--retrieve_context", file, "--input_list", "x.txt", *flags)
     assert code_of(result) == 0
@@ -253,7 +253,7 @@ def test_floats_are_quantised_on_the_way_in_and_back(binary: Any) -> None:
 )
 def test_native_inputs_are_taken_as_they_are(flags: tuple[str, ...], binary: Any) -> None:
     """All three ways of saying so mean the same."""
-    arguments = ("--retrieve_context", binary(quant=quantised()), "--input_list", "x8.txt")
+    arguments = ("--retrieve_context", binary(quant=quantized()), "--input_list", "x8.txt")
     assert code_of(run(*arguments, *flags, "--use_native_output_files")) == 0
     assert [path.name for path in Path("output/Result_0").iterdir()] == ["out_y_0_native.raw"]
     found = np.fromfile("output/Result_0/out_y_0_native.raw", np.uint8)
@@ -281,7 +281,7 @@ def test_no_outputs_are_kept_when_none_are_wanted(binary: Any) -> None:
 
 def test_several_graphs_have_a_folder_each(binary: Any) -> None:
     """One list belongs to each graph; two underscores skip one."""
-    file = binary(add=addition(), quant=quantised())
+    file = binary(add=addition(), quant=quantized())
     result = run("--retrieve_context", file, "--input_list", "ab.txt,x.txt")
     assert code_of(result) == 0
     assert Path("output/add/Result_0/y.raw").exists()
@@ -300,7 +300,7 @@ def test_several_graphs_have_a_folder_each(binary: Any) -> None:
 
 def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
     """What the config leaves out does not run and needs no input."""
-    file = binary(add=addition(), quant=quantised())
+    file = binary(add=addition(), quant=quantized())
     chosen = config(target="x86", context={"enable_graphs": ["quant"]})
     flags = ("--input_list", "x.txt", "--config_file", chosen)
     assert code_of(run("--retrieve_context", file, *flags)) == 0

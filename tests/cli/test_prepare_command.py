@@ -88,7 +88,7 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
 
 
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
-    """Nothing is written, and the sentence holds the command that quantises."""
+    """Nothing is written, and the sentence holds the command that quantizes."""
     target = tmp_path / "out.bin"
     result = run(model(tmp_path), "-o", target)
     assert "qnnmem prepare" in sentence_of(result)

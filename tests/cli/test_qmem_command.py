@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from qnnmem.cli import qnnmem
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.provoke_models import small_convolution
-from qnnmem.htp.qmem_rules import RULES
+from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem_json
 from qnnmem.report.qmem_text import duration
 

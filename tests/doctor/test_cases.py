@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.doctor.knowledge import Knowledge, built_in
+from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))

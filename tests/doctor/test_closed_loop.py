@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.knowledge import built_in
-from qnnmem.doctor.source import Stream
-from qnnmem.doctor.stored import cases
+from qnnmem.doctor.kb.knowledge import built_in
+from qnnmem.doctor.kb.stored import cases
+from qnnmem.doctor.logs.source import Stream
 
 TOOLS = Path(__file__).parents[2] / "tools"
 LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}

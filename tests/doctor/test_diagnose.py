@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
-from qnnmem.doctor.entry import Entry, Line, When
-from qnnmem.doctor.knowledge import Knowledge, pack
-from qnnmem.doctor.source import Stream, find_streams
+from qnnmem.doctor.kb.entry import Entry, Line, When
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
+from qnnmem.doctor.logs.source import Stream, find_streams
 from qnnmem.errors import LoadError, UsageError
 
 MAPPING = "mapping of {length:bytes} bytes failed"

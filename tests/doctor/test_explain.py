@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qnnmem.cli.explain import explain as verb
-from qnnmem.doctor.entry import Condition, Entry, Line, When
 from qnnmem.doctor.explain import explain
+from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.errors import UsageError
 from qnnmem.qnn.codes import codes
 from qnnmem.qnn.numbers import DSP_OFFSET, meanings, named, nearest_range

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.doctor.header import parse, process_of, producer
+from qnnmem.doctor.logs.header import parse, process_of, producer
 
 LINES = [
     (b"05-28 20:26:43.123  5013  5014 E QnnDsp  : text", "threadtime", 5013, "E", "QnnDsp"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qnnmem.doctor.entry import Condition, Entry, Line, When
 from qnnmem.doctor.judge import Judgement, Seen, judge
-from qnnmem.doctor.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
 
 LINES = (
     Line("skel", "dynamic loading failed for {library}"),

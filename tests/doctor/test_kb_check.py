@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qnnmem.cli.kb import kb
-from qnnmem.doctor.entry import CAUSES, STAGES, is_memory
-from qnnmem.doctor.kb_check import Checked, check, skeleton
-from qnnmem.doctor.stored import DECIDABLE, cases, healthy
+from qnnmem.doctor.kb.check import Checked, check, skeleton
+from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
+from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.errors import UsageError
 
 GOOD = skeleton("my-entry")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.doctor import knowledge as kb
-from qnnmem.doctor.entry import Entry, When
-from qnnmem.doctor.entry_read import read_entries
-from qnnmem.doctor.template import parse
+from qnnmem.doctor.kb import knowledge as kb
+from qnnmem.doctor.kb.entry import Entry, When
+from qnnmem.doctor.kb.read import read_entries
+from qnnmem.doctor.kb.template import parse
 from qnnmem.errors import UsageError
 
 GOOD = """+++

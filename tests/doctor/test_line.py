@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.doctor.entry import Line
-from qnnmem.doctor.entry_read import read_lines
-from qnnmem.doctor.knowledge import Knowledge, pack
-from qnnmem.doctor.line import clean, match
+from qnnmem.doctor.kb.entry import Line
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.read import read_lines
+from qnnmem.doctor.logs.line import bare_line, match
 from qnnmem.errors import UsageError
 
 KNOWLEDGE = Knowledge(
@@ -64,4 +64,4 @@ def test_a_loose_line_has_no_holes() -> None:
 
 def test_colours_and_nul_bytes_are_cleaned_away() -> None:
     """As terminals and broken writers leave them."""
-    assert clean(b"\x1b[31mred\x1b[0m te\0xt\r\n") == b"red text"
+    assert bare_line(b"\x1b[31mred\x1b[0m te\0xt\r\n") == b"red text"

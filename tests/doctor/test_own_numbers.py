@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from qnnmem.doctor.own_numbers import Comparison, Numbers, add, gather, of_failure
+from qnnmem.doctor.model_facts import Comparison, Numbers, add, gather, of_failure
 from qnnmem.errors import LoadError
+from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.prepare import CompileFailure, CompileOptions
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc
 

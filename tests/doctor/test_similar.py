@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from qnnmem.doctor.entry import Entry
-from qnnmem.doctor.knowledge import BUILT_IN, read_folder
-from qnnmem.doctor.similar import THRESHOLD, rank, words
+from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+from qnnmem.doctor.kb.similar import THRESHOLD, rank, words
 
 # Written for this test by the hand that wrote the alias table, so they flatter it.
 VARIANTS = (

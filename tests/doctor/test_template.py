@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.doctor.line import number
-from qnnmem.doctor.template import literal, parse
+from qnnmem.doctor.kb.template import literal, parse
+from qnnmem.doctor.logs.line import number
 from qnnmem.errors import UsageError
 
 

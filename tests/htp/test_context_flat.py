@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.htp.context_flat import MAX_TEXT, Damaged, FlatBuffer, Table
+from qnnmem.errors import Damaged
+from qnnmem.htp.binary.flatbuffer import MAX_TEXT, FlatBuffer, Table
 
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")

@@ -7,7 +7,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.context_json import context_info
+from qnnmem.htp.binary.utility_json import context_info
 from qnnmem.qnn.enums import TensorMemType
 
 WRITER: dict[str, Any] = runpy.run_path(

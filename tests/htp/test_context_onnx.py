@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.errors import LoadError
-from qnnmem.htp.context_onnx import NotCompiled
-from qnnmem.htp.context_read import read_context
+from qnnmem.errors import LoadError, NotCompiled
+from qnnmem.htp.binary.read import read_context
 
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")
@@ -85,7 +84,7 @@ def test_noise_is_refused(data: bytes) -> None:
     """Any bytes under the name of a model end in a LoadError."""
     from io import BytesIO
 
-    from qnnmem.htp.context_onnx import find_context
+    from qnnmem.htp.binary.epcontext import find_context
 
     with pytest.raises(LoadError):
         find_context(BytesIO(data), len(data), Path("m.onnx"))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.context import HtpContext, HtpGraph, HtpTensor
-from qnnmem.htp.context_read import MAX_TENSORS, context_from_bytes, read_context
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.read import MAX_TENSORS, context_from_bytes, read_context
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -80,10 +80,10 @@ tensors = st.builds(
     scale=st.none(),
     offset=st.none(),
 )
-quantised = st.builds(
+quantized = st.builds(
     replace, tensors, scale=st.floats(width=32, allow_nan=False), offset=st.integers(-(2**31), 0)
 ).filter(lambda t: t.scale not in (float("inf"), float("-inf")))
-some_tensors = st.lists(tensors | quantised, max_size=3).map(tuple)
+some_tensors = st.lists(tensors | quantized, max_size=3).map(tuple)
 graphs = st.builds(
     HtpGraph,
     name=names,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from qnnmem.htp.bill import Bill, bill_of
-from qnnmem.htp.context import HtpContext
-from qnnmem.htp.context_json import context_info
-from qnnmem.htp.context_read import read_context
-from qnnmem.htp.footprint import bill_of_loaded, bill_of_model
+from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.binary.utility_json import context_info
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.targets.socs import find_soc
@@ -33,7 +33,7 @@ pytestmark = [
 TIME_LIMIT_S = 300
 MIB = 1 << 20
 
-# Compiles one quantised convolution per case; the library stays in that process.
+# Compiles one quantized convolution per case; the library stays in that process.
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -107,7 +107,7 @@ def test_the_target_is_in_the_file(contexts: dict[str, HtpContext]) -> None:
 
 
 def test_tensors_are_those_of_the_model(contexts: dict[str, HtpContext]) -> None:
-    """Names, shapes, types and quantisation come back; QNN's offset is minus the zero point."""
+    """Names, shapes, types and quantization come back; QNN's offset is minus the zero point."""
     graph = contexts["plain"].graphs[0]
     assert [tensor.name for tensor in graph.tensors] == ["x", "y"]
     for tensor in graph.tensors:

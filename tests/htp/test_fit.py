@@ -15,13 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill_value import Range
-from qnnmem.htp.context import HtpContext
+from qnnmem.htp.bill.value import Range
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
-from qnnmem.htp.fit_model import fit_all, judge_model, nearby, with_suggestions
+from qnnmem.htp.fit.model import fit_all, judge_model, nearby, with_suggestions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.prepare import CompileFailure, CompileOptions
 from qnnmem.htp.worker import Outcome, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc, find_soc, pd_budget

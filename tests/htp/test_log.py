@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.htp.log import Cause, CompileLog, LogLine, clean, host_memory, parse_log
+from qnnmem.htp.log import Cause, CompileLog, LogLine, host_memory, parse_log, read_line
 
 LOGS = Path(__file__).parent / "logs"
 MIB = 1 << 20
@@ -72,7 +72,7 @@ def test_an_operator_over_vtcm_is_named() -> None:
 @pytest.mark.parametrize("name", ["host-memory-threads.log", "host-memory-alloc.log"])
 def test_host_memory_is_recognised(name: str) -> None:
     """A thread or a block that the host cannot give is told from limits of the SoC."""
-    lines = [clean(line) for line in (LOGS / name).read_text("utf-8").splitlines()]
+    lines = [read_line(line) for line in (LOGS / name).read_text("utf-8").splitlines()]
     assert host_memory(lines)
     cause = parse_log(lines).cause
     assert cause is not None
@@ -134,7 +134,7 @@ def test_a_refused_load_shows_the_budget() -> None:
 )
 def test_a_line_is_freed_of_what_loggers_put_around_it(raw: bytes, line: LogLine) -> None:
     """Time, source file, colours and repeated levels go; text and level stay."""
-    assert clean(raw) == line
+    assert read_line(raw) == line
 
 
 def test_an_incomplete_summary_is_left_out() -> None:

@@ -15,8 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill_value import Range
-from qnnmem.htp.context_read import read_context
+from qnnmem.htp.bill.value import Range
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import (
@@ -31,7 +32,6 @@ from qnnmem.htp.place import (
     plan,
     resident,
 )
-from qnnmem.htp.prepare import Compiled, compile_model
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc, pd_budget

@@ -10,17 +10,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
-from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.log import Cause
-from qnnmem.htp.prepare import (
+from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
     CompileOptions,
     Precision,
     compile_model,
 )
-from qnnmem.htp.prepare_epcontext import rename_binary
-from qnnmem.htp.prepare_failure import Node
+from qnnmem.htp.compile.epcontext import rename_binary
+from qnnmem.htp.compile.failure import Node
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.targets.socs import find_soc
@@ -211,7 +211,7 @@ def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.W8A16])
-def test_a_float_model_is_quantised(worker: Worker, tmp_path: Path, precision: Precision) -> None:
+def test_a_float_model_is_quantized(worker: Worker, tmp_path: Path, precision: Precision) -> None:
     """Weights of one byte make a smaller binary; made-up ranges are owned up to."""
     path = conv(tmp_path)
     done = made(path, worker, precision=precision)

@@ -11,10 +11,9 @@ import onnx
 import pytest
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp import provoke_models
 from qnnmem.htp.library import INSTALL, Library, library_there
-from qnnmem.htp.log import Cause, clean
-from qnnmem.htp.provoke import Kind, Provoked, provoke
+from qnnmem.htp.log import Cause, read_line
+from qnnmem.htp.provoke import Kind, Provoked, models, provoke
 from qnnmem.htp.worker import Outcome, Worker
 from qnnmem.report import provoke_json, provoke_text
 from qnnmem.targets.socs import MIB, find_soc
@@ -72,7 +71,7 @@ def done(options: Mapping[str, Any]) -> Outcome:
 
 def refused(line: str, kind: Any = "refused", code: int | None = 1002) -> Outcome:
     """Answer that the library refused with a line of its log."""
-    return Outcome(kind, sentence="no", code=code, stage="compile", log=(clean(line),))
+    return Outcome(kind, sentence="no", code=code, stage="compile", log=(read_line(line),))
 
 
 def told(kind: Kind, answer: Answer, soc: Any = SM8650) -> Provoked:
@@ -88,7 +87,7 @@ def loading(codes: list[int], *lines: str) -> Answer:
             return done(options)
         assert len(options["binaries"]) == len(codes)
         reply = {"binaries": [{"code": code, "bytes": 1} for code in codes]}
-        return Outcome("done", reply, log=tuple(map(clean, lines)))
+        return Outcome("done", reply, log=tuple(map(read_line, lines)))
 
     return answer
 
@@ -99,9 +98,9 @@ def loading(codes: list[int], *lines: str) -> Answer:
 @pytest.mark.parametrize(
     "model",
     [
-        provoke_models.sliced_inputs(3, 7),
-        provoke_models.wide_softmax(100),
-        provoke_models.small_convolution(),
+        models.sliced_inputs(3, 7),
+        models.wide_softmax(100),
+        models.small_convolution(),
     ],
     ids=["slices", "softmax", "convolution"],
 )
@@ -113,7 +112,7 @@ def test_crafted_models_are_valid_and_small(model: bytes) -> None:
 
 def test_inputs_have_the_size_that_is_asked_for() -> None:
     """An input of 7 MiB has 7 MiB of 8-bit elements."""
-    model = onnx.load_from_string(provoke_models.sliced_inputs(2, 7))
+    model = onnx.load_from_string(models.sliced_inputs(2, 7))
     sizes = [d.dim_value for d in model.graph.input[1].type.tensor_type.shape.dim]
     assert (len(model.graph.input), sizes) == (2, [1, 7, 1024, 1024])
 

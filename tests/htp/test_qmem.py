@@ -14,23 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.context import HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.prepare import CompileOptions
-from qnnmem.htp.provoke_models import small_convolution
+from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
-from qnnmem.htp.qmem_advice import advise, traps
-from qnnmem.htp.qmem_epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem_layer import IoLayer, Mode, Views
-from qnnmem.htp.qmem_memory import HtpMemType, MemDescriptor, MemHandle, MemRegistry, SharedBuffer
-from qnnmem.htp.qmem_model import QmemResult, qmem_of_file
-from qnnmem.htp.qmem_rules import RULES
-from qnnmem.htp.qmem_run import made_up_inputs, run_row
+from qnnmem.htp.qmem.advice import advise, traps
+from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
+from qnnmem.htp.qmem.layer import IoLayer, Mode, Views
+from qnnmem.htp.qmem.memory import HtpMemType, MemDescriptor, MemHandle, MemRegistry, SharedBuffer
+from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
+from qnnmem.htp.qmem.rules import RULES
+from qnnmem.htp.qmem.run import made_up_inputs, run_row
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
-from qnnmem.qnn.finding import QnnError
 from qnnmem.targets.socs import find_soc
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -463,7 +462,7 @@ def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
     ],
 )
 def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
-    """ONNX Runtime sees quantised values as plain integers of the same size."""
+    """ONNX Runtime sees quantized values as plain integers of the same size."""
     import numpy
 
     found = onnx_type(replace(tensor("a", 1), data_type=kind))
@@ -471,7 +470,7 @@ def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
 
 
 def test_four_bits_cannot_be_handed_over() -> None:
-    """ONNX Runtime has no input of 4-bit quantised values."""
+    """ONNX Runtime has no input of 4-bit quantized values."""
     with pytest.raises(CannotTell, match="SFIXED_POINT_4"):
         onnx_type(replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
 

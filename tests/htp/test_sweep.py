@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import OutputError, UsageError
+from qnnmem.htp.compile import CompileOptions, Precision
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.htp.prepare import CompileOptions, Precision
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
@@ -32,8 +32,8 @@ from qnnmem.htp.sweep import (
     parse_axis,
     settings_of,
 )
-from qnnmem.htp.sweep_bench import LibraryBench
-from qnnmem.htp.sweep_cache import ResultCache, default_folder, model_digest
+from qnnmem.htp.sweep.bench import LibraryBench
+from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})

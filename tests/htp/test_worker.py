@@ -14,7 +14,7 @@ from qnnmem.errors import CannotTell
 from qnnmem.htp import library
 from qnnmem.htp.library import check_platform, check_version, library_there
 from qnnmem.htp.worker import Tick, Worker
-from qnnmem.htp.worker_log import LogTap
+from qnnmem.htp.worker.log import LogTap
 
 MARK = b"[qnnmem] end of request"
 needs_library = pytest.mark.skipif(
@@ -276,7 +276,7 @@ def test_a_tap_passes_everything_on(pipe: Pipe) -> None:
 
 def test_a_tap_bounds_what_it_keeps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that repeats itself for ever does not fill our memory."""
-    monkeypatch.setattr("qnnmem.htp.worker_log.MAX_KEPT", 100)
+    monkeypatch.setattr("qnnmem.htp.worker.log.MAX_KEPT", 100)
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b" <E> again\n" * 5000)
     pipe.finish(1)

@@ -13,7 +13,7 @@ STORED = (
 
 
 def load(folder: Path, body: str, signature: str = "(float[2,2] x) => (float[2,2] y)") -> Model:
-    """Read a small quantised model; `s`, `s2`, `z`, `w` and `m` are stored in it."""
+    """Read a small quantized model; `s`, `s2`, `z`, `w` and `m` are stored in it."""
     text = f'<ir_version: 8, opset_import: ["" : 18, "com.microsoft": 1]> g {signature} {STORED}'
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{text} {{ {body} }}").SerializeToString())
@@ -25,7 +25,7 @@ def steps(model: Model) -> list[tuple[str, tuple[str, ...], tuple[str, ...], tup
     return [(op.type, op.inputs, op.outputs, op.sources) for op in model.ops]
 
 
-def test_an_op_between_dequantise_and_quantise_works_on_integers(tmp_path: Path) -> None:
+def test_an_op_between_dequantize_and_quantize_works_on_integers(tmp_path: Path) -> None:
     """Floats inside vanish; floats at the borders of the model stay."""
     model = load(
         tmp_path,
@@ -42,7 +42,7 @@ def test_an_op_between_dequantise_and_quantise_works_on_integers(tmp_path: Path)
     assert model.ops[1].effect is Effect.ELEMENTWISE
 
 
-def test_dequantised_weights_are_stored_integers(tmp_path: Path) -> None:
+def test_dequantized_weights_are_stored_integers(tmp_path: Path) -> None:
     """The constant a consumer reads is the integer one, with its scale."""
     model = load(tmp_path, "a = DequantizeLinear(w, s, z) y = MatMul(x, a)")
     assert steps(model) == [("MatMul", ("x", "w", "s", "z"), ("y",), (0, 1))]
@@ -51,7 +51,7 @@ def test_dequantised_weights_are_stored_integers(tmp_path: Path) -> None:
 
 
 def test_a_float_with_two_readers_stays(tmp_path: Path) -> None:
-    """Quantising a tensor that is also read as float is a step of its own."""
+    """Quantizing a tensor that is also read as float is a step of its own."""
     model = load(
         tmp_path,
         "h = Relu(x) q = QuantizeLinear(h, s, z) a = DequantizeLinear(q, s, z) y = Add(h, a)",
@@ -63,8 +63,8 @@ def test_a_float_with_two_readers_stays(tmp_path: Path) -> None:
     ]
 
 
-def test_each_reader_dequantises_for_itself(tmp_path: Path) -> None:
-    """One dequantise node read twice belongs to both readers."""
+def test_each_reader_dequantizes_for_itself(tmp_path: Path) -> None:
+    """One dequantize node read twice belongs to both readers."""
     model = load(
         tmp_path,
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z)"
@@ -74,7 +74,7 @@ def test_each_reader_dequantises_for_itself(tmp_path: Path) -> None:
 
 
 def test_the_microsoft_domain_counts_too(tmp_path: Path) -> None:
-    """Quantise nodes of the com.microsoft domain are folded alike."""
+    """Quantize nodes of the com.microsoft domain are folded alike."""
     model = load(
         tmp_path,
         "q = com.microsoft.QuantizeLinear(x, s, z) a = com.microsoft.DequantizeLinear(q, s, z)"
@@ -97,7 +97,7 @@ def test_a_reshape_at_equal_scales_is_a_view(tmp_path: Path) -> None:
 
 
 def test_a_captured_float_stays(tmp_path: Path) -> None:
-    """A body reads the dequantised tensor by name, so it is really made."""
+    """A body reads the dequantized tensor by name, so it is really made."""
     model = load(
         tmp_path,
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z)"

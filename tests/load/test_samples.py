@@ -9,8 +9,8 @@ import numpy
 import pytest
 from numpy.typing import NDArray
 
+from qnnmem.calibration import MAX_SAMPLES, Input, find_samples, read_sample
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.load.samples import MAX_SAMPLES, Input, find_samples, read_sample
 
 X = Input("x", "float32", (2, 3))
 N = Input("n/1", "int64", (1,))

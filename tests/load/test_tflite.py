@@ -289,7 +289,7 @@ def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
     assert model.notes == ("1 operators whose results nobody reads are left out",)
 
 
-def test_dequantised_weights_count_as_stored(tmp_path: Path) -> None:
+def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:
     """Consumers of float16 weights read the stored tensor, through DENSIFY and DEQUANTIZE."""
     tensors = (
         T("in"),

@@ -18,9 +18,9 @@ from qnnmem import lpai
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.execution import Execution, Outcome, UserBuffer
 from qnnmem.lpai.program import arrange
 from qnnmem.lpai.program.run import Parts
+from qnnmem.lpai.runtime.execution import Execution, Outcome, UserBuffer
 from qnnmem.plan import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]

@@ -103,7 +103,7 @@ def test_any_name_and_number_comes_back(
 
 
 def test_equal_contexts_have_equal_bytes() -> None:
-    """The order in which tensors and quantisation were collected does not show."""
+    """The order in which tensors and quantization were collected does not show."""
     graph = small_graph()
     turned = replace(
         graph,

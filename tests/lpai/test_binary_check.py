@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import QnnError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import MALFORMED_BINARY, check_device, pack, unpack
 from qnnmem.lpai.binary.layout import assemble, take_apart
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
 from qnnmem.plan import PlacedBuffer, PoolOptions, plan_model
-from qnnmem.qnn.finding import QnnError
 from qnnmem.units import Bytes, Offset
 
 TOOL = Path(__file__).parents[2] / "tools" / "mutate_binaries.py"

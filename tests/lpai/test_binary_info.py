@@ -24,7 +24,7 @@ SCHEMA = ROOT / "src" / "qnnmem" / "report" / "schemas" / "inspect-1.json"
 
 
 def context(io: Io = Io.INSIDE) -> CompiledContext:
-    """Give a graph with one quantised input, one plain output and state."""
+    """Give a graph with one quantized input, one plain output and state."""
     tensors = {name: Tensor(name, DType.INT8, (2, 3)) for name in ("x", "w", "h", "n")}
     tensors["y"] = Tensor("y", DType.INT32, ())
     ops = (Op("a", "A", ("x", "w"), ("y",)), Op("b", "B", ("h",), ("n",)))
@@ -84,7 +84,7 @@ def test_the_offset_is_the_zero_point_negated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "quantised", "name"),
+    ("dtype", "quantized", "name"),
     [
         (DType.INT8, True, "SFIXED_POINT_8"),
         (DType.UINT8, True, "UFIXED_POINT_8"),
@@ -102,9 +102,9 @@ def test_the_offset_is_the_zero_point_negated() -> None:
         (DType.COMPLEX64, False, "UNDEFINED"),
     ],
 )
-def test_types_have_qnns_names(dtype: DType, quantised: bool, name: str) -> None:
+def test_types_have_qnns_names(dtype: DType, quantized: bool, name: str) -> None:
     """Integers with a scale are fixed point; what QNN lacks is undefined."""
-    assert data_type(dtype, quantised) is DataType[name]
+    assert data_type(dtype, quantized) is DataType[name]
 
 
 def test_every_type_has_an_answer() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from qnnmem.lpai.choices import Choice, choices
-from qnnmem.lpai.heap import Heap
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
 from qnnmem.lpai.rules import rules
-from qnnmem.lpai.tcm_pool import TcmPool
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes
 
 PAGE = Path(__file__).parents[2] / "docs" / "lpai-choices.md"

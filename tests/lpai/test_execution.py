@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 
 from qnnmem import lpai
-from qnnmem.errors import UsageError
+from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.execution import UserBuffer
 from qnnmem.lpai.preparation import _handed_out, _placed_once
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.shadow import collisions
-from qnnmem.lpai.system_context import io_tensors
+from qnnmem.lpai.runtime.execution import UserBuffer
+from qnnmem.lpai.runtime.overwrites import collisions
+from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.plan import Io, Pool
 from qnnmem.qnn.enums import GraphOption, GraphProperty, MemType, TensorMemType
-from qnnmem.qnn.finding import QnnError
 from qnnmem.units import round_up
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -331,7 +330,7 @@ def test_what_is_no_snapshot_is_refused(bench: Any, tmp_path: Path, damage: Any)
         session.restore(session.snapshot())
 
 
-def test_quantised_state_starts_at_its_zero_point(bench: Any) -> None:
+def test_quantized_state_starts_at_its_zero_point(bench: Any) -> None:
     """What stands for zero is the zero point, not the integer 0."""
     nodes = [bench.node("Max", ["h", "x"], ["n"])]
     proto = bench.model(nodes, {"x": [5], "h": [5]}, ["n"], kinds={"x": 3, "h": 3})

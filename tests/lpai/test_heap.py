@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
-from qnnmem.errors import UsageError
-from qnnmem.lpai.heap import BASE, GUARD_BYTES, Heap, HeapBuffer
+from qnnmem.errors import QnnError, UsageError
+from qnnmem.lpai.runtime.heap import BASE, GUARD_BYTES, Heap, HeapBuffer
 from qnnmem.qnn.enums import MemType
-from qnnmem.qnn.finding import QnnError
 
 
 def byte_at(buffer: HeapBuffer, offset: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.heap import Heap
-from qnnmem.lpai.lease import Lease
+from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.qnn.enums import MemType
 
 # What an application may own, and which part of it is handed over.

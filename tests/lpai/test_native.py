@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from qnnmem import lpai
-from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.lpai.descriptors import HwInfo
+from qnnmem.errors import QnnError, QnnMemError, UsageError
 from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.descriptors import HwInfo
 from qnnmem.lpai.selftest.client import KEEP, SCRATCH, Client, is_all, numbers
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import (
@@ -29,7 +29,6 @@ from qnnmem.qnn.enums import (
     Target,
     TensorMemType,
 )
-from qnnmem.qnn.finding import QnnError
 from qnnmem.qnn.tensor import Tensor
 
 WAIT_S = 20.0

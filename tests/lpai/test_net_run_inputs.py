@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qnnmem.errors import LoadError, QnnMemError
+from qnnmem.errors import LoadError, QnnMemError, WrongSize
 from qnnmem.ir import DType, Tensor
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.net_run import inputs as net_run_inputs
-from qnnmem.lpai.net_run.inputs import InputList, WrongSize, read_input
+from qnnmem.lpai.net_run.inputs import InputList, read_input
 
 
 def files(text: str | bytes, folder: Path, *inputs: str) -> list[dict[str, str]]:
@@ -157,7 +157,7 @@ def test_hostile_lists_end_in_a_sentence(data: bytes, tmp_path: Path) -> None:
     assert "\n" not in said
 
 
-def test_float_files_are_quantised(tmp_path: Path) -> None:
+def test_float_files_are_quantized(tmp_path: Path) -> None:
     """Real numbers are scaled, rounded to even and limited to the type."""
     values = np.array([-100, -1.5, 0.25, 0.75, 1000], "<f4")
     path = tmp_path / "x.raw"

@@ -6,11 +6,12 @@ import re
 
 import pytest
 
+from qnnmem.errors import QnnError
 from qnnmem.lpai.net_run.log import CODE, LEVELS, Console
 from qnnmem.lpai.net_run.profile import ApiTimes
 from qnnmem.lpai.rules import finding
 from qnnmem.qnn.enums import LogLevel
-from qnnmem.qnn.finding import QnnError
+from qnnmem.qnn.finding import qnn_error
 
 
 def console(level: str) -> tuple[Console, list[str], list[str]]:
@@ -38,7 +39,7 @@ def test_a_level_shows_itself_and_what_is_worse(level: str, shown: int) -> None:
 def test_an_error_of_the_backend_is_logged_with_its_code_only() -> None:
     """The reason is explained once, on the other stream."""
     made, out, err = console("error")
-    error = QnnError(6000, finding("R3", "scratch is misaligned", cure="align it"))
+    error = qnn_error(6000, finding("R3", "scratch is misaligned", cure="align it"))
     made.backend_log(LogLevel.ERROR, str(error))
     made.backend_log(LogLevel.ERROR, "Invalid memory type")
     made.explain(error.finding)
@@ -51,7 +52,7 @@ def test_a_failure_is_logged_in_the_words_of_the_tool() -> None:
     """The code of the call goes into the text, and the failure goes on."""
     made, out, _ = console("error")
     with pytest.raises(QnnError), made.failing_with(f"failed with error = {CODE}", "Bad"):
-        raise QnnError(6022, finding("R2", "nothing was handed over"))
+        raise qnn_error(6022, finding("R2", "nothing was handed over"))
     assert [line.split("] ")[1] for line in out] == ["failed with error = 6022", "Bad"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from qnnmem import lpai
 from qnnmem.errors import FreeDimensions, LoadError, UsageError
 from qnnmem.lpai.binary import pack, unpack
-from qnnmem.lpai.convert import to_float
+from qnnmem.lpai.runtime.convert import to_float
 from qnnmem.plan import Io, Pool
 
 TFLITE = Path(__file__).parents[2] / ".cache" / "models" / "keyword_spotting.tflite"
@@ -48,8 +48,8 @@ def plain(folder: Path) -> lpai.Prepared:
 
 
 @pytest.fixture(scope="module")
-def quantised(folder: Path) -> lpai.Prepared:
-    """Quantise it on the way, with a state pair."""
+def quantized(folder: Path) -> lpai.Prepared:
+    """Quantize it on the way, with a state pair."""
     states = (("h_in", "h_out"),)
     return prepare(folder, "net.onnx", allow_float=False, quantize=8, states=states)
 
@@ -66,7 +66,7 @@ def binary(prepared: lpai.Prepared) -> bytes:
     return b"".join(pack(prepared.context))
 
 
-def test_a_float_model_is_refused_with_the_command_that_quantises_it(folder: Path) -> None:
+def test_a_float_model_is_refused_with_the_command_that_quantizes_it(folder: Path) -> None:
     """The sentence says what LPAI runs and gives the whole command, ready to be pasted."""
     with pytest.raises(UsageError) as caught:
         prepare(folder, "net.onnx", allow_float=False, states=(("h_in", "h_out"),))
@@ -85,14 +85,14 @@ def test_a_float_model_is_marked(plain: lpai.Prepared) -> None:
     assert plain.context.graphs[0].float_ops > 0
 
 
-def test_quantising_on_the_way(bench: Any, quantised: lpai.Prepared, tmp_path: Path) -> None:
-    """A quantised stream with 8-bit IO stays close to the float one; made-up ranges are told."""
-    graph = quantised.context.graphs[0]
+def test_quantizing_on_the_way(bench: Any, quantized: lpai.Prepared, tmp_path: Path) -> None:
+    """A quantized stream with 8-bit IO stays close to the float one; made-up ranges are told."""
+    graph = quantized.context.graphs[0]
     assert graph.float_ops == 0
-    assert any("made-up samples" in warning for warning in quantised.warnings)
+    assert any("made-up samples" in warning for warning in quantized.warnings)
     assert sum(graph.model.tensors[name].nbytes for name in graph.inputs) == 8
     feeds = {"x": np.full((1, 8), 0.5, np.float32), "h_in": np.zeros((1, 8), np.float32)}
-    with bench.open(quantised.context, tmp_path) as session:
+    with bench.open(quantized.context, tmp_path) as session:
         for _ in range(4):
             found = to_float(session.run({"x": feeds["x"]})["y"], graph.quants["y"])
             expected = bench.plain(network(bench), feeds)
@@ -101,21 +101,21 @@ def test_quantising_on_the_way(bench: Any, quantised: lpai.Prepared, tmp_path: P
     assert session.findings == ()
 
 
-def test_quantised_state_starts_at_zero(quantised: lpai.Prepared) -> None:
-    """State stays a pair through quantisation and lies in persistent memory, 8 bits each."""
-    graph = quantised.context.graphs[0]
+def test_quantized_state_starts_at_zero(quantized: lpai.Prepared) -> None:
+    """State stays a pair through quantization and lies in persistent memory, 8 bits each."""
+    graph = quantized.context.graphs[0]
     assert graph.states == (("h_in", "h_out"),)
     assert graph.buffer_of["h_in"].pool is Pool.PERSISTENT
     assert graph.model.tensors["h_in"].nbytes == 8
 
 
 def test_the_same_input_gives_the_same_bytes(
-    folder: Path, plain: lpai.Prepared, quantised: lpai.Prepared
+    folder: Path, plain: lpai.Prepared, quantized: lpai.Prepared
 ) -> None:
     """A binary depends on the model and the options alone."""
     assert binary(prepare(folder, "net.onnx")) == binary(plain)
     again = prepare(folder, "net.onnx", allow_float=False, quantize=8, states=(("h_in", "h_out"),))
-    assert binary(again) == binary(quantised)
+    assert binary(again) == binary(quantized)
 
 
 def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
@@ -127,11 +127,11 @@ def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
     assert graph.persistent_bytes == plain.plans[0].persistent_bytes == 0
 
 
-def test_likely_state_is_suggested(plain: lpai.Prepared, quantised: lpai.Prepared) -> None:
+def test_likely_state_is_suggested(plain: lpai.Prepared, quantized: lpai.Prepared) -> None:
     """A pair that looks like state is named with the option, but only while none is given."""
     hint = "h_in and h_out look like state; --state=h_in=h_out keeps it in persistent memory"
     assert hint in plain.warnings
-    assert not any("look like state" in warning for warning in quantised.warnings)
+    assert not any("look like state" in warning for warning in quantized.warnings)
 
 
 def test_io_outside(folder: Path) -> None:
@@ -195,7 +195,7 @@ def test_layouts_cannot_be_changed(folder: Path, options: dict[str, Any]) -> Non
 
 
 def test_tflite_gives_a_layout() -> None:
-    """A TFLite model has pools, tensors and quantisation checked, but no program."""
+    """A TFLite model has pools, tensors and quantization checked, but no program."""
     if not TFLITE.exists():
         pytest.skip("model keyword_spotting is not here; fetch it with tools/models.py")
     graph = prepare(TFLITE.parent, TFLITE.name, allow_float=False).context.graphs[0]

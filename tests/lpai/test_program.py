@@ -14,15 +14,14 @@ import pytest
 from onnx import helper, numpy_helper
 
 from qnnmem import lpai
-from qnnmem.errors import UsageError
+from qnnmem.errors import ProgramError, QnnError, UsageError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledGraph, Window
 from qnnmem.lpai.program import INLINE_BYTES, arrange
 from qnnmem.lpai.program import run as program_run
-from qnnmem.lpai.program.run import Parts, ProgramError, rehearse
+from qnnmem.lpai.program.run import Parts, rehearse
 from qnnmem.lpai.program.source import bytes_of
-from qnnmem.qnn.finding import QnnError
 
 FLOAT = 1
 
@@ -254,8 +253,8 @@ def test_constant_outputs_are_delivered(bench: Any, source: str) -> None:
     bench.check(proto, bench.compile(proto, model))
 
 
-def test_a_dequantise_node_may_serve_two_groups(bench: Any) -> None:
-    """A node that two quantised groups share is repeated, so each reads just what it lists."""
+def test_a_dequantize_node_may_serve_two_groups(bench: Any) -> None:
+    """A node that two quantized groups share is repeated, so each reads just what it lists."""
     scale, zero = np.array(0.05, np.float32), np.array(3, np.uint8)
     nodes = [
         bench.node("QuantizeLinear", ["x", "s", "z"], ["q"]),

@@ -265,7 +265,7 @@ def test_any_sound_window_shows_what_the_definition_says(
 
 @pytest.mark.parametrize("elem", [UINT8, 3, 5, 7, 10], ids=["u8", "i8", "i16", "i64", "f16"])
 def test_windows_hold_any_element_type(tmp_path: Path, elem: int) -> None:
-    """Reset and left filling work on quantised data as on floats."""
+    """Reset and left filling work on quantized data as on floats."""
     node = buffer(reset="r", buffer_size=3, buffer_dim=1, mode=LEFT)
     proto = model([node], [info("x", (1, 1, 2), elem), info("r", [], BOOL)])
     stream = Stream(rewrite(proto, tmp_path))
@@ -319,7 +319,7 @@ def test_windows_side_by_side_are_all_found(tmp_path: Path) -> None:
 
 
 def test_frame_by_frame_equals_the_whole_sequence(tmp_path: Path) -> None:
-    """A quantised convolution over a window gives every bit of one over the sequence."""
+    """A quantized convolution over a window gives every bit of one over the sequence."""
     rng = np.random.default_rng(3)
     sequence = rng.integers(0, 256, (1, 2, 12)).astype(np.uint8)
     weights = {"w": rng.integers(-128, 128, (4, 2, 5)).astype(np.int8)}
@@ -413,7 +413,7 @@ def test_a_missing_stride_means_the_frames_of_one_execute(tmp_path: Path) -> Non
     assert "gives no stride" in rewritten.notes[0]
 
 
-def test_quantised_windows_carry_a_note(tmp_path: Path) -> None:
+def test_quantized_windows_carry_a_note(tmp_path: Path) -> None:
     """Zero frames of codes are zero only if the zero point is; the user is told."""
     node = buffer(buffer_size=4, buffer_dim=1)
     rewritten = rewrite(model([node], [info("x", (1, 1, 2), UINT8)]), tmp_path)

@@ -101,7 +101,7 @@ def run(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def quantised(value: NDArray[Any], encoding: Encoding, dtype: str) -> NDArray[Any]:
+def quantized(value: NDArray[Any], encoding: Encoding, dtype: str) -> NDArray[Any]:
     """Give the integers that stand for a float array."""
     limits = numpy.iinfo(dtype)
     codes = numpy.round(value / encoding.scale) + encoding.zero_point
@@ -119,7 +119,7 @@ def kinds(model: Model) -> set[DType]:
 
 
 class Made(NamedTuple):
-    """A model, its quantised copy, and what was said about it."""
+    """A model, its quantized copy, and what was said about it."""
 
     path: Path
     out: Path
@@ -129,7 +129,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def chain16(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Quantise the chain of matrix products once, to 16 bits."""
+    """Quantize the chain of matrix products once, to 16 bits."""
     folder = tmp_path_factory.mktemp("chain")
     path, out, said = chain(folder), folder / "out.onnx", list[str]()
     return Made(path, out, quantize_model(path, out, bits=16, progress=said.append), said)
@@ -137,14 +137,14 @@ def chain16(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.mark.parametrize(("bits", "kind"), [(8, DType.UINT8), (16, DType.UINT16)])
 @pytest.mark.parametrize("make", [convolutions, chain])
-def test_a_quantised_model_computes_on_integers(
+def test_a_quantized_model_computes_on_integers(
     make: Any, bits: Any, kind: DType, tmp_path: Path
 ) -> None:
     """All that ops write is of the wanted type, graph outputs included, and LPAI would take it."""
     out = tmp_path / "out.onnx"
     result = quantize_model(make(tmp_path), out, bits=bits)
     model = load(out)
-    assert classify(model).is_quantised
+    assert classify(model).is_quantized
     assert float_tensors(model) == ()
     assert kinds(model) == {kind}
     assert result.worst_error is not None
@@ -152,10 +152,10 @@ def test_a_quantised_model_computes_on_integers(
 
 
 def test_integers_mean_what_the_metadata_says(chain16: Made) -> None:
-    """Quantising the input by hand and scaling the output back gives nearly the float result."""
+    """Quantizing the input by hand and scaling the output back gives nearly the float result."""
     path, out, result, _ = chain16
     x = numpy.random.default_rng(5).normal(0, 1, (2, 8)).astype("float32").clip(-2, 2)
-    codes = quantised(x, result.io["x"], "uint16")
+    codes = quantized(x, result.io["x"], "uint16")
     y = real(run(out, {"x": codes})["y"], result.io["y"])
     assert abs(y - run(path, {"x": x})["y"]).max() < 0.02
     assert encodings(onnx.load(out)) == dict(result.io)
@@ -163,25 +163,25 @@ def test_integers_mean_what_the_metadata_says(chain16: Made) -> None:
 
 
 def test_the_border_may_stay_float(tmp_path: Path) -> None:
-    """A quantise op then comes first, a dequantise op last; nobody quantises that again."""
+    """A quantize op then comes first, a dequantize op last; nobody quantizes that again."""
     out = tmp_path / "out.onnx"
     quantize_model(chain(tmp_path), out, bits=8, integer_io=False)
     model = load(out)
     assert (model.ops[0].type, model.ops[-1].type) == ("QuantizeLinear", "DequantizeLinear")
     assert float_io(model) == ("x", "y")
-    assert classify(model).is_quantised
+    assert classify(model).is_quantized
     assert encodings(onnx.load(out)) == {}
-    with pytest.raises(LoadError, match="quantised in part already"):
+    with pytest.raises(LoadError, match="quantized in part already"):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("opset", [9, 21])
 def test_old_and_new_operator_sets_work(opset: int, bits: Any, tmp_path: Path) -> None:
-    """Sets without the needed quantise op use the one of the com.microsoft domain."""
+    """Sets without the needed quantize op use the one of the com.microsoft domain."""
     out = tmp_path / "out.onnx"
     quantize_model(convolutions(tmp_path, opset), out, bits=bits)
-    assert classify(load(out)).is_quantised
+    assert classify(load(out)).is_quantized
     codes = numpy.full((1, 3, 8, 8), 7, f"uint{bits}")
     assert run(out, {"x": codes})["y"].dtype == codes.dtype
 
@@ -219,15 +219,15 @@ def test_a_state_has_one_meaning_at_both_ends(bits: Any, tmp_path: Path) -> None
     assert result.io["h"] == result.io["h_new"]
     dtype, random = f"uint{bits}", numpy.random.default_rng(3)
     h = numpy.zeros((1, 6), "float32")
-    codes = quantised(h, result.io["h"], dtype)
+    codes = quantized(h, result.io["h"], dtype)
     for _ in range(10):
         x = random.uniform(-1, 1, (1, 4)).astype("float32")
         h = run(path, {"x": x, "h": h})["h_new"]
-        codes = run(out, {"x": quantised(x, result.io["x"], dtype), "h": codes})["h_new"]
+        codes = run(out, {"x": quantized(x, result.io["x"], dtype), "h": codes})["h_new"]
         assert abs(real(codes, result.io["h_new"]) - h).max() < 0.05
 
 
-def test_a_state_that_shares_the_scale_of_another_tensor_is_requantised(tmp_path: Path) -> None:
+def test_a_state_that_shares_the_scale_of_another_tensor_is_requantized(tmp_path: Path) -> None:
     """Where onnxruntime gives an op's output the scale of its input, the state is converted."""
     text = """(float[1,4] x, float[4,1] h) => (float[4,1] y, float[4,1] h_new) {
         s = Mul(x, k)
@@ -240,8 +240,8 @@ def test_a_state_that_shares_the_scale_of_another_tensor_is_requantised(tmp_path
     numpy.savez(sample / "a.npz", x=numpy.ones((1, 4), "f4"), h=-50 * numpy.ones((4, 1), "f4"))
     result = quantize_model(path, tmp_path / "out.onnx", bits=8, calibration=sample, states=STATE)
     assert result.io["h"] == result.io["h_new"]
-    assert any("requantised" in note for note in result.notes)
-    assert classify(load(tmp_path / "out.onnx")).is_quantised
+    assert any("requantized" in note for note in result.notes)
+    assert classify(load(tmp_path / "out.onnx")).is_quantized
 
 
 def test_a_relu_behind_a_state_still_cuts(tmp_path: Path) -> None:
@@ -253,11 +253,11 @@ def test_a_relu_behind_a_state_still_cuts(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     path = save(tmp_path, text)
     result = quantize_model(path, out, bits=8, calibration=data, states=STATE)
-    feeds = {n: quantised(-numpy.ones((1, 4)), result.io[n], "uint8") for n in ("x", "h")}
+    feeds = {n: quantized(-numpy.ones((1, 4)), result.io[n], "uint8") for n in ("x", "h")}
     assert (real(run(out, feeds)["h_new"], result.io["h_new"]) == 0).all()
 
 
-def test_a_recurrent_op_is_quantised_at_its_ends(tmp_path: Path) -> None:
+def test_a_recurrent_op_is_quantized_at_its_ends(tmp_path: Path) -> None:
     """An LSTM reads and writes integers, its weights are 8-bit, and a note says what is not."""
     text = """(float[3,1,4] x, float[1,1,2] h, float[1,1,2] c) =>
         (float[1,1,2] h_new, float[1,1,2] c_new) {
@@ -268,14 +268,14 @@ def test_a_recurrent_op_is_quantised_at_its_ends(tmp_path: Path) -> None:
     states = [*STATE, ("c", "c_new")]
     result = quantize_model(save(tmp_path, text, *stored), out, bits=16, states=states)
     model = load(out)
-    assert classify(model).is_quantised
+    assert classify(model).is_quantized
     assert model.tensors["w_quantized"].dtype is DType.INT8
     assert result.io["c"] == result.io["c_new"]
     assert any("recurrent ops" in note for note in result.notes)
 
 
 def test_what_stays_float_is_said(tmp_path: Path) -> None:
-    """Branches are not quantised inside; the note says so and the verdict names an op in them."""
+    """Branches are not quantized inside; the note says so and the verdict names an op in them."""
     text = """(float[2] x, bool c) => (float[2] y) {
         a = Tanh(x)
         y = If(c) <then_branch = t () => (float[2] p) { p = Exp(a) },
@@ -330,7 +330,7 @@ def test_a_bias_of_two_ops_is_copied_under_a_free_name(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_read_again_becomes_integer_too(tmp_path: Path) -> None:
-    """Other readers of a graph output get their own dequantise node."""
+    """Other readers of a graph output get their own dequantize node."""
     text = "(float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Tanh(x) z = Exp(y) }"
     out = tmp_path / "out.onnx"
     result = quantize_model(save(tmp_path, text), out, bits=8)
@@ -424,7 +424,7 @@ def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:
     assert result.io["x"].zero_point == 100
 
 
-def test_bad_calibration_data_stops_quantising(tmp_path: Path) -> None:
+def test_bad_calibration_data_stops_quantizing(tmp_path: Path) -> None:
     """The sentence of the child program arrives as it is, and no file is left."""
     data = tmp_path / "data"
     data.mkdir()

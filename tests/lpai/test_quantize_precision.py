@@ -47,15 +47,15 @@ def test_floats_are_allowed_at_the_border_only(
     assert [op.type for op in found.float_ops] == [
         w.replace("Dequant", "DequantizeLinear") for w in wrong
     ]
-    assert found.is_quantised is (not wrong)
+    assert found.is_quantized is (not wrong)
 
 
 def test_float_constants_do_not_count() -> None:
-    """Scales are float in every quantised model."""
+    """Scales are float in every quantized model."""
     plain = model(("Conv", "xs", "y"), floats="s")
     stored = replace(plain, constants=("s",))
-    assert not classify(plain).is_quantised
-    assert classify(stored).is_quantised
+    assert not classify(plain).is_quantized
+    assert classify(stored).is_quantized
     assert float_tensors(stored) == ()
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qnnmem.lpai.heap import GUARD_BYTES, POISON, HeapBuffer
-from qnnmem.lpai.program.run import Parts, ProgramError, Stage
-from qnnmem.lpai.sanitizer import MAX_FINDINGS, describe
-from qnnmem.lpai.shadow import collisions
+from qnnmem.errors import ProgramError
+from qnnmem.lpai.program.run import Parts, Stage
+from qnnmem.lpai.runtime.heap import GUARD_BYTES, POISON, HeapBuffer
+from qnnmem.lpai.runtime.overwrites import collisions
+from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.plan import PlacedBuffer, Pool
 from qnnmem.units import Bytes, Offset
 
@@ -100,7 +101,7 @@ def test_bytes_alone_betray_an_overlap(bench: Any, monkeypatch: pytest.MonkeyPat
     """Even if addresses were not compared, the sum of what is read would not match."""
     parts = diamond(bench)
     broken = bench.moved(parts, c=parts.graph.buffer_of["a"].offset + 64)
-    monkeypatch.setattr("qnnmem.lpai.sanitizer.Sanitizer._check_owners", lambda *_: None)
+    monkeypatch.setattr("qnnmem.lpai.runtime.sanitizer.Sanitizer._check_owners", lambda *_: None)
     _, outcome = bench.Memory(broken).run(bench.noise(parts.graph))
     assert "'a' changed before op 'n3' read it" in outcome.findings[0].sentence
 

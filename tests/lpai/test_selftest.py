@@ -8,14 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from qnnmem.cli import qnnmem
+from qnnmem.errors import QnnError
 from qnnmem.lpai import selftest
-from qnnmem.lpai.backend import Backend
-from qnnmem.lpai.context import Context
-from qnnmem.lpai.graph import Graph
 from qnnmem.lpai.rules import rules
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.selftest.case import Case, Unexpected, check, noted, refused
 from qnnmem.lpai.selftest.client import Client
-from qnnmem.qnn.finding import Finding, QnnError
+from qnnmem.qnn.finding import Finding
 
 CASES = selftest.cases()
 CONTRACT = [f"R{number}" for number in range(1, 21)]

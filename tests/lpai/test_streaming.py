@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from qnnmem import lpai
-from qnnmem.lpai.execution import UserBuffer
+from qnnmem.errors import QnnError
 from qnnmem.lpai.program.run import Parts
+from qnnmem.lpai.runtime.execution import UserBuffer
 from qnnmem.plan import Io
-from qnnmem.qnn.finding import QnnError
 
 Array = NDArray[Any]
 Open = Callable[[str], lpai.Session]
@@ -69,7 +69,7 @@ def series(bench: Any) -> Any:
     return bench.model(nodes, shapes, ["y", "total", "n"], weights, {"clear": 9})
 
 
-def quantised(bench: Any, frames: int, windowed: bool) -> Any:
+def quantized(bench: Any, frames: int, windowed: bool) -> Any:
     """Build an 8-bit convolution over a window, or over all frames at once."""
     source = "b" if windowed else "x"
     names = [source, "s", "z", "w", "s", "v", "o", "z"]
@@ -108,7 +108,7 @@ def prepared(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         "left": (answering(bench, 1), {}),
         "right": (answering(bench, 2), {}),
         "series": (series(bench), {"states": (("h", "n"),)}),
-        "quantised": (quantised(bench, 1, windowed=True), {"allow_float": False}),
+        "quantized": (quantized(bench, 1, windowed=True), {"allow_float": False}),
         "recurrent": (recurrent(bench, 1), {"rnn_state": True}),
     }
     folder = tmp_path_factory.mktemp("models")
@@ -298,11 +298,11 @@ def test_state_behind_a_window_waits_for_it(opened: Open) -> None:
             assert float(found["total"].item()) == expected[1]
 
 
-def test_a_quantised_stream_is_the_whole_sequence(bench: Any, opened: Open) -> None:
+def test_a_quantized_stream_is_the_whole_sequence(bench: Any, opened: Open) -> None:
     """8-bit frames one by one give the bits of one 8-bit convolution over all of them."""
     x = np.random.default_rng(3).integers(0, 256, (1, 4, 30)).astype(np.uint8)
-    whole = bench.plain(quantised(bench, 30, windowed=False), {"x": x})["y"]
-    found = feed_all(opened("quantised"), ({"x": x[:, :, t : t + 1]} for t in range(30)))
+    whole = bench.plain(quantized(bench, 30, windowed=False), {"x": x})["y"]
+    found = feed_all(opened("quantized"), ({"x": x[:, :, t : t + 1]} for t in range(30)))
     results = np.concatenate([item["y"] for item in found[4:]], 2)
     assert results.tobytes() == whole.tobytes()
     assert len(np.unique(whole)) > 10

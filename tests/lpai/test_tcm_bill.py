@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.errors import UsageError
-from qnnmem.lpai.tcm_bill import TcmBill, explain_tcm
-from qnnmem.lpai.tcm_pool import TcmFatal, TcmPool
+from qnnmem.errors import TcmFatal, UsageError
+from qnnmem.lpai.runtime.tcm_pool import TcmPool
+from qnnmem.lpai.tcm import TcmBill, explain_tcm
 
 POOL = 2_035_712
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.lpai.heap import Heap
-from qnnmem.lpai.tcm_pool import TcmFatal, TcmPool, allocate_io, parse_mem_type
+from qnnmem.errors import TcmFatal
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.tcm_pool import TcmPool, allocate_io, parse_mem_type
 from qnnmem.qnn.enums import LogLevel, MemType
 
 POOL = 2_035_712

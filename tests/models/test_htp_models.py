@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.context import HtpContext
-from qnnmem.htp.context_read import read_context
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.fit import fit_bill
 from qnnmem.htp.log import PdEstimate, parse_log
-from qnnmem.htp.prepare import Compiled, CompileOptions, compile_model
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up

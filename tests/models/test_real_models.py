@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from qnnmem import lpai
+from qnnmem.errors import QnnError
 from qnnmem.ir import Model
 from qnnmem.load import load
 from qnnmem.load.onnx import executable
@@ -24,7 +25,6 @@ from qnnmem.lpai.binary import pack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan_model, verify
 from qnnmem.qnn.enums import GraphOption, MemType
-from qnnmem.qnn.finding import QnnError
 from qnnmem.units import Align, Bytes, Offset, round_up
 
 pytestmark = pytest.mark.models

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qnnmem.qnn.codes import UNKNOWN, code_name, code_of, codes, describe
-from qnnmem.qnn.finding import Finding, QnnError
+from qnnmem.qnn.finding import Finding, qnn_error
 
 # Codes that an LPAI client can meet, as runs of numbers.
 LPAI_CODES = {
@@ -104,7 +104,7 @@ def test_a_handle_carries_its_code_in_the_low_bits() -> None:
 
 def test_an_error_says_name_number_rule_and_cure() -> None:
     """The text of a QNN error holds what is needed to act on it."""
-    error = QnnError(6000, Finding("R4", "scratch is 64 bytes short", cure="allocate 128"))
+    error = qnn_error(6000, Finding("R4", "scratch is 64 bytes short", cure="allocate 128"))
     assert str(error) == (
         "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000) [R4]: scratch is 64 bytes short; allocate 128"
     )

@@ -128,8 +128,8 @@ def test_a_data_type_has_the_width_of_its_numpy_type(data: DataType) -> None:
 
 @pytest.mark.parametrize("data", [d for d in DataType if d.bits >= 8])
 def test_numpy_names_lead_back_to_the_data_type(data: DataType) -> None:
-    """Name and quantisation together identify a type."""
-    assert DataType.from_numpy(data.numpy_name, data.is_quantised) is data
+    """Name and quantization together identify a type."""
+    assert DataType.from_numpy(data.numpy_name, data.is_quantized) is data
 
 
 def test_elements_below_one_byte_are_packed() -> None:
@@ -140,11 +140,11 @@ def test_elements_below_one_byte_are_packed() -> None:
 
 
 def test_a_type_that_qnn_does_not_have_is_refused() -> None:
-    """Complex numbers and quantised floats have no data type."""
+    """Complex numbers and quantized floats have no data type."""
     with pytest.raises(UsageError, match="complex64"):
         DataType.from_numpy("complex64")
-    with pytest.raises(UsageError, match="quantised"):
-        DataType.from_numpy("float32", quantised=True)
+    with pytest.raises(UsageError, match="quantized"):
+        DataType.from_numpy("float32", quantized=True)
 
 
 def test_only_floating_point_types_are_floats() -> None:

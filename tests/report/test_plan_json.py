@@ -108,7 +108,7 @@ def fixed(name: str, size: int, lower: int, upper: int, align: int = 1) -> Fixed
 ALL_POOLS = {pool: Bytes(1) for pool in Pool}
 CASES: dict[str, Callable[[Path], PlanReport]] = {
     "onnx branch": from_file("onnx"),
-    "onnx quantised": from_file("onnx", 1),
+    "onnx quantized": from_file("onnx", 1),
     "tflite": from_file("tflite"),
     "tflite variable": from_file("tflite", 1),
     "eaix": from_file("eaix"),

@@ -40,7 +40,9 @@ def _run() -> int:
         code = _dispatch(sys.argv[1:])
         sys.stdout.flush()
     except QnnMemError as exc:
-        return _say(str(exc), exc.exit_code)
+        from qnnmem.report.flags import flag
+
+        return _say(exc.sentence(flag), exc.exit_code)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except BrokenPipeError:

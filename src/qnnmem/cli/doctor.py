@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from qnnmem.doctor.own_numbers import Numbers
+    from qnnmem.doctor.model_facts import Numbers
 
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
@@ -124,8 +124,8 @@ def _numbers(
         return None
     from pathlib import Path
 
-    from qnnmem.doctor.own_numbers import gather
-    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.doctor.model_facts import gather
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
     options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None

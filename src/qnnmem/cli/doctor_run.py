@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from qnnmem.doctor.diagnose import Diagnosis
-    from qnnmem.doctor.knowledge import Knowledge
-    from qnnmem.doctor.own_numbers import Numbers
-    from qnnmem.doctor.source import Stream
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.source import Stream
+    from qnnmem.doctor.model_facts import Numbers
     from qnnmem.report.doctor_read import Read
 
 
@@ -35,7 +35,7 @@ def run_doctor(
 ) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, write_stream
-    from qnnmem.doctor.source import find_streams
+    from qnnmem.doctor.logs.source import find_streams
 
     if output is not None:
         check_free(output, force)  # says so before the work, not after
@@ -60,7 +60,7 @@ def run_doctor(
 
 
 def _knowledge(kb: Sequence[Path]) -> Knowledge:
-    from qnnmem.doctor.knowledge import built_in, with_own
+    from qnnmem.doctor.kb.knowledge import built_in, with_own
 
     return with_own(kb) if kb else built_in()
 
@@ -79,7 +79,7 @@ def _diagnose(
 
 
 def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _Live | None) -> Diagnosis:
-    from qnnmem.doctor.follow import follow
+    from qnnmem.doctor.logs.follow import follow
 
     if len(streams) != 1 or len(streams[0].parts) != 1:
         raise UsageError("--follow watches one log, a file or -")
@@ -161,7 +161,7 @@ def _render(
 
 
 def _groups(diagnosis: Diagnosis, by: str) -> Sequence[Any]:
-    from qnnmem.doctor.fleet_summary import group
+    from qnnmem.doctor.fleet.summary import group
 
     return group(diagnosis, by)
 
@@ -188,7 +188,7 @@ def _texts(diagnosis: Diagnosis, numbers: Numbers | None) -> Iterator[str]:
 def _with_numbers(incident: dict[str, Any], numbers: Numbers | None) -> dict[str, Any]:
     if numbers is None:
         return incident
-    from qnnmem.doctor.own_numbers import add
+    from qnnmem.doctor.model_facts import add
 
     return add(incident, numbers)
 

@@ -23,7 +23,7 @@ def explain(codes: tuple[str, ...], as_json: bool, output: str | None, force: bo
 
     from qnnmem.cli.output import write
     from qnnmem.doctor.explain import explain as explain_code
-    from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
     from qnnmem.report import explain_text
 
     entries = read_folder(BUILT_IN)[1]

@@ -12,8 +12,8 @@ from qnnmem.cli import options as texts
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
-    from qnnmem.htp.prepare import CompileOptions
     from qnnmem.targets.socs import Soc
 
 
@@ -105,12 +105,11 @@ def _binary_fits(
     path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, int], load: bool
 ) -> tuple[Fit, ...] | None:
     """The answers for a context binary; None for a model that has to be compiled first."""
-    from qnnmem.errors import CannotTell
+    from qnnmem.errors import CannotTell, NotCompiled
     from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.context_onnx import NotCompiled
-    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.bill.measure import bill_of_loaded
+    from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.fit import fit_bill
-    from qnnmem.htp.footprint import bill_of_loaded
     from qnnmem.targets.socs import soc_by_id
 
     try:
@@ -136,7 +135,7 @@ def _model_fits(
 ) -> tuple[Fit, ...]:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
-    from qnnmem.htp.fit_model import fit_all, judge_model, with_suggestions
+    from qnnmem.htp.fit.model import fit_all, judge_model, with_suggestions
     from qnnmem.htp.worker import Worker
 
     if not targets:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.bill import Bill
-    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import Soc
 
 
@@ -77,9 +77,9 @@ def footprint(
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
+    from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.context_onnx import NotCompiled
-    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.binary.read import read_context
 
     try:
         bill = bill_of(read_context(path), soc)
@@ -87,7 +87,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
         return None
     if not load:
         return bill
-    from qnnmem.htp.footprint import bill_of_loaded
+    from qnnmem.htp.bill.measure import bill_of_loaded
 
     return bill_of_loaded(path, soc)
 
@@ -97,7 +97,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
     from qnnmem.htp.bill import Bill
-    from qnnmem.htp.footprint import bill_of_model
+    from qnnmem.htp.bill.measure import bill_of_model
 
     if soc is None:
         raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")

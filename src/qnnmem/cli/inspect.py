@@ -34,9 +34,9 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     """
     from pathlib import Path
 
+    from qnnmem.bounded_file import read_head, regular_size
     from qnnmem.cli.output import check_free, write
-    from qnnmem.htp.context_container import is_context_binary
-    from qnnmem.load.source import read_head, regular_size
+    from qnnmem.htp.binary.container import is_context_binary
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
@@ -48,8 +48,8 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _real(path: Path, as_json: bool) -> str:
-    from qnnmem.htp.context_json import context_info
-    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.binary.read import read_context
+    from qnnmem.htp.binary.utility_json import context_info
     from qnnmem.report import context_text
 
     context = read_context(path)
@@ -57,11 +57,10 @@ def _real(path: Path, as_json: bool) -> str:
 
 
 def _ours(path: Path, as_json: bool) -> str:
-    from qnnmem.errors import LoadError
-    from qnnmem.load.source import read_bytes
+    from qnnmem.bounded_file import read_bytes
+    from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.qnn.finding import QnnError
     from qnnmem.report import inspect_text
 
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from qnnmem.doctor.entry import Entry
+    from qnnmem.doctor.kb.entry import Entry
 
 _STAGES = ("init", "graph", "context", "memreg", "execute")
 
@@ -52,7 +52,7 @@ def list_entries(
     Exit codes: 0 listed, 2 no such cause or unreadable entries.
     """
     from qnnmem.cli.output import write
-    from qnnmem.doctor.entry import CAUSES
+    from qnnmem.doctor.kb.entry import CAUSES
     from qnnmem.errors import UsageError
     from qnnmem.report import kb_text
 
@@ -104,7 +104,7 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     Exit codes: 0 good, 1 something is wrong with an entry, 2 unreadable.
     """
     from qnnmem.cli.output import write
-    from qnnmem.doctor.kb_check import check as check_entries
+    from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb_text
 
     found = check_entries(own)
@@ -129,14 +129,14 @@ def new(name: str, output: Path | None, force: bool) -> int:
     Exit codes: 0 written, 2 no good name, or the file exists.
     """
     from qnnmem.cli.output import write
-    from qnnmem.doctor.kb_check import skeleton
+    from qnnmem.doctor.kb.check import skeleton
 
     write(skeleton(name), output or Path(f"{name}.md"), force)
     return 0
 
 
 def _entries(own: Sequence[Path]) -> list[Entry]:
-    from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 
     mine = [entry for path in own for entry in read_folder(path, own=True)[1]]
     return [*mine, *read_folder(BUILT_IN)[1]]

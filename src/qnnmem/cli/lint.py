@@ -56,7 +56,7 @@ def _render(report: LintReport, as_json: bool) -> str:
 
 def _complain(report: LintReport) -> None:
     """One line on standard error for each file that cannot be read."""
-    from qnnmem.report.names import clean
+    from qnnmem.text import shorten
 
     for file in report.unreadable:
-        click.echo(f"qnnmem: {clean(f'{file.path}: {file.unreadable}', 2000)}", err=True)
+        click.echo(f"qnnmem: {shorten(f'{file.path}: {file.unreadable}', 2000)}", err=True)

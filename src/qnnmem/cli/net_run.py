@@ -148,9 +148,9 @@ def net_run(**flags: Any) -> int:
 
 
 def _line(*, err: bool) -> Callable[[str], None]:
-    from qnnmem.report.names import clean
+    from qnnmem.text import shorten
 
-    return lambda text: click.echo(clean(text, 4000), err=err)
+    return lambda text: click.echo(shorten(text, 4000), err=err)
 
 
 def _explain(report: Report, console: Console) -> None:

@@ -11,7 +11,7 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.htp.prepare import CompileFailure, CompileOptions
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
 
 _MAX_DIM = 1 << 40
 
@@ -125,7 +125,7 @@ def compile_options(command: F) -> F:
                     type=click.Choice(["fp16", "int8", "w8a16"]),
                     default="fp16",
                     show_default=True,
-                    help="Model: what floats become; int8 and w8a16 quantise on the way.",
+                    help="Model: what floats become; int8 and w8a16 quantize on the way.",
                 ),
                 time_limit_option,
             ),
@@ -186,7 +186,7 @@ def chosen_compile(
     vtcm_mb: int | None = None,
 ) -> CompileOptions:
     """What the options of a compile for HTP say."""
-    from qnnmem.htp.prepare import CompileOptions, Precision
+    from qnnmem.htp.compile import CompileOptions, Precision
 
     return CompileOptions(
         precision=Precision(precision),
@@ -199,11 +199,11 @@ def chosen_compile(
 
 def say_refusal(missing: str, failure: CompileFailure) -> None:
     """Print why the compiler gave nothing, so that there is no such result."""
-    from qnnmem.report.names import clean
+    from qnnmem.text import shorten
 
-    click.echo(f"No {missing}: {clean(failure.sentence, 2000)}")
+    click.echo(f"No {missing}: {shorten(failure.sentence, 2000)}")
     for node in failure.unsupported:
-        click.echo(f"  not for QNN: {clean(node.name)} ({clean(node.operator)})")
+        click.echo(f"  not for QNN: {shorten(node.name)} ({shorten(node.operator)})")
 
 
 def shape_words(

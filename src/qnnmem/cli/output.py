@@ -6,6 +6,7 @@ import os
 import sys
 
 from qnnmem.errors import OutputError
+from qnnmem.text import printable
 
 TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
@@ -50,17 +51,11 @@ def check_free(path: Path, force: bool) -> None:
 def _print(pieces: Iterable[str]) -> None:
     terminal = sys.stdout.isatty()
     for piece in pieces:
-        text = _tame(piece) if terminal else piece
+        text = printable(piece, keep="\n") if terminal else piece
         # click.echo would cut what looks like a colour out of names
         if not _is_read(sys.stdout.write, text):
             return
     _is_read(sys.stdout.flush)
-
-
-def _tame(text: str) -> str:
-    """Names in a CSV are the file's own; a terminal would obey them."""
-    shown = (c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return "".join(shown)
 
 
 def _is_read(put: Callable[..., object], *text: str) -> bool:

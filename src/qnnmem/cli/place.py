@@ -82,7 +82,7 @@ def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, 
     """What placing needs of each file, and the SoC that all are for."""
     from qnnmem.errors import CannotTell
     from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.context_read import read_context
+    from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
 
     found, models = [], set()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--bits",
     type=click.Choice(["8", "16"]),
-    help="Width of floating-point elements once quantised.  [default: as in the model]",
+    help="Width of floating-point elements once quantized.  [default: as in the model]",
 )
 @click.option(
     "--inplace", is_flag=True, help="Let element-wise ops write over an input that dies there."

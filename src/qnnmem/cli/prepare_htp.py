@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from qnnmem.errors import UsageError
+from qnnmem.text import printable
 from qnnmem.units import Bytes, format_size, parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.htp.prepare import Compiled, CompileFailure
+    from qnnmem.htp.compile import Compiled, CompileFailure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +22,7 @@ _OPTIONS = (
     click.option(
         "--precision",
         type=click.Choice(["fp16", "int8", "w8a16"]),
-        help="htp: what floats become; int8 and w8a16 quantise on the way.  [default: fp16]",
+        help="htp: what floats become; int8 and w8a16 quantize on the way.  [default: fp16]",
     ),
     click.option(
         "--vtcm-mb",
@@ -100,7 +101,7 @@ def prepare_htp(
     """Compile one model for one SoC with the real library; exit code 1 when it is refused."""
     from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.prepare import Compiled, CompileOptions, Precision, compile_model
+    from qnnmem.htp.compile import Compiled, CompileOptions, Precision, compile_model
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -143,7 +144,7 @@ def epcontext_path(binary: Path) -> Path:
 
 
 def _write_epcontext(result: Compiled, target: Path, extra: Path) -> None:
-    from qnnmem.htp.prepare_epcontext import rename_binary
+    from qnnmem.htp.compile.epcontext import rename_binary
     from qnnmem.whole_file import write_whole
 
     write_whole(extra, rename_binary(result.epcontext, result.binary_name, target.name))
@@ -168,7 +169,7 @@ def _made(result: Compiled, target: Path, extra: Path | None) -> Iterator[str]:
     if peak is not None:
         yield f"  host memory to compile: {format_size(peak)} in {result.outcome.seconds:.1f} s"
     for node in result.on_cpu:
-        yield f"  on the CPU: {_printable(node.name)} ({node.operator})"
+        yield f"  on the CPU: {printable(node.name)} ({node.operator})"
     for note in result.notes:
         yield f"  note: {note}"
     if extra is not None:
@@ -179,17 +180,13 @@ def _made(result: Compiled, target: Path, extra: Path | None) -> Iterator[str]:
 def _failed(result: CompileFailure) -> Iterator[str]:
     yield f"No binary: {result.sentence}"
     for node in result.unsupported:
-        yield f"  not for QNN: {_printable(node.name)} ({node.operator})"
+        yield f"  not for QNN: {printable(node.name)} ({node.operator})"
     if result.code is not None:
         from qnnmem.qnn.codes import code_name
 
         yield f"  code {result.code}, {code_name(result.code)}"
     if result.refusal is not None:
-        yield f"  decisive line: {_printable(result.refusal.line)}"
+        yield f"  decisive line: {printable(result.refusal.line)}"
     if result.outcome.kind == "crashed":
         for line in result.outcome.tail[-5:]:
-            yield f"  log: {_printable(line)}"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+            yield f"  log: {printable(line)}"

@@ -55,14 +55,14 @@ _OPTIONS = (
     click.option(
         "--quantize",
         type=click.Choice(["int8", "int16"]),
-        help="lpai: quantise a float model on the way.",
+        help="lpai: quantize a float model on the way.",
     ),
     click.option(
         "--weight-bits",
         type=click.Choice(["8", "16"]),
         default="8",
         show_default=True,
-        help="lpai: width of quantised weights.",
+        help="lpai: width of quantized weights.",
     ),
     click.option(
         "--float",
@@ -126,7 +126,7 @@ def prepare_lpai(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import PrepareOptions, prepare
-    from qnnmem.lpai.tcm_bill import bill_graph
+    from qnnmem.lpai.tcm import bill_graph
     from qnnmem.report.prepare_text import render
 
     target = Path(output)

@@ -9,7 +9,7 @@ import click
 from qnnmem.cli import options as texts
 
 if TYPE_CHECKING:
-    from qnnmem.htp.qmem_model import QmemResult
+    from qnnmem.htp.qmem.model import QmemResult
 
 
 @click.command()
@@ -53,8 +53,8 @@ def qmem(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.prepare import CompileFailure
-    from qnnmem.htp.qmem_model import qmem_of_file
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.qmem.model import qmem_of_file
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)

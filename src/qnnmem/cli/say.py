@@ -7,7 +7,7 @@ import sys
 
 def say(sentence: str, code: int) -> int:
     """Says why the program ends; gives the exit code back."""
-    from qnnmem.report.names import clean
+    from qnnmem.text import shorten
 
-    sys.stderr.write(f"qnnmem: {clean(sentence, 2000)}\n")
+    sys.stderr.write(f"qnnmem: {shorten(sentence, 2000)}\n")
     return code

@@ -13,7 +13,7 @@ from qnnmem.units import parse_size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import Axis, Largest, Row, Setting, Sweep
     from qnnmem.targets.socs import Soc
 
@@ -83,7 +83,7 @@ def sweep(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.htp.prepare import CompileOptions
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import parse_axis
     from qnnmem.targets.socs import find_soc
 
@@ -122,8 +122,8 @@ def _run(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.library import find_library
     from qnnmem.htp.sweep import Identity, Sweep, fixed_of, settings_of
-    from qnnmem.htp.sweep_bench import LibraryBench
-    from qnnmem.htp.sweep_cache import ResultCache, default_folder, model_digest
+    from qnnmem.htp.sweep.bench import LibraryBench
+    from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
     from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)

@@ -6,12 +6,12 @@ import time
 from itertools import starmap
 
 from qnnmem.doctor.incident import Writer
-from qnnmem.doctor.scan import Engines
-from qnnmem.doctor.session import OFFSET, VALUES, Sessions
-from qnnmem.doctor.settle import Settler
-from qnnmem.doctor.source import open_part
+from qnnmem.doctor.logs.owner import Settler
+from qnnmem.doctor.logs.scanner import REGION, Window
+from qnnmem.doctor.logs.search import Engines
+from qnnmem.doctor.logs.session import OFFSET, VALUES, Sessions
+from qnnmem.doctor.logs.source import open_part
 from qnnmem.doctor.spool import Spool
-from qnnmem.doctor.window import REGION, Window
 from qnnmem.errors import LoadError
 
 TYPE_CHECKING = False
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from qnnmem.doctor.knowledge import Knowledge
-    from qnnmem.doctor.session import Mark, Session
-    from qnnmem.doctor.source import Stream
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.session import Mark, Session
+    from qnnmem.doctor.logs.source import Stream
 
 # Holes that say what a log comes from, in lines that are no sign of a failure.
 FACTS = ("device", "soc", "build", "version")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from qnnmem.doctor.entry import VERDICTS
+from qnnmem.doctor.kb.entry import VERDICTS
 from qnnmem.errors import UsageError
 from qnnmem.qnn.numbers import Number, meanings, named, nearest_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from qnnmem.doctor.entry import Entry
+    from qnnmem.doctor.kb.entry import Entry
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})", re.IGNORECASE)
 _LAST_NUMBER = re.compile(rf"(?<![\w.])({_NUMBER.pattern})\W*$", re.IGNORECASE)

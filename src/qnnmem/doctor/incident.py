@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from qnnmem.doctor import header
-from qnnmem.doctor.entry import CAUSES
 from qnnmem.doctor.judge import Judgement, Seen, judge
-from qnnmem.doctor.line import SCALES
-from qnnmem.doctor.session import NEAR, NUMBER, OFFSET, PART, TEXT, TIMES, VALUES
+from qnnmem.doctor.kb.entry import CAUSES
+from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.line import SCALES
+from qnnmem.doctor.logs.session import NEAR, NUMBER, OFFSET, PART, TEXT, TIMES, VALUES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from qnnmem.doctor.entry import Entry
-    from qnnmem.doctor.knowledge import Knowledge
-    from qnnmem.doctor.session import Mark, Session
+    from qnnmem.doctor.kb.entry import Entry
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.session import Mark, Session
 
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
@@ -144,7 +144,7 @@ def _of_this_session(
 @lru_cache(maxsize=1)
 def _every_entry() -> tuple[Entry, ...]:
     """Entries with what people read; those that know words only are like everything."""
-    from qnnmem.doctor.knowledge import BUILT_IN, read_folder
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 
     _, entries = read_folder(BUILT_IN)
     return tuple(one for one in entries if not any(line.also for line in one.lines))
@@ -153,7 +153,7 @@ def _every_entry() -> tuple[Entry, ...]:
 @lru_cache(maxsize=256)
 def _similar(text: str) -> str:
     """Entries whose lines have words in common with a line that no entry knows, as JSON."""
-    from qnnmem.doctor.similar import rank
+    from qnnmem.doctor.kb.similar import rank
 
     return json.dumps(
         [

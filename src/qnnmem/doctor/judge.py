@@ -9,14 +9,14 @@ nothing holds                 -> undecided
 
 from __future__ import annotations
 
-from qnnmem.doctor.entry import VERDICTS, Condition, Entry, When
+from qnnmem.doctor.kb.entry import VERDICTS, Condition, Entry, When
 from qnnmem.doctor.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from qnnmem.doctor.knowledge import Knowledge
+    from qnnmem.doctor.kb.knowledge import Knowledge
 
 
 class Seen(Record):

@@ -44,7 +44,7 @@ class LogLine:
     level: str = ""
 
 
-def clean(raw: bytes | str) -> LogLine:
+def read_line(raw: bytes | str) -> LogLine:
     """A line as the library meant it, without what loggers put around it."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     level = ""
@@ -220,7 +220,7 @@ _REFUSALS = tuple(
 
 def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
     """Typed facts of a log; lines that mean nothing here are passed over."""
-    cleaned = [line if isinstance(line, LogLine) else clean(line) for line in lines]
+    cleaned = [line if isinstance(line, LogLine) else read_line(line) for line in lines]
     draft = _Draft()
     for line in cleaned:
         draft.take(line.text)

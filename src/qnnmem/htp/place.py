@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.bill_value import Bill, Range
+from qnnmem.htp.bill.value import Bill, Range
 from qnnmem.htp.log import PdEstimate, parse_log
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced

@@ -26,7 +26,7 @@ class Op:
 
     `inputs` holds every tensor the step reads, captured outer tensors of its bodies included;
     absent optional inputs are left out. `sources` are the positions in the file's own node list
-    that this op stands for (several when quantise and dequantise nodes are folded into it).
+    that this op stands for (several when quantize and dequantize nodes are folded into it).
     """
 
     name: str

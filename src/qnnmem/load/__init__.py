@@ -58,7 +58,7 @@ def _load_onnx(path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequenc
 
 def kind_of(path: Path) -> str:
     """Which reader a file is for: onnx, tflite, eaix or csv."""
-    from qnnmem.load.source import read_head, regular_size
+    from qnnmem.bounded_file import read_head, regular_size
 
     regular_size(path)
     head = read_head(path, _HEAD)

@@ -14,9 +14,10 @@ from operator import lt
 from pathlib import Path
 from typing import cast
 
+from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import FixedBuffer, Model, Span
-from qnnmem.load.source import quote, read_bytes
+from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
 _MAX_FILE = 1 << 28

@@ -15,9 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
-from qnnmem.load.source import check_total, quote, read_bytes
+from qnnmem.load.total import check_total
+from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES
 
 _MAX_FILE = 1 << 26  # published reports have 70 to 220 KB
@@ -65,7 +67,7 @@ def read(path: Path) -> Model:
     if not isinstance(graphs, list) or not graphs:
         raise LoadError(path, "is no eAI report: it has no list of 'graphs'")
     name = report.get("name")
-    name = _clean(name) if isinstance(name, str) and name else path.stem
+    name = _encodable(name) if isinstance(name, str) and name else path.stem
     model = reader.model(graphs[0], name, len(graphs))
     check_total(path, model.tensors.values())
     return model
@@ -155,8 +157,8 @@ class _Reader:
         operator = self.field(node, "operator", str, where)
         name = node.get("name") if isinstance(node, Mapping) else None
         return _Node(
-            name=_clean(name) if isinstance(name, str) and name else f"{operator}_{position}",
-            operator=_clean(operator),
+            name=_encodable(name) if isinstance(name, str) and name else f"{operator}_{position}",
+            operator=_encodable(operator),
             order=self.field(node, "actual_order", int, where),
             position=position,
             inputs=tuple(self._items(node, "inputs", where)),
@@ -191,9 +193,9 @@ class _Reader:
         return str(found) if isinstance(found, int) else self.field(value, key, str, where)
 
     def _unique(self, name: str, key: str) -> str:
-        chosen = _clean(name)
+        chosen = _encodable(name)
         while chosen in self.taken:
-            chosen = f"{chosen}_{_clean(key)}"
+            chosen = f"{chosen}_{_encodable(key)}"
         self.taken.add(chosen)
         return chosen
 
@@ -310,6 +312,6 @@ def _layout_bytes(layout: object) -> int:
     )
 
 
-def _clean(text: str) -> str:
+def _encodable(text: str) -> str:
     # JSON can spell halves of characters, which no file can hold.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -8,10 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.errors import TcmFatal
+
 if TYPE_CHECKING:
-    from qnnmem.lpai.backend import Backend
-    from qnnmem.lpai.context import Context
-    from qnnmem.lpai.descriptors import (
+    from qnnmem.lpai.preparation import Prepared, PrepareOptions, prepare
+    from qnnmem.lpai.profiles import Mode, Profile, profile
+    from qnnmem.lpai.runtime.backend import Backend
+    from qnnmem.lpai.runtime.context import Context
+    from qnnmem.lpai.runtime.descriptors import (
         AlignmentReq,
         Config,
         CoreAffinityCfg,
@@ -24,34 +28,30 @@ if TYPE_CHECKING:
         custom,
         custom_property,
     )
-    from qnnmem.lpai.graph import EARLY_TERMINATION, SUCCESS, Graph
-    from qnnmem.lpai.heap import Heap, HeapBuffer
-    from qnnmem.lpai.preparation import Prepared, PrepareOptions, prepare
-    from qnnmem.lpai.profiles import Mode, Profile, profile
-    from qnnmem.lpai.queue import Signal
-    from qnnmem.lpai.session import Session
-    from qnnmem.lpai.system_context import get_binary_info
-    from qnnmem.lpai.tcm_pool import TcmFatal
+    from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
+    from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+    from qnnmem.lpai.runtime.queue import Signal
+    from qnnmem.lpai.runtime.session import Session
+    from qnnmem.lpai.runtime.system_context import get_binary_info
 
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
-    "Backend": "backend",
-    "Context": "context",
+    "Backend": "runtime.backend",
+    "Context": "runtime.context",
     **dict.fromkeys(
         (
             *("AlignmentReq", "Config", "CoreAffinityCfg", "HwInfo", "Mem", "MemDescriptor"),
             *("MemInfoCustom", "PerfCfg", "Property", "custom", "custom_property"),
         ),
-        "descriptors",
+        "runtime.descriptors",
     ),
-    **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "graph"),
-    **dict.fromkeys(("Heap", "HeapBuffer"), "heap"),
+    **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "runtime.graph"),
+    **dict.fromkeys(("Heap", "HeapBuffer"), "runtime.heap"),
     **dict.fromkeys(("PrepareOptions", "Prepared", "prepare"), "preparation"),
     **dict.fromkeys(("Mode", "Profile", "profile"), "profiles"),
-    "Signal": "queue",
-    "Session": "session",
-    "get_binary_info": "system_context",
-    "TcmFatal": "tcm_pool",
+    "Signal": "runtime.queue",
+    "Session": "runtime.session",
+    "get_binary_info": "runtime.system_context",
 }
 
 __all__ = [
@@ -89,7 +89,7 @@ __all__ = [
 
 def open(path: Any, **options: Any) -> Session:
     """A prepared model, ready to run; see `Session` for the options."""
-    from qnnmem.lpai.session import Session
+    from qnnmem.lpai.runtime.session import Session
 
     return Session(path, **options)
 

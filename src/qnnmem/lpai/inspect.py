@@ -23,7 +23,7 @@ LPAI_API = "2.19.0"
 BLOB_VERSION = "1.0.0"
 
 _PACKED = {DType.INT4: DataType.SFIXED_POINT_4, DType.UINT4: DataType.UFIXED_POINT_4}
-_QNN_TYPES = {(data.numpy_name, data.is_quantised): data for data in DataType if data.bits >= 8}
+_QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if data.bits >= 8}
 
 
 def binary_info(context: CompiledContext, file_bytes: int | None = None) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> dict
     return {"info": info, "version": 1, "qnnmem": ours}
 
 
-def data_type(dtype: DType, quantised: bool) -> DataType:
+def data_type(dtype: DType, quantized: bool) -> DataType:
     """QNN's type of a tensor: fixed point when its integers stand for real numbers."""
     if dtype in _PACKED:
         return _PACKED[dtype]
     plain = _QNN_TYPES.get((dtype.value, False), DataType.UNDEFINED)
-    return _QNN_TYPES.get((dtype.value, True), plain) if quantised else plain
+    return _QNN_TYPES.get((dtype.value, True), plain) if quantized else plain
 
 
 # --- The vendor's part ---------------------------------------------------------------------------

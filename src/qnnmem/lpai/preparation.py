@@ -1,7 +1,7 @@
 """Offline preparation: from model files to a compiled context with every offset fixed.
 
     state hidden in ops becomes explicit        Buffer windows, RNN state if wanted
-    a float model is quantised or refused       LPAI computes with 8 and 16 bits only
+    a float model is quantized or refused       LPAI computes with 8 and 16 bits only
     all pools are planned                       the plan of `qnnmem plan`
     the program is arranged in planned order    and tried once in a child process
 
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Literal
 from qnnmem.errors import UsageError
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.load.source import quote
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
 from qnnmem.lpai.program.state_window import BLOCKING
 from qnnmem.lpai.program.state_window import Window as Gate
 from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.text import quote
 from qnnmem.units import Align, round_up
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _quantize(
 ) -> tuple[str, ...]:
     if options.quantize is None:
         return ()
-    say(f"quantising {path.name}")
+    say(f"quantizing {path.name}")
     result = quantize_model(
         path,
         target,
@@ -172,15 +172,15 @@ def _quantize(
 
 def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     precision = classify(loaded.model)
-    if precision.is_quantised or options.allow_float:
+    if precision.is_quantized or options.allow_float:
         return
     if loaded.proto is None:
-        way = "quantise it before, or add --float for a desk experiment"
+        way = "quantize it before, or add --float for a desk experiment"
     else:
         command = quantize_command(
             path, dims=options.dims, shapes=options.shapes, states=options.states
         )
-        way = f"quantise it on the way with {command} or add --float for a desk experiment"
+        way = f"quantize it on the way with {command} or add --float for a desk experiment"
     raise UsageError(f"{path}: LPAI runs 8- and 16-bit models only, {precision.sentence}; {way}")
 
 

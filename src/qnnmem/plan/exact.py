@@ -19,7 +19,7 @@ from qnnmem.plan.greedy import Offsets, highest_load, orders
 from qnnmem.plan.instance import Instance
 
 if TYPE_CHECKING:
-    from qnnmem.plan.compiled_place import Ints
+    from qnnmem.plan.compiled.place import Ints
 
 # Above this many buffers one dive of the search costs seconds.
 LARGE_CORE = 4000
@@ -72,7 +72,7 @@ def place_compiled(
     """Greedy offsets around those already given, and the work it took."""
     import numpy as np
 
-    from qnnmem.plan.compiled_place import place
+    from qnnmem.plan.compiled.place import place
 
     offsets = np.full(len(instance), -1, np.int64) if around is None else np.array(around, np.int64)
     a = arrays
@@ -86,7 +86,7 @@ def fit(
     """Offsets that end below `capacity` bytes, or whether there are none."""
     import numpy as np
 
-    from qnnmem.plan.compiled_place import eliminate
+    from qnnmem.plan.compiled.place import eliminate
 
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     if min(limit, default=0) < 0:
@@ -120,7 +120,7 @@ def _search(
     """Exact search, restarted until it answers or the effort is spent."""
     import numpy as np
 
-    from qnnmem.plan.compiled_search import CUT, SOLVED, search
+    from qnnmem.plan.compiled.search import CUT, SOLVED, search
 
     a = Arrays.of(core)
     limit = np.array([core.highest_offset(i, capacity) for i in range(len(core))], np.int64)
@@ -167,7 +167,7 @@ def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, list[int], int, 
     A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
     Luby's sequence, keep it complete. After the plain orders come disturbed ones.
     """
-    from qnnmem.plan.compiled_pits import FEW, LOW, TIGHT
+    from qnnmem.plan.compiled.pits import FEW, LOW, TIGHT
 
     shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
     by_size, by_load, _, _, by_area, by_width = orders(core)

@@ -286,7 +286,7 @@ class DataType(IntEnum):
         return self.name.startswith("FLOAT")
 
     @property
-    def is_quantised(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether elements stand for real numbers by scale and offset."""
         return "FIXED" in self.name
 
@@ -303,12 +303,12 @@ class DataType(IntEnum):
         return -(-elements * self.bits // 8)
 
     @classmethod
-    def from_numpy(cls, name: str, quantised: bool = False) -> DataType:
-        """The type of a tensor with these elements; `quantised` picks the fixed-point one."""
-        types = _FIXED_BY_NUMPY if quantised else _PLAIN_BY_NUMPY
+    def from_numpy(cls, name: str, quantized: bool = False) -> DataType:
+        """The type of a tensor with these elements; `quantized` picks the fixed-point one."""
+        types = _FIXED_BY_NUMPY if quantized else _PLAIN_BY_NUMPY
         found = types.get(name)
         if found is None:
-            kind = "quantised tensor" if quantised else "tensor"
+            kind = "quantized tensor" if quantized else "tensor"
             raise UsageError(f"a {kind} of '{name[:40]}' has no QNN data type")
         return found
 
@@ -322,5 +322,5 @@ def _numpy_of(data: DataType) -> str | None:
 
 
 _NUMPY = {data: name for data in DataType if (name := _numpy_of(data)) is not None}
-_PLAIN_BY_NUMPY = {name: data for data, name in _NUMPY.items() if not data.is_quantised}
-_FIXED_BY_NUMPY = {name: data for data, name in _NUMPY.items() if data.is_quantised}
+_PLAIN_BY_NUMPY = {name: data for data, name in _NUMPY.items() if not data.is_quantized}
+_FIXED_BY_NUMPY = {name: data for data, name in _NUMPY.items() if data.is_quantized}

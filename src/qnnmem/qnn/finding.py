@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.errors import QnnMemError
+from qnnmem.errors import QnnError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,8 @@ class Finding:
     source: str = ""
 
 
-class QnnError(QnnMemError):
-    """A call failed the way QNN fails: with a code, and here also with the reason."""
+def qnn_error(code: int, finding: Finding) -> QnnError:
+    """The error of a call that fails with a code of QNN."""
+    from qnnmem.qnn.codes import code_name
 
-    exit_code = 1
-
-    def __init__(self, code: int, finding: Finding) -> None:
-        from qnnmem.qnn.codes import code_name
-
-        self.code, self.finding = code, finding
-        cure = f"; {finding.cure}" if finding.cure else ""
-        rule = f" [{finding.rule}]" if finding.rule else ""
-        super().__init__(f"{code_name(code)} ({code}){rule}: {finding.sentence}{cure}")
+    return QnnError(code, code_name(code), finding)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.htp.bill import Bill, GraphBill, Item
 from qnnmem.provenance import Sourced
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 200  # for paths and sentences
@@ -47,11 +47,13 @@ def _share(part: Sourced, total: Sourced) -> str:
 def _about(bill: Bill, file: str, compiled: bool) -> str:
     context = bill.context
     graphs = _count(len(context.graphs), "graph")
-    made = clean(context.build_id) or "of no version"
+    made = shorten(context.build_id) or "of no version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     size = _bytes(context.file_bytes)
     kind = "compiles to a" if compiled else "is a"
-    return f"{clean(file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
+    return (
+        f"{shorten(file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
+    )
 
 
 def _table(bill: Bill) -> Iterator[str]:
@@ -66,7 +68,7 @@ def _row(name: str, part: Sourced | None) -> str:
     if part is None:
         return f"{name:<16}{'not known':>16}"
     size = f"{part.value:>16,}{format_size(part.value):>13}"
-    return f"{name:<16}{size}  {part.origin.value}: {clean(part.source, _WIDE)}"
+    return f"{name:<16}{size}  {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 def _estimates(bill: Bill) -> Iterator[str]:
@@ -83,10 +85,10 @@ def _estimates(bill: Bill) -> Iterator[str]:
 
 def _how(bill: Bill) -> Iterator[str]:
     if bill.compile_estimate is not None:
-        yield f"compile: {clean(bill.compile_estimate.source, _WIDE)}"
+        yield f"compile: {shorten(bill.compile_estimate.source, _WIDE)}"
     if bill.pd is not None:
-        yield f"process domain (PD): {clean(bill.pd.high.source, _WIDE)}"
-    yield f"PD limit: {clean(bill.pd_budget.source, _WIDE)}"
+        yield f"process domain (PD): {shorten(bill.pd.high.source, _WIDE)}"
+    yield f"PD limit: {shorten(bill.pd_budget.source, _WIDE)}"
 
 
 def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
@@ -132,7 +134,7 @@ def _graph_row(graph: GraphBill) -> str:
     cells = "".join(
         f"{'-' if p is None else format(p.value, ','):>{width}}" for p, width in columns
     )
-    return f"{cells}  {clean(graph.name)}"
+    return f"{cells}  {shorten(graph.name)}"
 
 
 def _largest(bill: Bill) -> Iterator[str]:
@@ -146,20 +148,20 @@ def _largest(bill: Bill) -> Iterator[str]:
 
 
 def _item(item: Item, with_graph: bool) -> str:
-    inside = f" of {clean(item.graph)}" if with_graph else ""
-    return f"{item.size.value:>16,}  {item.kind:<7} {clean(item.name)}{inside}"
+    inside = f" of {shorten(item.graph)}" if with_graph else ""
+    return f"{item.size.value:>16,}  {item.kind:<7} {shorten(item.name)}{inside}"
 
 
 def _traps(bill: Bill) -> Iterator[str]:
-    yield from (f"trap: {clean(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
+    yield from (f"trap: {shorten(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
 
 
 def _next(bill: Bill, file: str, compiled: bool, given: Sequence[str]) -> str:
     from shlex import quote
 
-    name = clean(file, _WIDE)
+    name = shorten(file, _WIDE)
     if compiled and bill.soc is not None:
-        words = "".join(f"{quote(clean(word, _WIDE))} " for word in given)
+        words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
         options = f"{words}--backend htp --soc {bill.soc.name} -o model.bin"
         return f"next: qnnmem prepare {quote(name)} {options} keeps the binary"
     if bill.soc is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.htp.context import HtpContext, HtpGraph, HtpTensor
-from qnnmem.report.names import clean
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 SHOWN = 20  # tensors of one kind; --json has them all
@@ -21,19 +21,19 @@ def _lines(context: HtpContext, path: str) -> Iterator[str]:
     what = f"{count} graph{'' if count == 1 else 's'}"
     soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
-    yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {clean(context.build_id)}"
+    yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
     size = f"{context.file_bytes:,} bytes ({format_size(context.file_bytes)})"
     core = ".".join(map(str, context.core_api))
-    yield f"{clean(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
+    yield f"{shorten(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
     for graph in context.graphs:
         yield ""
         yield from _graph(graph)
     yield ""
-    yield f"next: qnnmem footprint {clean(path, 200)} gives the memory bill"
+    yield f"next: qnnmem footprint {shorten(path, 200)} gives the memory bill"
 
 
 def _graph(graph: HtpGraph) -> Iterator[str]:
-    yield f"graph {clean(graph.name)}"
+    yield f"graph {shorten(graph.name)}"
     sizes = (
         *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
         *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
@@ -55,4 +55,4 @@ def _tensor(tensor: HtpTensor) -> str:
     if tensor.scale is not None and tensor.offset is not None:
         quant = f", scale {tensor.scale:.6g} offset {tensor.offset}"
     what = f"{tensor.data_type.name} {shape}, {tensor.nbytes:,} bytes{quant}"
-    return f"{clean(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"
+    return f"{shorten(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"

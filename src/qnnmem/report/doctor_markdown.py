@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from qnnmem.report import doctor_words as words
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def render(incidents: Iterable[Mapping[str, Any]], read: Read) -> Iterator[str]:
         yield "".join(f"{line}\n" for line in table(("stage", "cause", "incidents"), rows))
     if number:
         yield f"\nRead {escape(words.amount(read))}.\n"
-    yield from (f"\nNote: {escape(clean(note, 600))}\n" for note in read.notes)
+    yield from (f"\nNote: {escape(shorten(note, 600))}\n" for note in read.notes)
 
 
 def one(incident: Mapping[str, Any], number: int) -> str:
@@ -79,7 +79,7 @@ def details(incident: Mapping[str, Any]) -> Iterator[str]:
 
 def escape(text: str) -> str:
     """Text that shows as it is: no markup, no HTML, no link, nobody is mentioned."""
-    marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", clean(text, 2000)))
+    marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
     marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
     return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)
 
@@ -91,7 +91,7 @@ def _not_a_list(match: re.Match[str]) -> str:
 
 def advice(text: str) -> str:
     """A sentence of the knowledge base, in which `code` stays code."""
-    parts = clean(text, 600).split("`")
+    parts = shorten(text, 600).split("`")
     if len(parts) % 2 == 0:
         return escape(text)
     return "".join(
@@ -102,7 +102,7 @@ def advice(text: str) -> str:
 
 def code(text: str) -> str:
     """Text as code, also inside a table; what could end the code is written as numbers."""
-    shown = clean(text, words.WIDE)
+    shown = shorten(text, words.WIDE)
     if _PLAIN_CODE.fullmatch(shown) and shown.strip():
         return f"`{shown}`"
     numbers = (c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in shown)

@@ -6,7 +6,7 @@ import json
 import os
 
 from qnnmem.report import doctor_words as words
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def render(incidents: Iterable[Mapping[str, Any]], read: Read, version: str) -> 
         yield between + json.dumps(result(incident, name, list(rules).index(name)))
         between = ",\n"
     driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
-    notes = [{"level": "warning", "message": {"text": clean(one, 600)}} for one in read.notes]
+    notes = [{"level": "warning", "message": {"text": shorten(one, 600)}} for one in read.notes]
     rest = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
@@ -51,14 +51,14 @@ def render(incidents: Iterable[Mapping[str, Any]], read: Read, version: str) -> 
 
 def rule(incident: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An entry of the knowledge base as a rule."""
-    title = clean(incident["title"], words.WIDE)
+    title = shorten(incident["title"], words.WIDE)
     found: dict[str, Any] = {
         "id": name,
         "shortDescription": {"text": title},
-        "fullDescription": {"text": clean(incident["cause_meaning"], words.WIDE)},
+        "fullDescription": {"text": shorten(incident["cause_meaning"], words.WIDE)},
         "defaultConfiguration": {"level": _LEVELS[incident["verdict"]]},
     }
-    help_text = " ".join(clean(one, 600) for one in incident["remedies"])
+    help_text = " ".join(shorten(one, 600) for one in incident["remedies"])
     if help_text:
         found["help"] = {"text": help_text}
     return found
@@ -93,10 +93,10 @@ def location(line: Mapping[str, Any]) -> dict[str, Any]:
             "artifactLocation": {"uri": uri(line["file"])},
             "region": {
                 "startLine": max(1, line["line"]),
-                "snippet": {"text": clean(line["text"], words.WIDE)},
+                "snippet": {"text": shorten(line["text"], words.WIDE)},
             },
         },
-        "message": {"text": clean(line["text"], words.WIDE)},
+        "message": {"text": shorten(line["text"], words.WIDE)},
     }
 
 

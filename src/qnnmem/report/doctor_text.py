@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qnnmem.report import doctor_words as words
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def render(incidents: Iterable[Mapping[str, Any]], read: Read) -> Iterator[str]:
         yield _lines(_table(rest))
     if number and read.incidents > 1:
         yield f"\nread {words.amount(read)}\n"
-    yield from (f"note: {clean(note, 600)}\n" for note in read.notes)
+    yield from (f"note: {shorten(note, 600)}\n" for note in read.notes)
 
 
 def one(incident: Mapping[str, Any], number: int) -> str:
@@ -78,7 +78,7 @@ def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:
     for number, item in enumerate(items, 1):
         if number == 1:
             yield from ("", title)
-        yield f"  {number}. {clean(item, 600)}"
+        yield f"  {number}. {shorten(item, 600)}"
 
 
 def _table(rest: Mapping[tuple[str, str], int]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def verdict(incident: Mapping[str, Any]) -> str:
         return f"undecided: the {incident['stage']} stage failed, {_undecided(incident)}"
     memory = incident["is_memory"]
     kind = {True: "out of memory", False: "not memory"}.get(memory, "memory or not is not known")
-    words = f"{incident['stage']} stage: {kind}: {clean(incident['cause_meaning'], WIDE)}"
+    words = f"{incident['stage']} stage: {kind}: {shorten(incident['cause_meaning'], WIDE)}"
     if incident["shortage_bytes"] is not None:
         size = incident["shortage_bytes"]
         words += f"; {_size(size)} ({size:,} bytes) missing"
@@ -48,15 +48,15 @@ def where(incident: Mapping[str, Any]) -> str:
     """Lines, process and program that an incident is about."""
     file, last = incident["file"], incident["last_file"]
     end = incident["last_line"]
-    words = f"{clean(file, WIDE)}:{incident['first_line']}"
+    words = f"{shorten(file, WIDE)}:{incident['first_line']}"
     if last != file:
-        words += f" to {clean(last, WIDE)}:{end}"
+        words += f" to {shorten(last, WIDE)}:{end}"
     elif end != incident["first_line"]:
         words += f" to {end}"
     if incident["process"] is not None:
         words += f", process {incident['process']}"
     if incident["producer"] not in (None, "", "other"):
-        words += f", {clean(str(incident['producer']))}"
+        words += f", {shorten(str(incident['producer']))}"
     return words + times(incident["count"])
 
 
@@ -67,19 +67,19 @@ def times(count: int) -> str:
 
 def cause(incident: Mapping[str, Any]) -> str:
     """The entry that speaks; one that cannot decide is not called a cause."""
-    title = clean(incident["title"], WIDE)
+    title = shorten(incident["title"], WIDE)
     if incident["entry"] is None:
         return f"why: {title}"
     word = "closest" if incident["verdict"] == "undecided" else "cause"
-    return f"{word}: {title} (entry {clean(incident['entry'])})"
+    return f"{word}: {title} (entry {shorten(incident['entry'])})"
 
 
 def evidence(incident: Mapping[str, Any]) -> Iterator[str]:
     """Each line with where it stands; the deciding one is marked."""
     for line in incident["evidence"]:
         mark = ">" if line["decides"] else " "
-        place = f"{clean(line['file'], WIDE)}:{line['line']}"
-        yield f"{mark} {place}: {clean(line['text'], WIDE)}{times(line['count'])}"
+        place = f"{shorten(line['file'], WIDE)}:{line['line']}"
+        yield f"{mark} {place}: {shorten(line['text'], WIDE)}{times(line['count'])}"
 
 
 def quantities(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
@@ -90,7 +90,7 @@ def quantities(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             name = key.removesuffix("_bytes").replace("_", " ")
             rows.append((name, f"{value:,} bytes", _size(value), PRINTED))
         else:
-            rows.append((key.replace("_", " "), clean(str(value), WIDE), "", PRINTED))
+            rows.append((key.replace("_", " "), shorten(str(value), WIDE), "", PRINTED))
     shortage = incident["shortage_bytes"]
     if shortage is not None:
         rows.append(("missing", f"{shortage:,} bytes", _size(shortage), MISSING))
@@ -105,7 +105,7 @@ def own_numbers(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
             part["name"],
             f"{part['bytes']:,} bytes",
             _size(part["bytes"]),
-            clean(f"{part['origin']}: {part['source']}", WIDE),
+            shorten(f"{part['origin']}: {part['source']}", WIDE),
         )
         for part in numbers["parts"]
     ]
@@ -114,7 +114,7 @@ def own_numbers(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
 def sentences(incident: Mapping[str, Any]) -> list[str]:
     """What the model's own numbers say about the incident."""
     numbers = incident.get("own_numbers") or {"sentences": ()}
-    return [clean(one, 600) for one in numbers["sentences"]]
+    return [shorten(one, 600) for one in numbers["sentences"]]
 
 
 def similar(incident: Mapping[str, Any]) -> list[str]:
@@ -129,7 +129,7 @@ def healthy(read: Read) -> str:
     """One line about logs in which nothing failed."""
     words = f"healthy: no known failure in {amount(read)}"
     if read.noise:
-        named = [f"{clean(title, 100)}{times(seen)}" for _, title, seen in read.noise[:_NAMED]]
+        named = [f"{shorten(title, 100)}{times(seen)}" for _, title, seen in read.noise[:_NAMED]]
         more = len(read.noise) - len(named)
         named += [f"{more} more"] if more else []
         words += f"; harmless although it looks like a failure: {'; '.join(named)}"
@@ -139,7 +139,7 @@ def healthy(read: Read) -> str:
 def amount(read: Read) -> str:
     """How much was read."""
     files = len(read.files)
-    names = clean(read.files[0], WIDE) if files == 1 else f"{files:,} files"
+    names = shorten(read.files[0], WIDE) if files == 1 else f"{files:,} files"
     lines = f"{read.lines:,} line{'' if read.lines == 1 else 's'}"
     return f"{lines}, {read.bytes:,} bytes of {names}"
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 # Values of `doctor.explain`: this layer does not import the doctor, not even for types.
 Explained = Any
@@ -100,7 +100,7 @@ def _meaning_values(meaning: Meaning) -> dict[str, Any]:
 
 
 def _shown(one: Explained) -> str:
-    text = clean(one.asked, 80)
+    text = shorten(one.asked, 80)
     return text if one.code is None else f"{text} ({one.code} = {_hex(one.code)})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 _WIDE = 400
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
@@ -14,9 +14,9 @@ _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 def render(fits: Sequence[Fit], file: str) -> str:
     """One SoC in full, several as a table with the first that does not fit in full."""
     if len(fits) == 1:
-        lines = [verdict(fits[0]), clean(file, _WIDE), "", *_details(fits[0])]
+        lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0])]
         return "\n".join(lines) + "\n"
-    lines = [_summary(fits), clean(file, _WIDE), "", *_table(fits)]
+    lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]
     failing = next((fit for fit in fits if fit.fits is not True), None)
     if failing is not None:
         lines += ["", verdict(failing), *_details(failing)]
@@ -28,7 +28,7 @@ def verdict(fit: Fit) -> str:
     words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
     worst = fit.worst
     if fit.fits is None or worst is None or worst.spare is None:
-        return f"{words}: {clean(fit.why, _WIDE)}" if fit.why else words
+        return f"{words}: {shorten(fit.why, _WIDE)}" if fit.why else words
     title = TITLES[worst.pool]
     if fit.fits:
         return f"{words}: {worst.spare:,} bytes to spare in the {title}, the tightest"
@@ -50,16 +50,16 @@ def _details(fit: Fit) -> Iterator[str]:
     for check in fit.checks:
         yield from _check(check)
     if fit.code is not None:
-        yield f"the library answered with code {fit.code}: {clean(fit.why, _WIDE)}"
+        yield f"the library answered with code {fit.code}: {shorten(fit.why, _WIDE)}"
     elif fit.fits is not True and fit.why:
-        yield clean(fit.why, _WIDE)
+        yield shorten(fit.why, _WIDE)
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
     if fit.largest:
         yield ""
         yield "largest:"
         yield from (
-            f"{item.size.value:>16,}  {item.kind:<7} {clean(item.name)}" for item in fit.largest
+            f"{item.size.value:>16,}  {item.kind:<7} {shorten(item.name)}" for item in fit.largest
         )
     if fit.suggestions or fit.tried:
         yield ""
@@ -70,7 +70,7 @@ def _details(fit: Fit) -> Iterator[str]:
 
 def _check(check: Check) -> Iterator[str]:
     limit = check.limit
-    origin = "" if limit is None else f"limit {limit.origin.value}: {clean(limit.source, 100)}"
+    origin = "" if limit is None else f"limit {limit.origin.value}: {shorten(limit.source, 100)}"
     title = TITLES[check.pool]
     if check.need is None or check.need.is_exact:
         need = None if check.need is None else check.need.high.value
@@ -96,7 +96,7 @@ def _suggestion(one: Suggestion) -> str:
 
 
 def _line_of(word: str, one: Suggestion) -> str:
-    return f"  {word:<9} {clean(one.setting, 100)}: {clean(one.reason, 200)}"
+    return f"  {word:<9} {shorten(one.setting, 100)}: {shorten(one.reason, 200)}"
 
 
 def _table(fits: Sequence[Fit]) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
         worst = fit.worst
         spare = None if worst is None else worst.spare
         title = "" if worst is None else TITLES[worst.pool]
-        why = f"{title}" if fit.fits is not None else clean(fit.why, 100)
+        why = f"{title}" if fit.fits is not None else shorten(fit.why, 100)
         same = f" (as {fit.same_as})" if fit.same_as else ""
         answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
         yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}"

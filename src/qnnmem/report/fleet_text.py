@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from qnnmem.text import printable
 from qnnmem.units import Bytes, format_size
 
 _MAX_KEY = 48
@@ -57,7 +58,7 @@ def _lines(rows: Sequence[Row], by: str) -> Iterator[str]:
     yield f"{by:<{width}}  incidents  memory   logs  {'shortage':<24}  first seen"
     for key, row in zip(keys, rows, strict=True):
         counts = f"{row.incidents:>9,}  {row.memory:>6,}  {row.logs:>5,}"
-        yield f"{key:<{width}}  {counts}  {_shortage(row):<24}  {_plain(row.first_seen)}"
+        yield f"{key:<{width}}  {counts}  {_shortage(row):<24}  {printable(row.first_seen)}"
 
 
 def _shortage(row: Row) -> str:
@@ -70,10 +71,5 @@ def _shortage(row: Row) -> str:
 
 
 def _shown(key: str) -> str:
-    text = _plain(key)
+    text = printable(key)
     return text if len(text) <= _MAX_KEY else text[: _MAX_KEY - 3] + "..."
-
-
-def _plain(text: str) -> str:
-    """Names come from logs: what steers a terminal does not get through."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 SHOWN = 20  # tensors of one kind; --json has them all
@@ -23,14 +23,14 @@ def render(info: Values, path: str) -> str:
 
 def _about(ours: Values, path: str) -> Iterator[str]:
     graphs = _count(len(ours["graphs"]), "graph")
-    version = clean(ours["hw_version"])
+    version = shorten(ours["hw_version"])
     yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums fine"
     floats = sum(graph["float_ops"] for graph in ours["graphs"])
     if floats:
         yield f"computes in floating point ({_count(floats, 'op')}): desk experiment only"
     size, constants = _bytes(ours["file_bytes"]), _bytes(ours["constants_bytes"])
-    maker = f"format {ours['format_version']}, made by {clean(ours['producer'])}"
-    yield f"{clean(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
+    maker = f"format {ours['format_version']}, made by {shorten(ours['producer'])}"
+    yield f"{shorten(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
 
 
 def _graph(graph: Values) -> str:
@@ -42,7 +42,7 @@ def _heading(graph: Values) -> Iterator[str]:
     program = "program in planned order" if graph["in_order"] else "program"
     what = f"{program} of {_bytes(graph['program_bytes'])}" if graph["program_bytes"] else "layout"
     facts = f"{_count(graph['ops'], 'op')}, {what}, alignment {graph['align']}"
-    yield f"graph {clean(graph['name'])}: {facts}"
+    yield f"graph {shorten(graph['name'])}: {facts}"
     if not graph["program_bytes"]:
         yield "  no program: it has pools and places, and cannot compute"
 
@@ -75,7 +75,7 @@ def _states(graph: Values) -> Iterator[str]:
 def _state(pair: Values) -> str:
     old, new = pair["old"], pair["new"]
     moved = "in place" if _where(old) == _where(new) else f"copied from {_where(new)}"
-    return f"{_tensor(old)}, at {_where(old)}, next from {clean(new['name'])} {moved}"
+    return f"{_tensor(old)}, at {_where(old)}, next from {shorten(new['name'])} {moved}"
 
 
 def _windows(graph: Values) -> Iterator[str]:
@@ -87,18 +87,17 @@ def _windows(graph: Values) -> Iterator[str]:
 def _window(window: Values) -> str:
     mode = "blocks until full" if window["blocking"] else "never blocks"
     frames = f"{window['frames']:,} of {window['size']:,} frames arrive per execute"
-    reset = f", reset by {clean(window['reset'])}" if window["reset"] is not None else ""
+    reset = f", reset by {shorten(window['reset'])}" if window["reset"] is not None else ""
     padding = f", starts with {window['padding']:,} zero frames" if window["padding"] else ""
-    return (
-        f"{clean(window['name'])}: {frames}, moves by {window['stride']:,}, {mode}{padding}{reset}"
-    )
+    name, stride = shorten(window["name"]), window["stride"]
+    return f"{name}: {frames}, moves by {stride:,}, {mode}{padding}{reset}"
 
 
 def _notes(graph: Values) -> Iterator[str]:
     if graph["float_ops"]:
         yield f"  note: {_count(graph['float_ops'], 'op')} in floating point, which LPAI has not"
     for note in graph["notes"][:SHOWN]:
-        yield f"  note: {clean(note, _WIDE)}"
+        yield f"  note: {shorten(note, _WIDE)}"
     if len(graph["notes"]) > SHOWN:
         yield f"  … and {len(graph['notes']) - SHOWN:,} more notes; --json lists all"
 
@@ -115,7 +114,7 @@ def _tensor(tensor: Values) -> str:
     if tensor["scale"] is not None:
         quant = f", scale {tensor['scale']:.6g} zero point {tensor['zero_point']}"
     size = f"{tensor['bytes']:,} bytes"
-    return f"{clean(tensor['name'])}  {tensor['data_type']} {shape[:_WIDE]}, {size}{quant}"
+    return f"{shorten(tensor['name'])}  {tensor['data_type']} {shape[:_WIDE]}, {size}{quant}"
 
 
 def _where(tensor: Values) -> str:

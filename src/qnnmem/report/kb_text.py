@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.report.names import clean
+from qnnmem.text import printable, shorten
 
 # Values of `doctor.entry` and `doctor.kb_check`: this layer does not import the doctor, not even
 # for types.
@@ -22,7 +22,7 @@ CHECK_SCHEMA = "qnnmem.kb-check/1"
 def render_list(entries: Sequence[Entry]) -> str:
     """A table of entries."""
     lines = [f"{len(entries)} entries", _row("id", "stage", "cause", "verdict", "title")]
-    lines += [_row(e.id, e.stage, e.cause, e.verdict, clean(e.title, 90)) for e in entries]
+    lines += [_row(e.id, e.stage, e.cause, e.verdict, shorten(e.title, 90)) for e in entries]
     return "\n".join(lines) + "\n"
 
 
@@ -54,11 +54,11 @@ def render_check_json(checked: Checked) -> str:
 
 
 def _row(name: str, stage: str, cause: str, verdict: str, title: str) -> str:
-    return f"{clean(name, 64):<28} {stage:<8} {cause:<17} {verdict:<10} {title}"
+    return f"{shorten(name, 64):<28} {stage:<8} {cause:<17} {verdict:<10} {title}"
 
 
 def _entry(entry: Entry) -> Iterator[str]:
-    yield f"# {clean(entry.title, 200)}"
+    yield f"# {shorten(entry.title, 200)}"
     yield ""
     yield f"`{entry.id}`: stage {entry.stage}, cause {entry.cause}, verdict {entry.verdict}, "
     yield f"confidence {entry.confidence}."
@@ -69,7 +69,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     for line in entry.lines:
         extra = [f"call {line.call}"] if line.call else []
         extra += [] if line.opens else ["alone no incident"]
-        yield f"- {line.sign}: `{clean(line.text, 400)}`" + (
+        yield f"- {line.sign}: `{shorten(line.text, 400)}`" + (
             f" ({', '.join(extra)})" if extra else ""
         )
     yield "\n## Conditions\n"
@@ -82,7 +82,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     ):
         if rows:
             yield f"\n## {title}\n"
-            yield from (f"- {clean(row, 500)}" for row in rows)
+            yield from (f"- {shorten(row, 500)}" for row in rows)
 
 
 def _when(when: When) -> str:
@@ -101,7 +101,7 @@ def _condition(condition: Condition) -> str:
 
 def clean_text(text: str) -> str:
     """Text of a file without control characters other than line ends."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return printable(text, keep="\n")
 
 
 def _values(entry: Entry) -> dict[str, Any]:
@@ -131,4 +131,4 @@ def _checked(checked: Checked) -> Iterator[str]:
         yield f"{checked.documented} entries are known from documents only: no stored log has them"
     for title, rows in (("", checked.findings), ("note: ", checked.notes)):
         for row in rows:
-            yield f"  {title}{clean(row.entry, 64)}: {clean(row.sentence, 300)}"
+            yield f"  {title}{shorten(row.entry, 64)}: {shorten(row.sentence, 300)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.lpai.config.finding import ConfigFinding, LintReport, Severity
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 _WIDE = 200  # for paths
 
@@ -19,7 +19,7 @@ def _verdict(report: LintReport) -> str:
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     if not errors and not warnings:
-        verdict = f"fine: {', '.join(clean(file.path, _WIDE) for file in read[:5])}"
+        verdict = f"fine: {', '.join(shorten(file.path, _WIDE) for file in read[:5])}"
         return verdict + (f" and {len(read) - 5} more" if len(read) > 5 else "")
     parts = [_count(errors, "error")] * bool(errors) + [_count(warnings, "warning")] * bool(
         warnings
@@ -31,17 +31,17 @@ def _verdict(report: LintReport) -> str:
 def _lines(report: LintReport) -> Iterator[str]:
     for file in report.files:
         if file.named_by is not None and any(f.file == file.path for f in report.findings):
-            yield f"{clean(file.path, _WIDE)}: named by {clean(file.named_by, _WIDE)}"
+            yield f"{shorten(file.path, _WIDE)}: named by {shorten(file.named_by, _WIDE)}"
         yield from (_line(finding) for finding in report.findings if finding.file == file.path)
 
 
 def _line(finding: ConfigFinding) -> str:
-    where = clean(finding.file, _WIDE)
+    where = shorten(finding.file, _WIDE)
     if finding.line is not None:
         where += f":{finding.line}:{finding.column}"
     about = f"{finding.key}: " if finding.key else ""
     text = f"{finding.severity.value}: {about}{finding.sentence}; {finding.cure}"
-    return f"{where}: {clean(text, 600)}"
+    return f"{where}: {shorten(text, 600)}"
 
 
 def _count(number: int, noun: str) -> str:

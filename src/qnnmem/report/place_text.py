@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Admission, Placement, Plan
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 _WIDE = 120
 
@@ -27,7 +27,7 @@ def verdict(plan: Plan) -> str:
             "exact sizes"
         )
     if plan.given.too_large:
-        names = ", ".join(clean(plan.residents[n].name) for n in plan.given.too_large)
+        names = ", ".join(shorten(plan.residents[n].name) for n in plan.given.too_large)
         return f"does not fit: larger than a whole process domain: {names}"
     if not plan.fits:
         return f"does not fit: {count} need {domains}, a process has {DOMAINS.value}"
@@ -43,16 +43,16 @@ def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
         for member in domain.members:
             one = plan.residents[member]
             low = "" if one.need.is_exact else f" (at least {one.need.low.value:,})"
-            yield f"{one.size:>16,}  {clean(one.name, _WIDE)}{low}"
+            yield f"{one.size:>16,}  {shorten(one.name, _WIDE)}{low}"
     for member in placement.too_large:
         one = plan.residents[member]
-        yield f"{one.size:>16,}  {clean(one.name, _WIDE)}: in no domain"
+        yield f"{one.size:>16,}  {shorten(one.name, _WIDE)}: in no domain"
 
 
 def _better(plan: Plan) -> Iterator[str]:
     how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
     if len(plan.best.domains) < len(plan.given.domains):
-        names = " ".join(clean(plan.residents[one].name, _WIDE) for one in plan.best.order)
+        names = " ".join(shorten(plan.residents[one].name, _WIDE) for one in plan.best.order)
         fewer = _count(len(plan.best.domains), "domain")
         yield f"better order, {fewer} ({how}): {names}"
     elif plan.is_exact:
@@ -82,7 +82,7 @@ def _checked(plan: Plan, checked: Sequence[Admission] | None) -> Iterator[str]:
         fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
         guess = "admitted" if one.predicted else "refused"
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
-        yield f"{size:>16}  {fact}, predicted {guess}: {clean(resident.name, _WIDE)}"
+        yield f"{size:>16}  {fact}, predicted {guess}: {shorten(resident.name, _WIDE)}"
 
 
 def _count(number: int, noun: str) -> str:

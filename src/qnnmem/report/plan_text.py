@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 
 from qnnmem.plan import Io, Pool
-from qnnmem.report.names import clean
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_report import PlanReport
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 # Beyond this a picture of letters says nothing.
@@ -59,7 +59,7 @@ def _about(report: PlanReport) -> Iterator[str]:
     align = "alignments of the file" if as_given else f"alignment {plan.align}"
     facts = f"{align}, planned in {report.seconds:.2f} s"
     if model.format == "csv":
-        yield f"{clean(report.input)}: {len(model.buffers):,} buffers in one pool, {facts}"
+        yield f"{shorten(report.input)}: {len(model.buffers):,} buffers in one pool, {facts}"
         return
     width = (
         f"floats stored in {plan.options.bits} bits"
@@ -67,7 +67,7 @@ def _about(report: PlanReport) -> Iterator[str]:
         else "types as in the model"
     )
     yield (
-        f"{clean(report.input)}: {_count(len(model.ops), 'op')}, "
+        f"{shorten(report.input)}: {_count(len(model.ops), 'op')}, "
         f"{_count(len(model.inputs), 'input')}, "
         f"{_count(len(model.outputs), 'output')}, {width}, {facts}"
     )
@@ -100,7 +100,7 @@ def _budgets(report: PlanReport) -> Iterator[str]:
         why = "fullest step" if budget.fits is None else _WHY[budget.pool]
         yield f"{why} ({len(budget.blockers)} in {budget.pool.value}):"
         for name in budget.blockers[:SHOWN_AT_PEAK]:
-            yield f"  {clean(name)}"
+            yield f"  {shorten(name)}"
         if len(budget.blockers) > SHOWN_AT_PEAK:
             yield f"  … and {len(budget.blockers) - SHOWN_AT_PEAK} more"
 
@@ -128,12 +128,12 @@ def _peak(report: PlanReport) -> Iterator[str]:
     peak = report.plan.peak
     if peak is None:
         return
-    where = f", {clean(report.op_at_peak)}" if report.op_at_peak else ""
+    where = f", {shorten(report.op_at_peak)}" if report.op_at_peak else ""
     yield f"peak at step {peak.step}{where}: {_bytes(peak.size)} alive in {len(peak.live)} buffers"
     letters = _letters(report)
     for buffer in peak.live[:SHOWN_AT_PEAK]:
         share = 100 * buffer.size / max(peak.size, 1)
-        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>5.1f} %  {clean(buffer.name)}"
+        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>5.1f} %  {shorten(buffer.name)}"
     rest = peak.live[SHOWN_AT_PEAK:]
     if rest:
         total = sum(buffer.size for buffer in rest)
@@ -169,7 +169,7 @@ def _map(report: PlanReport) -> Iterator[str]:
 
 def _notes(report: PlanReport) -> Iterator[str]:
     for note in report.notes:
-        yield f"note: {clean(note, 200)}"
+        yield f"note: {shorten(note, 200)}"
 
 
 def _next(report: PlanReport) -> Iterator[str]:
@@ -177,14 +177,14 @@ def _next(report: PlanReport) -> Iterator[str]:
     command = shlex.join(["qnnmem", "plan", report.input, *report.given])
     if plan.likely_states:
         pairs = " ".join(f"--state {shlex.quote(f'{a}={b}')}" for a, b in plan.likely_states[:4])
-        yield f"next: these look like state kept between runs: {clean(f'{command} {pairs}', 300)}"
+        yield f"next: these look like state kept between runs: {shorten(f'{command} {pairs}', 300)}"
     elif not plan.scratch.optimal:
-        yield f"next: search longer: {clean(command, 200)} --time-limit 60"
+        yield f"next: search longer: {shorten(command, 200)} --time-limit 60"
     elif plan.options.bits is None and any(t.dtype.is_float for t in plan.model.tensors.values()):
-        shown = clean(command, 200)
+        shown = shorten(command, 200)
         yield f"next: LPAI runs 8- and 16-bit models; as int8 it would be: {shown} --bits 8"
     elif plan.model.format != "csv":
-        yield f"next: the same for a program: {clean(command, 200)} --format json"
+        yield f"next: the same for a program: {shorten(command, 200)} --format json"
 
 
 def _count(number: int, thing: str) -> str:

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
-from qnnmem.lpai.tcm_bill import TcmBill
+from qnnmem.lpai.tcm import TcmBill
 from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 400
@@ -26,7 +26,7 @@ def render(
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
     lines = [
-        f"prepared {clean(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
+        f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
         f"{size:,} bytes ({format_size(size)})"
     ]
     floats = sum(graph.float_ops for graph in context.graphs)
@@ -34,7 +34,7 @@ def render(
         lines.append(f"{floats} ops compute in floating point, which LPAI cannot: desk only")
     for graph, plan, bill in zip(context.graphs, plans, bills, strict=True):
         lines += ["", *_graph(graph, plan), *([_tcm(bill)] if graph.program else [])]
-    lines += [f"note: {clean(note, _WIDE)}" for note in notes]
+    lines += [f"note: {shorten(note, _WIDE)}" for note in notes]
     lines += ["", *_next(context, path)]
     return "\n".join(lines)
 
@@ -42,7 +42,7 @@ def render(
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
     proof = "proven minimal" if plan.scratch.optimal else "not proven minimal"
     order = "" if graph.in_order or not graph.program else ", run op by op"
-    yield f"graph {clean(graph.name)}: {len(graph.model.ops)} ops{order}"
+    yield f"graph {shorten(graph.name)}: {len(graph.model.ops)} ops{order}"
     yield f"  scratch    {graph.scratch_bytes:>12,} bytes, {proof}"
     state = f", {len(graph.states)} state pairs" if graph.states else ""
     yield f"  persistent {graph.persistent_bytes:>12,} bytes{state}"
@@ -51,7 +51,7 @@ def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
     for window in graph.windows:
         kind = "blocking" if window.blocking else "non-blocking"
         frames = f"{window.size} frames, {window.frames} per execution"
-        yield f"  window {clean(window.name)}: {frames}, {kind}"
+        yield f"  window {shorten(window.name)}: {frames}, {kind}"
     if not graph.program:
         yield "  a layout: pools and contract can be tried, execution cannot"
 

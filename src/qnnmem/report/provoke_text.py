@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.htp.provoke import Provoked
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 300
@@ -21,30 +21,30 @@ def verdict(provoked: Provoked) -> str:
     """The first line."""
     kind, soc = provoked.kind.value, provoked.soc.name
     if not provoked.failed:
-        return f"the library did not fail: no {kind} on {soc}, {clean(provoked.sentence, _WIDE)}"
+        return f"the library did not fail: no {kind} on {soc}, {shorten(provoked.sentence, _WIDE)}"
     code = ""
     if provoked.code is not None:
         code = f" with {provoked.code} ({provoked.code_name})"
     if provoked.as_expected:
         return f"{kind} on {soc}: the library failed to {provoked.stage}{code}"
-    why = clean(provoked.sentence, _WIDE)
+    why = shorten(provoked.sentence, _WIDE)
     return f"the library failed to {provoked.stage}{code}, but not of {kind}: {why}"
 
 
 def _facts(provoked: Provoked) -> Iterator[str]:
-    yield f"why: {clean(provoked.sentence, 2 * _WIDE)}"
+    yield f"why: {shorten(provoked.sentence, 2 * _WIDE)}"
     for attempt in provoked.attempts:
         code = "" if attempt.code is None else f", code {attempt.code}"
-        yield f"tried: {clean(attempt.what, _WIDE)}: {attempt.outcome}{code}"
+        yield f"tried: {shorten(attempt.what, _WIDE)}: {attempt.outcome}{code}"
     peak = "" if provoked.peak_rss is None else f", {format_size(provoked.peak_rss)} of host memory"
     made = provoked.log.library_version or "unknown version"
-    yield f"library: {provoked.library}, QAIRT {clean(made)}; {provoked.seconds:.1f} s{peak}"
+    yield f"library: {provoked.library}, QAIRT {shorten(made)}; {provoked.seconds:.1f} s{peak}"
 
 
 def _said(provoked: Provoked) -> Iterator[str]:
     if provoked.lines:
         yield "the library said:"
-        yield from (f"  {clean(line, _WIDE)}" for line in provoked.lines[:_LINES])
+        yield from (f"  {shorten(line, _WIDE)}" for line in provoked.lines[:_LINES])
         more = len(provoked.lines) - _LINES
         if more > 0:
             yield f"  … and {more} more lines in the record"

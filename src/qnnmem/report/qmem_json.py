@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from qnnmem.htp.qmem import Row
-from qnnmem.htp.qmem_advice import FLAGS, advise, traps
-from qnnmem.htp.qmem_model import QmemResult
-from qnnmem.htp.qmem_run import QmemRun, RanRow
+from qnnmem.htp.qmem.advice import FLAGS, advise, traps
+from qnnmem.htp.qmem.model import QmemResult
+from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
 
 SCHEMA = "qnnmem.qmem/1"

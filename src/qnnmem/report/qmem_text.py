@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.htp.qmem import Qmem, Row
-from qnnmem.htp.qmem_advice import FLAGS, advise, traps
-from qnnmem.htp.qmem_model import QmemResult
-from qnnmem.htp.qmem_run import QmemRun, RanRow
+from qnnmem.htp.qmem.advice import FLAGS, advise, traps
+from qnnmem.htp.qmem.model import QmemResult
+from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 _WIDE = 200
 
@@ -23,7 +23,7 @@ def render(result: QmemResult, file: str) -> str:
 
 
 def _head(result: QmemResult, file: str) -> Iterator[str]:
-    qmem, name = result.qmem, clean(file, _WIDE)
+    qmem, name = result.qmem, shorten(file, _WIDE)
     yield advise(qmem)
     soc = "" if qmem.bill.soc is None else f" for {qmem.bill.soc.name}"
     count = f"{qmem.tensors} input{'s and outputs' if qmem.tensors != 1 else ' or output'}"
@@ -78,7 +78,7 @@ def _sized(name: str, part: Sourced) -> str:
 
 
 def _origin(part: Sourced) -> str:
-    return f"{part.origin.value}: {clean(part.source, _WIDE)}"
+    return f"{part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 def _run(run: QmemRun | None) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _flags() -> Iterator[str]:
 def _next(result: QmemResult, file: str) -> Iterator[str]:
     from shlex import quote
 
-    name = quote(clean(file, _WIDE))
+    name = quote(shorten(file, _WIDE))
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
     if result.compiled:
         how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"

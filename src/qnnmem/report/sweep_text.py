@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.htp.sweep import Largest, Row, show
-from qnnmem.report.names import clean
+from qnnmem.text import shorten
 
 _REASONS = 5
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
@@ -13,7 +13,7 @@ _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed"
 
 def render(rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str) -> str:
     """The whole report; names and reasons are made safe to print."""
-    lines = [verdict(rows, largest, soc), clean(file, 200), "", *_table(rows)]
+    lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows)]
     reasons = [*_reasons(rows)]
     lines += ["", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
@@ -32,19 +32,19 @@ def verdict(rows: Sequence[Row], largest: Sequence[Largest], soc: str) -> str:
 
 
 def _largest(one: Largest, soc: str) -> str:
-    rest = f" with {clean(show(one.setting))}" if one.setting else ""
-    name = clean(one.name)
+    rest = f" with {shorten(show(one.setting))}" if one.setting else ""
+    name = shorten(one.name)
     if one.value is None:
-        return f"no {name} fits {soc}{rest}: {clean(one.next_reason, 200)}"
+        return f"no {name} fits {soc}{rest}: {shorten(one.next_reason, 200)}"
     words = f"largest {name} that fits {soc}{rest} is {one.value}"
     if one.next_value is None:
         return f"{words}, the largest asked for"
-    return f"{words}; {one.next_value} does not: {clean(one.next_reason, 200)}"
+    return f"{words}; {one.next_value} does not: {shorten(one.next_reason, 200)}"
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.setting))
-    head = "".join(f"{clean(name, 20):<{_width(name)}}" for name in names)
+    head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
     yield (
         f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}"
         f"{'DDR read':>14}{'seconds':>9}"
@@ -76,6 +76,6 @@ def _reasons(rows: Sequence[Row]) -> Iterator[str]:
             found.setdefault(row.result.reason, []).append(show(row.setting))
     for reason, settings in list(found.items())[:_REASONS]:
         more = f" and {len(settings) - 1} more" if len(settings) > 1 else ""
-        yield f"{clean(settings[0], 100)}{more}: {clean(reason, 300)}"
+        yield f"{shorten(settings[0], 100)}{more}: {shorten(reason, 300)}"
     if len(found) > _REASONS:
         yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis
-from qnnmem.doctor.entry import Condition, Entry, Line, When
-from qnnmem.doctor.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
 
 Say = Callable[[Diagnosis], bytes]
 

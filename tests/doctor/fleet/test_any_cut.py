@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from qnnmem.doctor import session, settle
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.scan import ENGINES
-from qnnmem.doctor.source import Stream
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import owner, session
+from qnnmem.doctor.logs.search import ENGINES
+from qnnmem.doctor.logs.source import Stream
 
 MESSAGES = [
     b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB",
@@ -75,7 +75,7 @@ def short_reach() -> Iterator[None]:
     """Sessions end after hundreds of bytes, so that small logs have many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "NEAR", 300)
-        patch.setattr(settle, "NEAR", 300)
+        patch.setattr(owner, "NEAR", 300)
         patch.setattr(session, "REACH", 2000)
         yield
 

@@ -9,9 +9,9 @@ import pytest
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
-from qnnmem.doctor.fleet_summary import BY, group
-from qnnmem.doctor.knowledge import BUILT_IN, Knowledge, pack, read_folder
-from qnnmem.doctor.source import Stream
+from qnnmem.doctor.fleet.summary import BY, group
+from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import UsageError
 from qnnmem.report import fleet_text
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
-from qnnmem.doctor.follow import Follower, follow
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.source import Stream
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.follow import Follower, follow
+from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
 
 HEAD = b"03-17 16:13:01.123  1234  1235 E QnnDsp: "

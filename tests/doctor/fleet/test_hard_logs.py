@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qnnmem.doctor import source
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
-from qnnmem.doctor.header import parse, process_of
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.scan import ENGINES, scanner
-from qnnmem.doctor.source import Stream
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import source
+from qnnmem.doctor.logs.header import parse, process_of
+from qnnmem.doctor.logs.search import ENGINES, scanner
+from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.scan import Scanner
+    from qnnmem.doctor.logs.search import Scanner
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
 ESTIMATE = b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB"
@@ -273,8 +273,8 @@ def test_the_quick_look_at_a_head_is_the_whole_one() -> None:
 CHILD = """
 import json, sys
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.source import Stream
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.source import Stream
 knowledge = Knowledge(json.load(sys.stdin))
 diagnosis = diagnose([Stream((sys.argv[1],))], knowledge)
 status = open("/proc/self/status").read()

@@ -18,8 +18,8 @@ import pytest
 from qnnmem.doctor import fleet
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import Processes, cluster_executor, diagnose_with, jobs_executor
-from qnnmem.doctor.knowledge import Knowledge
-from qnnmem.doctor.source import Stream, find_streams
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.source import Stream, find_streams
 from qnnmem.errors import LoadError, UsageError
 
 HEAD = b"03-17 16:13:01.123 %5d  1235 E QnnDsp: "

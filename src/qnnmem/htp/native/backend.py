@@ -10,6 +10,7 @@ from ctypes import byref, c_char_p, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
+from qnnmem.errors import Refused
 from qnnmem.htp.native.abi import (
     BACKEND_CALLS,
     BackendInterface,
@@ -18,7 +19,6 @@ from qnnmem.htp.native.abi import (
     bind,
     first_provider,
 )
-from qnnmem.htp.native.refusal import Refused
 from qnnmem.htp.native.view import file_view
 
 VERBOSE = 4

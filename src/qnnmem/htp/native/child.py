@@ -18,7 +18,7 @@ import signal
 import sys
 from typing import Any
 
-from qnnmem.load.dryrun import read_frame, write_frame
+from qnnmem.child import read_frame, write_frame
 
 MAX_REPLY = 256 << 20
 END_MARK = "[qnnmem] end of request"
@@ -34,7 +34,7 @@ def main() -> int:
     with os.fdopen(replies_fd, "wb") as replies:
         while (frame := read_frame(sys.stdin.buffer, MAX_REPLY)) is not None:
             request = frame[0]
-            if request["verb"] in ("compile", "execute", "quantise"):
+            if request["verb"] in ("compile", "execute", "quantize"):
                 _warm()
             pid, results = _start(request, replies_fd)
             write_frame(replies, {"event": "started", "pid": pid})
@@ -109,8 +109,7 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    from qnnmem.errors import QnnMemError
-    from qnnmem.htp.native.refusal import Refused
+    from qnnmem.errors import QnnMemError, Refused
 
     try:
         return {"done": _perform(request["verb"], request["options"])}
@@ -134,10 +133,10 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native.system import system_info
 
         return system_info(options)
-    if verb == "quantise":
-        from qnnmem.htp.native.quantise import quantise
+    if verb == "quantize":
+        from qnnmem.htp.native.quantize import quantize
 
-        return quantise(options)
+        return quantize(options)
     if verb in ("compile", "execute"):
         from qnnmem.htp.native import session
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.native.refusal import Refused
+from qnnmem.errors import Refused
 
 PROVIDER = "QNNExecutionProvider"
 # Severities of ONNX Runtime's session and default loggers. The library's own level follows the

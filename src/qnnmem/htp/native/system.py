@@ -7,6 +7,7 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Any
 
+from qnnmem.errors import Refused
 from qnnmem.htp.native.abi import (
     SYSTEM_CALLS,
     BinaryInfo,
@@ -18,7 +19,6 @@ from qnnmem.htp.native.abi import (
     bind,
     first_provider,
 )
-from qnnmem.htp.native.refusal import Refused
 from qnnmem.htp.native.view import file_view
 
 _DEFINED = 1

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import LoadError, OutputError, UsageError
-from qnnmem.load.source import quote, regular_size
+from qnnmem.bounded_file import regular_size
+from qnnmem.errors import Damaged, LoadError, OutputError, QnnError, UsageError, WrongVersion
 from qnnmem.lpai.binary.check import HW_VERSION, check
-from qnnmem.lpai.binary.fields import Damaged
 from qnnmem.lpai.binary.kind import CURE, guess_kind
-from qnnmem.lpai.binary.layout import MAGIC, WrongVersion, assemble, take_apart
+from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
-from qnnmem.qnn.finding import QnnError
+from qnnmem.qnn.finding import qnn_error
+from qnnmem.text import quote
 from qnnmem.whole_file import write_pieces
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def _flat(view: memoryview) -> memoryview:
 
 
 def _about(exc: Damaged) -> str:
-    return f"in the description of the context binary, {exc}" if exc.where else str(exc)
+    return f"in the description of the context binary, {exc}" if exc.path else str(exc)
 
 
 def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str = "") -> QnnError:
-    return QnnError(code, finding(rule, sentence, call=call, buffer="context binary", cure=cure))
+    return qnn_error(code, finding(rule, sentence, call=call, buffer="context binary", cure=cure))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
-from qnnmem.load.onnx_tensor import DTYPES
-from qnnmem.load.source import quote
-from qnnmem.lpai.binary.fields import Damaged
+from qnnmem.load.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, Window
 from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.text import quote
 
 HW_VERSION = re.compile(r"v([0-9]{1,3})(?:_([0-9]{1,3}))?", re.ASCII)
 

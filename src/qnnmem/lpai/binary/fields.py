@@ -6,25 +6,14 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from qnnmem.load.source import quote
+from qnnmem.errors import Damaged
+from qnnmem.text import quote
 
 MAX_TEXT = 1 << 16  # characters of a name or a note
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 Read = Callable[[Any], T]
-
-
-class Damaged(Exception):
-    """A binary does not hold together; `where` is a path such as `graphs[0].ops[3].inputs`."""
-
-    def __init__(self, what: str, where: str = "") -> None:
-        self.what, self.where = what, where
-        super().__init__(f"{where.lstrip('.')} {what}".strip())
-
-    def inside(self, outer: str) -> Damaged:
-        """The same fault as seen from one level further out."""
-        return Damaged(self.what, f"{outer}{self.where}")
 
 
 class Record:

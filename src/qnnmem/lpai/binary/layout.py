@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from qnnmem.lpai.binary.fields import Damaged
+from qnnmem.errors import Damaged, WrongVersion
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_META
 from qnnmem.units import round_up
 
@@ -28,10 +28,6 @@ _CRC_AT = 28  # the header's own checksum is computed with zeros here
 _KINDS = {META: "description", PROGRAM: "program", CONSTANTS: "constants"}
 
 HEADER_SIZE, SECTION_SIZE = _HEADER.size, _SECTION.size
-
-
-class WrongVersion(Exception):
-    """A binary of another format version; its text is a clause about the binary."""
 
 
 class Section(NamedTuple):

@@ -1,6 +1,6 @@
 """The description inside a context binary: compiled graphs as canonical JSON and back.
 
-Canonical means: keys sorted, no white space, ASCII with escapes, tensors and quantisation sorted by
+Canonical means: keys sorted, no white space, ASCII with escapes, tensors and quantization sorted by
 name. Equal contexts have equal descriptions.
 """
 
@@ -11,22 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
-from qnnmem.load.onnx_tensor import DTYPES
-from qnnmem.load.source import quote
-from qnnmem.lpai.binary.fields import (
-    Damaged,
-    Record,
-    flag,
-    integer,
-    listing,
-    optional,
-    pair,
-    text,
-    word,
-)
+from qnnmem.load.onnx.tensor import DTYPES
+from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, pair, text, word
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
 from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.text import quote
 from qnnmem.units import Align, Bytes, Offset, Step
 
 MAX_META = 64 << 20  # bytes

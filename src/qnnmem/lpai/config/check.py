@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from qnnmem.load.source import quote
 from qnnmem.lpai.config.schema import (
     BY_PATH,
     HTP_SECTIONS,
@@ -16,6 +15,7 @@ from qnnmem.lpai.config.schema import (
     keys_of,
 )
 from qnnmem.lpai.config.text import Kind, Node
+from qnnmem.text import quote
 
 # What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
 MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")

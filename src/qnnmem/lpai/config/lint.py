@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import LoadError
-from qnnmem.load.source import quote
 from qnnmem.lpai.config.check import classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
@@ -15,6 +14,7 @@ from qnnmem.lpai.config.path import Located, locate
 from qnnmem.lpai.config.schema import FileKind
 from qnnmem.lpai.config.text import Document, read_document
 from qnnmem.lpai.config.walk import Finder, check_keys
+from qnnmem.text import quote
 
 _LIBRARY = "backend_extensions.shared_library_path"
 _POINTER = "backend_extensions.config_file_path"

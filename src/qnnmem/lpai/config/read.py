@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from qnnmem.errors import LoadError
-from qnnmem.load.source import quote
 from qnnmem.lpai.config.check import check_value, classify, is_htp_library
 from qnnmem.lpai.config.path import locate
 from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key
 from qnnmem.lpai.config.text import Document, Kind, Node, read_strictly
+from qnnmem.text import quote
 
 _T = TypeVar("_T")
 

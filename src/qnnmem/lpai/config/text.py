@@ -15,8 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
+from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
-from qnnmem.load.source import quote, read_bytes
+from qnnmem.text import quote
 
 MAX_FILE = 1 << 20  # the documented examples have less than 1 KB
 MAX_DEPTH = 64

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from qnnmem.load.source import quote
 from qnnmem.lpai.config.check import check_value, nearest
 from qnnmem.lpai.config.finding import ConfigFinding, Severity
 from qnnmem.lpai.config.schema import BY_PATH, FileKind, Key, file_of, keys_of
 from qnnmem.lpai.config.text import Document, Kind, Member, Node, Place
+from qnnmem.text import quote
 
 # A hostile file may hold 100,000 unknown keys; nobody reads more than this.
 MAX_FINDINGS = 100

@@ -15,20 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import LoadError, UsageError
-from qnnmem.load.source import quote, read_head, regular_size
-from qnnmem.lpai.backend import Backend
+from qnnmem.bounded_file import read_head, regular_size
+from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, WrongSize
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.lpai.binary.layout import MAGIC
 from qnnmem.lpai.config.read import RunConfig, read_run_config
-from qnnmem.lpai.context import Context
-from qnnmem.lpai.descriptors import Mem, custom, custom_property
-from qnnmem.lpai.extensions import Extensions
-from qnnmem.lpai.graph import Graph
-from qnnmem.lpai.heap import HeapBuffer
 from qnnmem.lpai.net_run.bill import bill_lines, bill_of
 from qnnmem.lpai.net_run.config import context_configs, graph_configs
-from qnnmem.lpai.net_run.inputs import InputList, WrongSize
+from qnnmem.lpai.net_run.inputs import InputList
 from qnnmem.lpai.net_run.io import heap_io, shared_io
 from qnnmem.lpai.net_run.jobs import Job, make_jobs
 from qnnmem.lpai.net_run.log import CODE, Console
@@ -36,9 +30,14 @@ from qnnmem.lpai.net_run.loop import Loop, Tally, schedule
 from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
 from qnnmem.lpai.net_run.profile import FILE_NAME, ApiTimes
-from qnnmem.lpai.queue import DEFAULT_DEPTH
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.tcm_pool import TcmFatal
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.descriptors import Mem, custom, custom_property
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.heap import HeapBuffer
+from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
 from qnnmem.qnn.enums import (
     BackendProperty,
     GraphOption,
@@ -46,7 +45,8 @@ from qnnmem.qnn.enums import (
     LogLevel,
     MemType,
 )
-from qnnmem.qnn.finding import Finding, QnnError
+from qnnmem.qnn.finding import Finding, qnn_error
+from qnnmem.text import quote
 from qnnmem.units import format_size
 
 Progress = Callable[[str], None]
@@ -279,7 +279,7 @@ class _Run:
         except WrongSize as exc:
             self._console.log(LogLevel.ERROR, str(exc))
             cure = "write the file again with one float32 for each element, or pass native files"
-            raise QnnError(6004, finding("R4", str(exc), cure=cure)) from exc
+            raise qnn_error(6004, finding("R4", str(exc), cure=cure)) from exc
         copied, count = graph.counters.copied_bytes, graph.counters.executions
         text = (
             f"Graph {quote(graph.name)}: executions {count}, bytes of IO and state copied {copied}"

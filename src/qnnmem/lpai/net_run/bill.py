@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.profiles import Profile
-from qnnmem.lpai.tcm_bill import TcmBill, explain_tcm
+from qnnmem.lpai.tcm import TcmBill, explain_tcm
 
 _MAX_ROWS = 64
 _MAX_CURES = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qnnmem.lpai.config.read import RunConfig
-from qnnmem.lpai.descriptors import Config, CoreAffinityCfg, PerfCfg, custom
+from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, PerfCfg, custom
 from qnnmem.qnn.enums import (
     BinaryCompatibility,
     ClientPerfType,

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from qnnmem.errors import LoadError
+from qnnmem.bounded_file import read_head
+from qnnmem.errors import LoadError, WrongSize
 from qnnmem.ir import Tensor
-from qnnmem.load.source import quote, read_head
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.convert import to_native
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.net_run.names import matching
+from qnnmem.lpai.runtime.convert import to_native
+from qnnmem.text import plain_or_quoted, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
 MAX_LIST_BYTES = 16 << 20
 MAX_LINES = 1_000_000
 _FLOAT_BYTES = 4
-
-
-class WrongSize(LoadError):
-    """An input file whose size is not the tensor's; the sentence is the tool's own."""
-
-    exit_code = 1
-
-    def __init__(self, path: Path, size: int, expected: int) -> None:
-        super().__init__(path, "wrong size")
-        text = f"file size in bytes ({size}), should be equal to: {expected}"
-        self.args = (f"Input file {path}: {text}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,5 +212,4 @@ def _check_readable(path: Path, limit: int | None = None) -> int:
 
 
 def _shown(path: Path) -> str:
-    text = str(path)
-    return text if len(text) <= 300 and text.isprintable() else quote(text)
+    return plain_or_quoted(str(path), 300)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.context import Context
-from qnnmem.lpai.descriptors import MemDescriptor, MemInfoCustom
-from qnnmem.lpai.extensions import Extensions
-from qnnmem.lpai.heap import HeapBuffer
-from qnnmem.lpai.system_context import io_tensors
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.heap import HeapBuffer
+from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
 from qnnmem.qnn.tensor import Tensor
 from qnnmem.units import round_up
@@ -22,7 +22,7 @@ from qnnmem.units import round_up
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from qnnmem.lpai.shared_memory import MemHandle
+    from qnnmem.lpai.runtime.shared_memory import MemHandle
 
 
 @dataclass(slots=True)

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qnnmem.errors import UsageError
-from qnnmem.load.source import quote
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.context import Context
-from qnnmem.lpai.graph import Graph
 from qnnmem.lpai.net_run.inputs import InputList
 from qnnmem.lpai.net_run.io import IoBuffers
 from qnnmem.lpai.net_run.log import Line
@@ -17,6 +14,9 @@ from qnnmem.lpai.net_run.loop import Files
 from qnnmem.lpai.net_run.names import file_stems, native_tensors
 from qnnmem.lpai.net_run.options import SKIP, RunOptions
 from qnnmem.lpai.net_run.outputs import OutputTree, ResultWriter
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.text import quote
 
 
 @dataclass(slots=True)

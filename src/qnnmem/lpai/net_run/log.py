@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from qnnmem.errors import QnnError
 from qnnmem.qnn.enums import LogLevel
-from qnnmem.qnn.finding import Finding, QnnError
+from qnnmem.qnn.finding import Finding
 
 Line = Callable[[str], None]
 

@@ -10,13 +10,13 @@ from queue import SimpleQueue
 from time import monotonic
 
 from qnnmem.errors import QnnMemError
-from qnnmem.lpai.graph import EARLY_TERMINATION, SUCCESS, Graph
 from qnnmem.lpai.net_run.inputs import read_input
 from qnnmem.lpai.net_run.io import IoBuffers
 from qnnmem.lpai.net_run.outputs import ResultWriter
 from qnnmem.lpai.net_run.profile import ApiTimes
 from qnnmem.lpai.rules import finding
-from qnnmem.qnn.finding import QnnError
+from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
+from qnnmem.qnn.finding import qnn_error
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
@@ -127,4 +127,4 @@ class Loop:
     def _raise(self, code: int) -> None:
         """An execution in the queue failed: its code came here, its reason is in the record."""
         findings = self._graph.context.backend.findings
-        raise QnnError(code, findings[-1] if findings else finding("B1", "an execution failed"))
+        raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))

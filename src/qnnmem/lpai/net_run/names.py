@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from qnnmem.errors import UsageError
-from qnnmem.load.source import quote
+from qnnmem.text import quote
 
 # A file system takes names of 255 bytes; endings and temporary names need some of them.
 _LONGEST = 180

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qnnmem.errors import UsageError
-from qnnmem.load.source import quote
 from qnnmem.lpai.config.read import RunConfig
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.profiles import Mode, Profile, profile
 from qnnmem.qnn.enums import MemRegisterType
+from qnnmem.text import quote
 
 SKIP = "__"  # in place of an input list: this graph is not executed
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.load.source import quote
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.convert import to_float
-from qnnmem.lpai.graph_io import typed
 from qnnmem.lpai.net_run.inputs import is_convertible
 from qnnmem.lpai.net_run.names import file_stems
+from qnnmem.lpai.runtime.convert import to_float
+from qnnmem.lpai.runtime.graph_io import typed
+from qnnmem.text import quote
 from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:

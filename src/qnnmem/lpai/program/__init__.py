@@ -162,7 +162,7 @@ class _Arrangement:
 def find_quants(
     proto: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Quant]:
-    """What integers stand for, where a quantise or dequantise node or the file's notes say it."""
+    """What integers stand for, where a quantize or dequantize node or the file's notes say it."""
     import json
 
     found = dict(_node_quants(proto, initializers))

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import LoadError, QnnMemError
+from qnnmem.errors import LoadError, ProgramError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
@@ -29,10 +29,6 @@ _CHECK_TIME_LIMIT_S = 120.0
 _OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
 
 
-class ProgramError(QnnMemError):
-    """A program cannot be opened or run."""
-
-
 @dataclass(frozen=True)
 class Parts:
     """A program with its constants, ready to be cut into stages."""
@@ -43,8 +39,8 @@ class Parts:
     @cached_property
     def proto(self) -> onnx.ModelProto:
         """The program as onnx sees it."""
-        from qnnmem.load.onnx_guard import unpack
-        from qnnmem.load.onnx_wire import check_wire
+        from qnnmem.load.onnx.guard import unpack
+        from qnnmem.load.onnx.wire import check_wire
 
         path = Path(f"program of graph {self.graph.name[:80]!r}")
         try:
@@ -264,7 +260,8 @@ def rehearse(parts: Parts) -> bool:
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
     shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
     """
-    from qnnmem.load.onnx_child import Child, ChildFailed
+    from qnnmem.errors import ChildFailed
+    from qnnmem.load.onnx.child import Child
 
     parts.check()
     model = parts.model(0, len(parts.graph.model.ops), whole=True)

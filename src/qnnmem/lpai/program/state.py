@@ -15,10 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
-from qnnmem.load.onnx_graph import bodies, reads
-from qnnmem.load.onnx_tensor import UNKNOWN, TensorType
-from qnnmem.load.source import quote, read_bytes
+from qnnmem.load.onnx.graph import bodies, reads
+from qnnmem.load.onnx.tensor import UNKNOWN, TensorType
 from qnnmem.lpai.program.state_buffer import expand
 from qnnmem.lpai.program.state_draft import (
     Declared,
@@ -46,12 +46,13 @@ from qnnmem.lpai.program.state_window import (
     read_settings,
     refusal,
 )
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx_child import Child
-    from qnnmem.load.onnx_trial import Bench
+    from qnnmem.load.onnx.child import Child
+    from qnnmem.load.onnx.trial import Bench
 
 __all__ = ["BLOCKING", "LEFT", "RIGHT", "Rewritten", "Window", "rewrite_states"]
 
@@ -104,8 +105,8 @@ def rewrite_states(
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
     """Model in a file; None if a look at its bytes shows that no node can have state."""
-    from qnnmem.load.onnx_guard import MAX_FILE, unpack
-    from qnnmem.load.onnx_wire import check_wire
+    from qnnmem.load.onnx.guard import MAX_FILE, unpack
+    from qnnmem.load.onnx.wire import check_wire
 
     blob = read_bytes(path, MAX_FILE)
     words = [DOMAIN, *(KINDS if keep_rnn_state else ())]
@@ -158,8 +159,8 @@ def _rewrite(
     fixed: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
     time_limit_s: float,
 ) -> tuple[Window, ...]:
-    from qnnmem.load.onnx_child import Child
-    from qnnmem.load.onnx_inputs import clean, fix_inputs
+    from qnnmem.load.onnx.child import Child
+    from qnnmem.load.onnx.inputs import drop_unused, fix_inputs
 
     path, model = draft.path, draft.model
     if model.functions:
@@ -167,7 +168,7 @@ def _rewrite(
         raise LoadError(path, f"has functions of its own beside ops with state; {words}")
     with Child(path, time_limit_s) as child:
         declared = Declared(model.graph)
-        clean(model)
+        drop_unused(model)
         fix_inputs(path, model, *fixed)
         bench = _bench(draft, child, fixed[1])
         windows, changed = _expand_all(draft, bench)
@@ -181,7 +182,7 @@ def _rewrite(
 def _bench(draft: Draft, child: Child, shapes: Mapping[str, tuple[int, ...]]) -> Bench:
     import onnx
 
-    from qnnmem.load.onnx_trial import Bench
+    from qnnmem.load.onnx.trial import Bench
 
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -206,7 +207,7 @@ def _expand_all(draft: Draft, bench: Bench) -> tuple[list[Window], set[str]]:
 
 def _types(draft: Draft, bench: Bench, needed: str) -> Mapping[str, TensorType]:
     """Types that are known, among them that of one tensor which no Buffer comes before."""
-    from qnnmem.load.onnx_trial import infer
+    from qnnmem.load.onnx.trial import infer
 
     types = infer(bench, draft.model.graph, {})
     if not types.get(needed, UNKNOWN).is_static:
@@ -218,7 +219,7 @@ def _examined(draft: Draft, bench: Bench, name: str) -> TensorType:
     """Type of a tensor by all means of the loader: folding branches, running what comes before."""
     import onnx
 
-    from qnnmem.load.onnx_resolve import live, resolve
+    from qnnmem.load.onnx.resolve import live, resolve
 
     graph = draft.model.graph
     part = onnx.GraphProto(name="part", input=graph.input, node=graph.node)
@@ -235,7 +236,7 @@ def _examined(draft: Draft, bench: Bench, name: str) -> TensorType:
 
 
 def _keep_rnns(draft: Draft, bench: Bench, kept: frozenset[str]) -> None:
-    from qnnmem.load.onnx_trial import infer
+    from qnnmem.load.onnx.trial import infer
 
     types = infer(bench, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:

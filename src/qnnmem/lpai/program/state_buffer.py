@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.load.onnx_tensor import TensorType, type_of
-from qnnmem.load.source import quote
+from qnnmem.load.onnx.tensor import TensorType, type_of
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import ATTRIBUTES, LEFT, Window, read_window, refusal, title
+from qnnmem.text import quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_KEPT_BYTES = 256 << 20
 
 _INT64, _BOOL = 7, 9
-_QUANTISED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
+_QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
 _COUNTER = TensorType(_INT64, (1,))
 # First operator sets with Slice by inputs, Where, and Min of integers.
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
@@ -82,9 +82,9 @@ def _remarks(node: onnx.NodeProto, window: Window, kind: TensorType) -> list[str
         )
     if window.size == window.frames:
         found.append(f"{who} holds no more than one execute brings, so it has no state")
-    elif kind.elem in _QUANTISED:
+    elif kind.elem in _QUANTIZED:
         found.append(
-            f"{who} holds quantised numbers; its empty frames are code 0, which is the value zero "
+            f"{who} holds quantized numbers; its empty frames are code 0, which is the value zero "
             "only if the zero point is 0"
         )
     return sorted(found)

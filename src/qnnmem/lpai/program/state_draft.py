@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
-from qnnmem.load.onnx_graph import ONNX_DOMAINS, bodies
-from qnnmem.load.onnx_inputs import all_names
-from qnnmem.load.onnx_tensor import DTYPES, EXTERNAL, TensorType
-from qnnmem.load.onnx_trial import value_info
-from qnnmem.load.source import quote
+from qnnmem.load.onnx.graph import ONNX_DOMAINS, bodies
+from qnnmem.load.onnx.inputs import all_names
+from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, TensorType
+from qnnmem.load.onnx.trial import value_info
+from qnnmem.text import quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from qnnmem.load.onnx_graph import attribute, integer, is_op
-from qnnmem.load.onnx_tensor import STRING, UNKNOWN, TensorType
-from qnnmem.load.source import quote
+from qnnmem.load.onnx.graph import attribute, integer, is_op
+from qnnmem.load.onnx.tensor import STRING, UNKNOWN, TensorType
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import refusal, title
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx

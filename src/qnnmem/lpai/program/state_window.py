@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import LoadError
-from qnnmem.load.onnx_graph import attribute
-from qnnmem.load.onnx_tensor import DTYPES, TensorType, check_shape
-from qnnmem.load.source import quote
+from qnnmem.load.onnx.graph import attribute
+from qnnmem.load.onnx.tensor import DTYPES, TensorType, check_shape
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx

@@ -1,6 +1,6 @@
-"""Quantising a float model for LPAI: 8- or 16-bit activations, 8-bit weights, one scale per tensor.
+"""Quantizing a float model for LPAI: 8- or 16-bit activations, 8-bit weights, one scale per tensor.
 
-onnxruntime's static QDQ quantiser does it, in a child process with limits, because learning the
+onnxruntime's static QDQ quantizer does it, in a child process with limits, because learning the
 ranges means running the model.
 """
 
@@ -18,11 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from qnnmem.calibration import Input, Sample, find_samples
+from qnnmem.child import MEMORY_LIMIT, end, kill_group, memory_limit, read_frame, write_frame
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.load.dryrun import read_frame, write_frame
-from qnnmem.load.onnx_child import MEMORY_LIMIT, end, kill_group, memory_limit
-from qnnmem.load.samples import Input, Sample, find_samples
-from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
@@ -31,6 +29,7 @@ from qnnmem.lpai.quantize.precision import (
     float_io,
     float_tensors,
 )
+from qnnmem.text import quote
 from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class QuantizeResult:
-    """What quantising did."""
+    """What quantizing did."""
 
     notes: tuple[str, ...]
     samples: int
@@ -84,7 +83,7 @@ def quantize_model(
     time_limit_s: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> QuantizeResult:
-    """Write a quantised copy of an ONNX model.
+    """Write a quantized copy of an ONNX model.
 
     Without `calibration` the ranges are learnt from random data that depends on `seed` alone. Both
     ends of each pair in `states` get the same scale and zero point.
@@ -124,7 +123,7 @@ def quantize_command(
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
     states: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The command to paste that quantises a model on the way to its binary."""
+    """The command to paste that quantizes a model on the way to its binary."""
     words = ["qnnmem", "prepare", str(path), "--backend", "lpai", "--quantize", f"int{bits}"]
     words += ["--calibration", "DIR" if calibration is None else str(calibration)]
     words += [f"--dim={name}={value}" for name, value in dims.items()]
@@ -161,14 +160,14 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
-    """Refuse what onnxruntime's quantiser would make nonsense of."""
+    """Refuse what onnxruntime's quantizer would make nonsense of."""
     kinds = ("QuantizeLinear", "DynamicQuantizeLinear")
     if any(node.op_type in kinds for node in model.graph.node):
         raise LoadError(
-            path, "is quantised in part already; quantise the float model that it was made from"
+            path, "is quantized in part already; quantize the float model that it was made from"
         )
     if model.ByteSize() > _LARGEST_MODEL:
-        raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantise")
+        raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}
     outputs = {item.name for item in model.graph.output}
     for old, new in states:
@@ -181,7 +180,7 @@ def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]
 
 
 class _Child:
-    """The process that quantises one model."""
+    """The process that quantizes one model."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
         self._path, self._time_limit_s = path, time_limit_s
@@ -248,14 +247,14 @@ class _Child:
         reason = str(header["error"])
         if header.get("kind") in ("usage", "load"):  # already names its file
             return UsageError(reason)
-        return LoadError(self._path, f"cannot be quantised: {reason}")
+        return LoadError(self._path, f"cannot be quantized: {reason}")
 
     def _dead(self) -> LoadError:
         if self._expired.is_set():
             reason = f"did not finish within {self._time_limit_s:g} s; use fewer samples"
         else:
             reason = "crashed or ran out of memory; use smaller shapes"
-        return LoadError(self._path, f"quantising {reason}")
+        return LoadError(self._path, f"quantizing {reason}")
 
     def _expire(self, process: subprocess.Popen[bytes]) -> None:
         self._expired.set()

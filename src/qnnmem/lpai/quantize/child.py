@@ -1,4 +1,4 @@
-"""Child program that quantises one model with onnxruntime.
+"""Child program that quantizes one model with onnxruntime.
 
 Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or a hunger
 for memory costs one limited process. One request comes as a frame on stdin; replies go to stdout,
@@ -6,7 +6,7 @@ first any number of progress frames, then one with the result.
 
     optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
     measure the range of every float tensor on the samples   quantize_ranges
-    insert quantise and dequantise nodes                     quantize_insert
+    insert quantize and dequantize nodes                     quantize_insert
     tie the scales of states, make the border integer        quantize_graph
     run both models on some samples and compare
 """
@@ -21,10 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from qnnmem.calibration import Input, random_sample, read_sample
+from qnnmem.child import limit_memory, read_frame, write_frame
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.load.dryrun import limit_memory, read_frame, sentence, write_frame
-from qnnmem.load.samples import Input, random_sample, read_sample
-from qnnmem.load.source import quote
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
     Encoding,
@@ -38,6 +37,7 @@ from qnnmem.lpai.quantize.graph import (
 from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
 from qnnmem.lpai.quantize.masks import replace_endless
 from qnnmem.lpai.quantize.ranges import Feed, Measured, Range, measure, open_session
+from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 
 def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict[str, Any], bytes]:
-    """The quantised model, with notes and the largest difference from the float one."""
+    """The quantized model, with notes and the largest difference from the float one."""
     import onnx
 
     states = [(str(old), str(new)) for old, new in options["states"]]
@@ -62,7 +62,7 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict
     own_biases(model.graph)
     drop_unread_states(model.graph)
     measured = _measure(model, options, inputs, states, say)
-    say("inserting quantise nodes")
+    say("inserting quantize nodes")
     exact = onnx.ModelProto()
     exact.CopyFrom(model)
     notes += replace_endless(model.graph, measured.ranges)
@@ -100,7 +100,7 @@ def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
             open_session(model, optimized_model_filepath=str(path), graph_optimization_level=level)
             simplified = onnx.load(path)
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
-            return model, [f"not simplified before quantising: {sentence(exc)}"]
+            return model, [f"not simplified before quantizing: {sentence(exc)}"]
     drop_unused_domains(simplified)
     return simplified, []
 
@@ -142,7 +142,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     recurrent = sum(kind in RECURRENT for kind in kinds)
     if recurrent:
         yield (
-            f"recurrent ops with quantised inputs, weights and outputs: {recurrent}; between their "
+            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; between their "
             "own time steps the desk kernel keeps full precision, a device does not"
         )
     control = sum(kind in CONTROL for kind in kinds)
@@ -153,7 +153,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
 def _worst_error(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> float | None:
-    """Largest difference between float and quantised outputs, relative to the output's range."""
+    """Largest difference between float and quantized outputs, relative to the output's range."""
     import numpy
 
     before, after = open_session(model), open_session(result)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from qnnmem.load.onnx_graph import bodies, captured, is_quant, reads
-from qnnmem.load.source import quote
+from qnnmem.load.onnx.graph import bodies, captured, is_quant, reads
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
@@ -37,7 +37,7 @@ def encodings(model: onnx.ModelProto) -> dict[str, Encoding]:
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Give every node a name of its own; onnxruntime's quantiser tells them apart by it."""
+    """Give every node a name of its own; onnxruntime's quantizer tells them apart by it."""
     used: set[str] = set()
     for index, node in enumerate(graph.node):
         if not node.name or node.name in used:
@@ -88,24 +88,24 @@ def _domains(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> list[str]:
-    """Requantise each state output whose scale is not that of its input; say which."""
+    """Requantize each state output whose scale is not that of its input; say which."""
     notes = []
     for old, new in states:
         entry, leave = _entry(model.graph, old), _exit(model.graph, new)
         if entry is None or leave is None:
             continue
         if _values(model.graph, entry) != _values(model.graph, leave):
-            _requantise(model.graph, leave, entry)
-            notes.append(f"state {quote(new)} is requantised to the scale of {quote(old)}")
+            _requantize(model.graph, leave, entry)
+            notes.append(f"state {quote(new)} is requantized to the scale of {quote(old)}")
     return notes
 
 
-def _requantise(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodeProto) -> None:
-    """Put quantise and dequantise with other parameters behind an output's dequantise node."""
+def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodeProto) -> None:
+    """Put quantize and dequantize with other parameters behind an output's dequantize node."""
     from onnx import helper
 
     result = leave.output[0]
-    names = [_fresh(graph, f"{result}_requantised_{part}") for part in ("from", "to")]
+    names = [_fresh(graph, f"{result}_requantized_{part}") for part in ("from", "to")]
     leave.output[0] = names[0]
     _rename_reads(graph, result, names[0])
     parameters = list(like.input[1:])
@@ -119,7 +119,7 @@ def _requantise(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodePr
 
 
 def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Encoding], list[str]]:
-    """Take quantise nodes off graph inputs and dequantise nodes off outputs.
+    """Take quantize nodes off graph inputs and dequantize nodes off outputs.
 
     Names stay; the metadata says what the integers mean. An input or output that something else
     needs as float stays float, and a note says so.
@@ -146,10 +146,10 @@ def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Encoding], list[str]]:
 
 
 def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> None:
-    """Let the integers behind a dequantise node be the output."""
+    """Let the integers behind a dequantize node be the output."""
     stored = leave.input[0]
     if any(name in reads(node) for node in graph.node):
-        leave.output[0] = _fresh(graph, f"{name}_dequantised")
+        leave.output[0] = _fresh(graph, f"{name}_dequantized")
         _rename_reads(graph, name, leave.output[0])
     else:
         graph.node.remove(leave)
@@ -159,13 +159,13 @@ def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> No
 
 
 def _entry(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """The quantise node that is alone in reading a graph input."""
+    """The quantize node that is alone in reading a graph input."""
     readers = [node for node in graph.node if name in reads(node)]
     return readers[0] if len(readers) == 1 and is_quant(readers[0], _Q) else None
 
 
 def _exit(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """The dequantise node that makes a graph output."""
+    """The dequantize node that makes a graph output."""
     makers = (node for node in graph.node if name in node.output)
     return next((node for node in makers if is_quant(node, _DQ)), None)
 

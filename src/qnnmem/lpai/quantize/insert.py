@@ -1,4 +1,4 @@
-"""Quantise and dequantise nodes around every op of a float model, by onnxruntime's quantiser.
+"""Quantize and dequantize nodes around every op of a float model, by onnxruntime's quantizer.
 
 Used in the child program. Which scale a tensor gets follows from its range, with two exceptions:
 both ends of a state share one, and ops that only move data keep that of their input.
@@ -15,7 +15,7 @@ from qnnmem.lpai.quantize.ranges import Measured, Range
 if TYPE_CHECKING:
     import onnx
 
-# Their bodies are graphs of their own, which onnxruntime's static quantiser leaves alone.
+# Their bodies are graphs of their own, which onnxruntime's static quantizer leaves alone.
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 # QuantizeLinear of the ONNX standard: since 10, settled in 13, with 16-bit integers since 21.
 _OPSET_8_BITS, _OPSET_16_BITS = 13, 21
@@ -33,7 +33,7 @@ class Widths(NamedTuple):
 def insert(
     model: onnx.ModelProto, measured: Measured, bits: Widths, states: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """Model with quantise and dequantise nodes around every op."""
+    """Model with quantize and dequantize nodes around every op."""
     import onnx
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -65,7 +65,7 @@ def insert(
 def _options(
     model: onnx.ModelProto, bits: Widths, overrides: dict[str, Any], has_states: bool
 ) -> dict[str, Any]:
-    """Settings of onnxruntime's quantiser."""
+    """Settings of onnxruntime's quantizer."""
     opset = _OPSET_8_BITS if bits == Widths(8, 8) else _OPSET_16_BITS
     return {
         "WeightSymmetric": True,
@@ -80,7 +80,7 @@ def _options(
 
 
 def _finished(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Without the working notes of onnxruntime's quantiser."""
+    """Without the working notes of onnxruntime's quantizer."""
     del model.graph.value_info[:]
     kept = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
     del model.metadata_props[:]

@@ -1,8 +1,8 @@
-"""Whether a model is a quantised one as LPAI needs it, and which ops are in the way.
+"""Whether a model is a quantized one as LPAI needs it, and which ops are in the way.
 
-A model counts as quantised when every op that computes reads and writes integers. Floats may only
-be at the border: a graph input may be float if it is quantised before anything computes on it, a
-graph output may be float if it is dequantised after everything has been computed.
+A model counts as quantized when every op that computes reads and writes integers. Floats may only
+be at the border: a graph input may be float if it is quantized before anything computes on it, a
+graph output may be float if it is dequantized after everything has been computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.load.source import quote
+from qnnmem.text import quote
 
 # They move or convert data and compute nothing: allowed between a float at the border and integers.
 _MOVERS = frozenset(
@@ -46,16 +46,16 @@ class Precision:
     bits: tuple[int, ...]  # widths of the integer tensors between ops, ascending
 
     @property
-    def is_quantised(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether LPAI would take it: nothing computes on floats."""
         return not self.float_ops
 
     @property
     def sentence(self) -> str:
         """The verdict, with counts and the first ops in the way."""
-        if self.is_quantised:
+        if self.is_quantized:
             border = f"; float at the border: {_some(self.float_io)}" if self.float_io else ""
-            return f"quantised: none of {self.ops} ops computes in floating point{border}"
+            return f"quantized: none of {self.ops} ops computes in floating point{border}"
         named = ", ".join(str(op) for op in self.float_ops[:_MAX_NAMED])
         more = len(self.float_ops) - _MAX_NAMED
         rest = f" and {more} more" if more > 0 else ""
@@ -110,7 +110,7 @@ class _Border:
         after = {name for name in op.outputs if name in self.floats}
         if not _is_mover(op):
             return False
-        # What enters and leaves as float was never quantised.
+        # What enters and leaves as float was never quantized.
         enters = (before | after) <= self.entering and not after & self.outputs
         return enters or (before | after) <= self.leaving
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from qnnmem.errors import QnnMemError
-from qnnmem.lpai.backend import Backend
-from qnnmem.qnn.finding import QnnError
+from qnnmem.errors import QnnError, QnnMemError
+from qnnmem.lpai.runtime.backend import Backend
 
 
 class Unexpected(QnnMemError):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qnnmem.lpai.backend import Backend
+from qnnmem.errors import TcmFatal
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.context import Context, ContextSettings
-from qnnmem.lpai.descriptors import Mem, custom
-from qnnmem.lpai.extensions import Extensions
-from qnnmem.lpai.heap import Heap
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.sanitizer import Sanitizer
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context, ContextSettings
+from qnnmem.lpai.runtime.descriptors import Mem, custom
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.lpai.selftest.case import Suite, Unexpected, check, noted, refused
 from qnnmem.lpai.selftest.client import PERSISTENT, Client, is_all
 from qnnmem.lpai.selftest.models import context, graph
-from qnnmem.lpai.tcm_pool import TcmFatal
 from qnnmem.plan import Pool
 from qnnmem.qnn.enums import LogLevel, MemType
 from qnnmem.targets import tcm_pool

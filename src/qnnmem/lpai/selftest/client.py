@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.lpai.backend import Backend
-from qnnmem.lpai.context import Context
-from qnnmem.lpai.descriptors import AlignmentReq, Config, Mem, custom, custom_property
-from qnnmem.lpai.heap import Heap, HeapBuffer
 from qnnmem.lpai.profiles import Profile
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.lpai.selftest.models import ELEMENTS, binary
-from qnnmem.lpai.system_context import io_tensors
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
 from qnnmem.qnn.tensor import Tensor
 from qnnmem.units import round_up

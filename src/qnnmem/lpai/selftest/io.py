@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from qnnmem.lpai.descriptors import Config, MemDescriptor, MemInfoCustom
-from qnnmem.lpai.graph import EARLY_TERMINATION
 from qnnmem.lpai.profiles import profile
-from qnnmem.lpai.queue import Signal
+from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom
+from qnnmem.lpai.runtime.graph import EARLY_TERMINATION
+from qnnmem.lpai.runtime.queue import Signal
 from qnnmem.lpai.selftest.case import Suite, check, refused
 from qnnmem.lpai.selftest.client import KEEP, Client, is_all, numbers
 from qnnmem.lpai.selftest.models import ELEMENTS

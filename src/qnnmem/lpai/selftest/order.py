@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qnnmem.ir import Model
-from qnnmem.lpai.backend import Backend
-from qnnmem.lpai.context import Context, ContextSettings
-from qnnmem.lpai.descriptors import (
+from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context, ContextSettings
+from qnnmem.lpai.runtime.descriptors import (
     Config,
     CoreAffinityCfg,
     HwInfo,
@@ -16,11 +17,10 @@ from qnnmem.lpai.descriptors import (
     custom,
     custom_property,
 )
-from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.system_context import get_binary_info
 from qnnmem.lpai.selftest.case import Suite, check, refused
 from qnnmem.lpai.selftest.client import KEEP, Client, is_all
 from qnnmem.lpai.selftest.models import binary, context
-from qnnmem.lpai.system_context import get_binary_info
 from qnnmem.qnn.enums import (
     BackendProperty,
     BinaryCompatibility,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Event
 
-from qnnmem.lpai.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.selftest.case import Suite, check, noted, refused
 from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client, is_all
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, GraphProperty, MemType, Priority

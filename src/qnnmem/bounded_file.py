@@ -1,0 +1,58 @@
+"""Files of strangers: opened without waiting, read up to a limit."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from qnnmem.errors import LoadError
+from qnnmem.text import quote
+from qnnmem.units import format_size
+
+
+def regular_size(path: Path) -> int:
+    """Bytes in `path`, which must be an ordinary file with content; never blocks."""
+    try:
+        status = path.stat()
+    except FileNotFoundError as exc:
+        raise LoadError(path, "no such file") from exc
+    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
+        raise LoadError(quote(str(path)), f"cannot be opened ({_why(exc)})") from exc
+    if stat.S_ISDIR(status.st_mode):
+        raise LoadError(path, "is a folder; name the model file inside it")
+    if not stat.S_ISREG(status.st_mode):
+        raise LoadError(path, "is not an ordinary file; save the model to disk first")
+    if status.st_size == 0:
+        raise LoadError(path, "is empty")
+    return status.st_size
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Read the whole file, refused when it holds more than `limit` bytes."""
+    size = regular_size(path)
+    if size > limit:
+        largest = format_size(limit)
+        raise LoadError(path, f"{size:,} bytes are more than the {largest} this format may hold")
+    return read_head(path, limit)
+
+
+def read_head(path: Path, count: int) -> bytes:
+    """At most `count` bytes from the start of a file."""
+    try:
+        # O_NONBLOCK: should a pipe take the file's place after the check, opening it returns.
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            return file.read(count)
+    except (OSError, MemoryError) as exc:
+        raise LoadError(path, f"cannot be read ({_why(exc)})") from exc
+
+
+def _open_without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _why(exc: BaseException) -> str:
+    if isinstance(exc, MemoryError):
+        return "not enough memory"
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+    return reason.lower()

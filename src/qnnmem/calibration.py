@@ -1,0 +1,309 @@
+"""Calibration data: which files make one sample, and what is in them.
+
+Each entry of the folder is one sample, in the order of names:
+
+    a.npz          arrays named after the inputs
+    b/             one NAME.npy or NAME.raw for each input
+    c.npy, c.raw   the only input of a model that has one
+
+An `input_list.txt` in the folder, or in its place, comes first: one line is one sample, of
+`name:=path` or of paths in the order of the inputs, as in qnn-net-run.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.bounded_file import read_bytes
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+MAX_SAMPLES = 10_000
+_LIST_NAME = "input_list.txt"
+_MAX_LIST_BYTES = 16 << 20
+_MAX_HEADER = 10_000
+_WIDEST = 8  # bytes of one element, whatever its type
+_ROOM = 1 << 16  # for headers and names
+# What numpy raises for headers that are not headers; it reads them with Python's own parser.
+_BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
+_RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
+
+
+class Input(NamedTuple):
+    """A graph input: numpy name of its type, and its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def wanted(self) -> str:
+        """Type and shape as one says them."""
+        return f"{self.dtype} of shape {_shape(self.shape)}"
+
+
+# Files of one sample as (input, path); an .npz file names its inputs itself and has "" here.
+Sample = tuple[tuple[str, str], ...]
+
+
+def find_samples(place: Path, inputs: Sequence[Input]) -> tuple[Sample, ...]:
+    """The samples at a folder or input list, in order; contents are not read yet."""
+    try:
+        is_folder = stat.S_ISDIR(place.stat().st_mode)
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"calibration folder {quote(str(place))} cannot be opened") from exc
+    listed = place / _LIST_NAME if is_folder else place
+    if not is_folder or listed.is_file():
+        samples = tuple(_listed(listed, inputs))
+    else:
+        samples = tuple(_entries(place, inputs))
+    if not samples:
+        raise UsageError(
+            f"{place} holds no calibration data; put .npy, .npz or .raw files of the inputs there"
+        )
+    return samples
+
+
+def read_sample(
+    sample: Sample, inputs: Sequence[Input], optional: Collection[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Arrays of one sample, checked; only `optional` inputs may be missing."""
+    wanted = {item.name: item for item in inputs}
+    found: dict[str, NDArray[Any]] = {}
+    for name, text in sample:
+        path = Path(text)
+        if path.suffix.lower() == _NPZ:
+            found.update(_read_npz(path, wanted))
+        else:
+            found[name] = _read_file(path, wanted[name])
+    missing = [name for name in wanted if name not in found and name not in optional]
+    if missing:
+        named = sample[0][1] if len(sample) == 1 else str(Path(sample[0][1]).parent)
+        raise UsageError(f"{named}: no data for input {quote(missing[0])}; expected a file for it")
+    return found
+
+
+def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
+    """Made-up data: floats are normally distributed, integers small."""
+    import numpy
+
+    random = numpy.random.default_rng([seed, number])
+    return {item.name: _random(random, item) for item in inputs}
+
+
+def _random(random: numpy.random.Generator, item: Input) -> NDArray[Any]:
+    import numpy
+
+    if item.dtype.startswith("float"):
+        return numpy.asarray(random.standard_normal(item.shape), item.dtype)
+    # Small numbers are valid indices and token ids in nearly every model.
+    return numpy.asarray(random.integers(0, 2 if item.dtype == "bool" else 4, item.shape)).astype(
+        item.dtype
+    )
+
+
+def _listed(path: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
+    text = read_bytes(path, _MAX_LIST_BYTES).decode("utf-8", "surrogateescape")
+    lines = [line.strip() for line in text.splitlines()]
+    # A first line that starts with # or % names outputs.
+    used = [(k, line) for k, line in enumerate(lines, 1) if line and line[0] not in "#%"]
+    _check_count(path, len(used))
+    for number, line in used:
+        yield _line(path, number, line, [item.name for item in inputs])
+
+
+def _line(path: Path, number: int, line: str, names: Sequence[str]) -> Sample:
+    words = line.split()
+    if len(words) > len(names):
+        raise UsageError(
+            f"{path} line {number}: {len(words)} files for {len(names)} inputs "
+            f"({', '.join(quote(name) for name in names[:5])})"
+        )
+    sample = []
+    for position, word in enumerate(words):
+        name, given, file = word.rpartition(":=")
+        name = name if given else names[position]
+        if name not in names:
+            raise UsageError(f"{path} line {number}: the model has no input {quote(name)}")
+        sample.append((name, str(_beside(path, file))))
+    return tuple(sample)
+
+
+def _beside(listed: Path, name: str) -> Path:
+    """Relative names are looked for next to the list, then in the current folder."""
+    near = listed.parent / name
+    return near if near.exists() else Path(name)
+
+
+def _entries(folder: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
+    for entry in _names(folder):
+        suffix = entry.suffix.lower()
+        if entry.is_dir():
+            yield _folder(entry, inputs)
+        elif suffix == _NPZ:
+            yield (("", str(entry)),)
+        elif suffix in (_NPY, _RAW):
+            if len(inputs) != 1:
+                raise UsageError(
+                    f"{entry} does not say which of {len(inputs)} inputs it is for; make a folder "
+                    f"for each sample with {_file_name(inputs[0].name)}.npy and so on in it"
+                )
+            yield ((inputs[0].name, str(entry)),)
+
+
+def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
+    known = {_file_name(item.name): item.name for item in inputs}
+    sample: list[tuple[str, str]] = []
+    for entry in _names(folder):
+        if entry.suffix.lower() in (_NPY, _RAW):
+            if entry.stem not in known:
+                raise UsageError(f"{entry}: the model has no input {quote(entry.stem)}")
+            if known[entry.stem] in dict(sample):
+                raise UsageError(f"{folder} holds two files for input {quote(entry.stem)}")
+            sample.append((known[entry.stem], str(entry)))
+    if not sample:
+        raise UsageError(f"{folder} holds no .npy or .raw file of an input")
+    return tuple(sample)
+
+
+def _names(folder: Path) -> list[Path]:
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found.append(entry.name)
+                _check_count(folder, len(found))
+    except OSError as exc:
+        raise UsageError(f"{folder} cannot be listed: {exc.strerror or exc}") from exc
+    return [folder / name for name in sorted(found) if not name.startswith(".")]
+
+
+def _check_count(place: Path, count: int) -> None:
+    if count > MAX_SAMPLES:
+        raise UsageError(
+            f"{place} holds more than {MAX_SAMPLES:,} samples; some hundreds are enough"
+        )
+
+
+def _file_name(name: str) -> str:
+    return "".join("_" if char in "/\\:" else char for char in name)
+
+
+def _read_file(path: Path, item: Input) -> NDArray[Any]:
+    blob = read_bytes(path, item.elements * _WIDEST + _ROOM)
+    if path.suffix.lower() == _NPY:
+        return _from_npy(str(path), blob, item)
+    return _from_raw(path, blob, item)
+
+
+def _from_raw(path: Path, blob: bytes, item: Input) -> NDArray[Any]:
+    """A .raw file holds float32 for float inputs, else the input's own type, and nothing else."""
+    import numpy
+
+    stored = numpy.dtype("float32" if item.dtype.startswith("float") else item.dtype)
+    need = item.elements * stored.itemsize
+    if len(blob) != need:
+        raise UsageError(
+            f"{path}: {len(blob):,} bytes given, {need:,} expected for input {quote(item.name)} "
+            f"({stored.name} of shape {_shape(item.shape)})"
+        )
+    return _checked(str(path), numpy.frombuffer(blob, stored).reshape(item.shape), item)
+
+
+def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]]:
+    import zipfile
+    import zlib
+
+    limit = sum(item.elements * _WIDEST + _ROOM for item in wanted.values())
+    blob = read_bytes(path, limit)
+    try:
+        with zipfile.ZipFile(io.BytesIO(blob)) as archive:
+            return {
+                name: _from_npy(f"{path}, array {quote(name)}", content, wanted[name])
+                for name, content in _members(path, archive, wanted)
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as exc:
+        raise UsageError(f"{path} is not a readable .npz file") from exc
+
+
+def _members(path: Path, archive: Any, wanted: Mapping[str, Input]) -> Iterator[tuple[str, bytes]]:
+    for member in archive.infolist():
+        name = member.filename.removesuffix(_NPY)
+        if name not in wanted:
+            raise UsageError(f"{path}: the model has no input {quote(name)}")
+        limit = wanted[name].elements * _WIDEST + _ROOM
+        with archive.open(member) as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise UsageError(f"{path}: array {quote(name)} is larger than {wanted[name].wanted}")
+        yield name, content
+
+
+def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
+    from tokenize import TokenError
+
+    from numpy.lib import format as npy
+
+    try:
+        shape, dtype = _npy_header(blob)
+    except (*_BAD_HEADER, TokenError) as exc:
+        raise UsageError(f"{label} is not a readable .npy file") from exc
+    if tuple(shape) != item.shape or dtype.hasobject:
+        raise UsageError(
+            f"{label}: {dtype.name} of shape {_shape(shape)} given, "
+            f"{item.wanted} expected for input {quote(item.name)}"
+        )
+    try:  # the shape is now known to be small enough
+        array = npy.read_array(io.BytesIO(blob), allow_pickle=False, max_header_size=_MAX_HEADER)
+    except (ValueError, EOFError) as exc:
+        raise UsageError(f"{label} ends too early or is damaged") from exc
+    return _checked(label, array, item)
+
+
+def _npy_header(blob: bytes) -> tuple[tuple[int, ...], Any]:
+    import warnings
+
+    from numpy.lib import format as npy
+
+    stream = io.BytesIO(blob)
+    major = npy.read_magic(stream)[0]
+    read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+    with warnings.catch_warnings():  # about headers of old versions
+        warnings.simplefilter("ignore")
+        shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    return shape, dtype
+
+
+def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
+    import numpy
+
+    if not numpy.can_cast(array.dtype, item.dtype, "same_kind"):
+        raise UsageError(
+            f"{label}: {array.dtype.name} given, {item.wanted} expected for input "
+            f"{quote(item.name)}"
+        )
+    with numpy.errstate(over="ignore"):
+        converted = numpy.ascontiguousarray(array, item.dtype).reshape(item.shape)
+    if item.dtype.startswith("float") and not numpy.isfinite(converted).all():
+        raise UsageError(f"{label}: holds NaN or infinity, from which no range can be learnt")
+    return converted
+
+
+def _shape(shape: Sequence[int]) -> str:
+    shown = "x".join(quote(size) for size in shape[:8])
+    return (shown or "scalar") + ("..." if len(shape) > 8 else "")

@@ -1,0 +1,254 @@
+"""Whether entries of the knowledge base keep what they promise.
+
+form       files are read, signs exist, `over` names entries, causes and headings are known
+own words  the typical logs of an entry lead to that entry
+real logs  every entry of ours speaks on a stored failure, unless it says `documented = true`
+silence    no stored healthy log becomes an incident
+answers    stored failures lead to the entries noted with them
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from qnnmem.doctor.judge import Judgement, Seen, judge
+from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
+from qnnmem.doctor.kb.stored import cases, healthy
+from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# An anchor that more than one in so many healthy lines hold makes large logs slow.
+_RARE = 50
+
+
+class Finding(NamedTuple):
+    """Something wrong with an entry."""
+
+    entry: str
+    sentence: str
+
+
+class Checked(NamedTuple):
+    """What a check found, and what it looked at."""
+
+    entries: int
+    templates: int
+    cases: int
+    healthy: int
+    documented: int  # entries without a stored log, which say so
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]  # worth knowing, but not wrong
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+def check(own: Sequence[Path] = ()) -> Checked:
+    """Checks the built-in entries, or those of a team in the company of the built-in ones."""
+    lines, entries = read_all(own)
+    knowledge = Knowledge(pack(lines, entries, 0))
+    asked = [entry for entry in entries if entry.own] if own else list(entries)
+    findings = [
+        *_names(asked, entries),
+        *(one for entry in asked for one in _own_words(entry, knowledge)),
+        *_silence(knowledge, {entry.id for entry in asked}),
+        *([] if own else _answers(knowledge)),
+        *([] if own else _real_logs(asked, spoken(knowledge))),
+    ]
+    return Checked(
+        len(asked),
+        sum(len(entry.lines) for entry in asked),
+        len(cases()),
+        len(healthy()),
+        sum(entry.documented for entry in asked),
+        tuple(findings),
+        (*_unseen_signs(asked, knowledge), *_common_anchors(asked)),
+    )
+
+
+def see(knowledge: Knowledge, lines: Iterable[str]) -> list[Seen]:
+    """The signs of lines that belong together, each where it is first seen."""
+    seen: dict[int, Seen] = {}
+    for line in lines:
+        text = bare_line(line.encode("utf-8", "surrogateescape"))
+        low = text.lower()
+        numbers = {
+            n for anchor, ns in knowledge.anchors.items() if anchor.encode() in low for n in ns
+        }
+        for number, values in match(knowledge, text, sorted(numbers)):
+            before = seen.get(number)
+            if before is None:
+                seen[number] = Seen(number, 1, values)
+            else:
+                seen[number] = Seen(number, before.times + 1, before.values)
+    return list(seen.values())
+
+
+def judged(knowledge: Knowledge, lines: Iterable[str]) -> Judgement | None:
+    """What lines mean; None when no template knows any of them."""
+    seen = see(knowledge, lines)
+    return judge(knowledge, seen) if seen else None
+
+
+def typical_lines(entry: Entry) -> tuple[str, ...]:
+    """The log lines that an entry shows."""
+    match_ = re.search(
+        r"^#+ *Typical Logs *$(.*?)(?=^#+ |\Z)",
+        entry.body,
+        re.DOTALL | re.MULTILINE | re.IGNORECASE,
+    )
+    shown = match_[1] if match_ else ""
+    return tuple(line for line in shown.splitlines() if line.strip() and not line.startswith("```"))
+
+
+def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
+    known = {entry.id for entry in entries}
+    for entry in asked:
+        for name in entry.over:
+            if name not in known:
+                yield Finding(entry.id, f"`over` names '{name}', which is no entry")
+        open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
+        if open_ended and not entry.collect:
+            yield Finding(entry.id, "it does not decide, but says nothing about what to collect")
+        if entry.cause != "benign_noise" and not entry.remedies and entry.verdict == "cause":
+            yield Finding(entry.id, "it names a cause, but no remedy")
+
+
+def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[Finding]:
+    lines = typical_lines(entry)
+    if not lines:
+        yield Finding(entry.id, "its Typical Logs show no line")
+        return
+    found = judged(knowledge, lines)
+    if not _speaks(entry.id, found):
+        other = found.entry.id if found is not None and found.entry is not None else "nothing"
+        yield Finding(entry.id, f"its own Typical Logs lead to {other}")
+
+
+def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[Finding]:
+    """Signs that neither the typical lines of their entry nor a stored log show."""
+    stored = [line for case in cases() for line in case.lines]
+    stored += [line for run in healthy() for line in run.lines]
+    known = {knowledge.signs[one.line] for one in see(knowledge, stored)}
+    for entry in asked:
+        shown = {knowledge.signs[one.line] for one in see(knowledge, typical_lines(entry))}
+        for sign in dict.fromkeys(line.sign for line in entry.lines):
+            if sign not in shown | known:
+                yield Finding(entry.id, f"no typical or stored line gives the sign '{sign}'")
+
+
+def _speaks(name: str, found: Judgement | None) -> bool:
+    if found is None:
+        return False
+    return name in found.noise or (found.entry is not None and found.entry.id == name)
+
+
+def spoken(knowledge: Knowledge) -> dict[str, str]:
+    """A stored log on which each entry speaks."""
+    heard: dict[str, str] = {}
+    logs: Sequence[tuple[str, Sequence[str]]] = [
+        *((case.id, case.lines) for case in cases()),
+        *((run.id, run.lines) for run in healthy()),
+    ]
+    for name, lines in logs:
+        found = judged(knowledge, lines)
+        if found is not None:
+            for entry in (*found.noise, *([found.entry.id] if found.entry else [])):
+                heard.setdefault(entry, name)
+    return heard
+
+
+def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[Finding]:
+    for entry in asked:
+        if entry.documented and entry.id in heard:
+            yield Finding(entry.id, f"it says `documented`, but speaks on {heard[entry.id]}")
+        elif not entry.documented and entry.id not in heard:
+            yield Finding(entry.id, "it speaks on no stored log and does not say `documented`")
+        if entry.documented and not entry.sources:
+            yield Finding(entry.id, "it says `documented`, but names no source")
+
+
+def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[Finding]:
+    for run in healthy():
+        found = judged(knowledge, run.lines)
+        if found is None or found.healthy:
+            continue
+        name = found.entry.id if found.entry else "(no entry)"
+        if name in asked or found.entry is None:
+            yield Finding(name, f"it makes an incident of the healthy log {run.id}")
+
+
+def _answers(knowledge: Knowledge) -> Iterator[Finding]:
+    for case in cases():
+        if case.entry is not None and not _speaks(case.entry, judged(knowledge, case.lines)):
+            yield Finding(case.entry, f"it does not speak on the stored failure {case.id}")
+
+
+def _common_anchors(asked: Iterable[Entry]) -> Iterator[Finding]:
+    from qnnmem.doctor.kb.template import parse
+
+    lines = [line.lower() for run in healthy() for line in run.lines]
+    for entry in asked:
+        if entry.cause == "benign_noise":
+            continue
+        for text in dict.fromkeys(line.text for line in entry.lines):
+            for anchor in parse(text).anchors:
+                hits = sum(anchor in line for line in lines)
+                if hits * _RARE > len(lines):
+                    yield Finding(
+                        entry.id, f"'{anchor}' is in {hits} of {len(lines)} healthy lines"
+                    )
+
+
+_SKELETON = """+++
+id = "{id}"
+title = "{title}"
+cause = "unknown"
+stage = "init"
+verdict = "undecided"
+confidence = "low"
+candidates = [["unknown", 0.5]]
+remedies = []
+collect = ["what to ask for when this is seen"]
+sources = ["where this was seen"]
+
+[[line]]
+sign = "{id}-sign"
+text = "{line} {{code:code}}"
+
+[[when]]
+sign = ["{id}-sign"]
++++
+
+## Typical Logs
+
+```text
+{line} 1234
+```
+
+## Root Cause
+
+Why it happens, in a few sentences.
+
+## Solutions
+
+- What to do first.
+"""
+
+
+def skeleton(name: str) -> str:
+    """A new entry to be filled in; it passes the check as it stands."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
+        raise UsageError(f"'{name[:60]}' is no name of small letters, digits and dashes")
+    words = name.replace("-", " ")
+    return _SKELETON.format(
+        id=name, title=words.capitalize(), line=f"replace this: {words} failed,"
+    )

@@ -1,0 +1,266 @@
+"""Entries from their files: Markdown with TOML front matter, or notes without it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.doctor.kb import template
+from qnnmem.doctor.kb.entry import (
+    CAUSES,
+    CONFIDENCES,
+    STAGES,
+    VERDICTS,
+    Condition,
+    Entry,
+    Line,
+    When,
+)
+from qnnmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+HEADINGS = ("Typical Logs", "Root Cause", "Solutions")
+
+_FENCE = "+++"
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_TEST = re.compile(
+    r"(?:([a-z0-9-]+)\.)?([a-z][a-z0-9_]*)\s*(>=|<=|==|!=|<|>)\s*"
+    r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
+    r"\s*(KB|MB|GB)?"
+)
+_SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_KEYS = {
+    *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
+    *("explains", "candidates", "remedies", "collect", "sources", "documented", "line", "when"),
+}
+_LINE_KEYS = {"sign", "text", "call", "opens", "also"}
+_WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
+
+
+def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
+    """The entries of one file: one with front matter, any number without."""
+    text = text.replace("\r\n", "\n").removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    if text.startswith(_FENCE + "\n"):
+        return (_formal(text, name, own),)
+    found = tuple(_plain(text, name, own))
+    if not found:
+        raise UsageError(
+            f"{name}: neither front matter between lines of {_FENCE} nor a '## title' with "
+            "'### Typical Logs' below it"
+        )
+    return found
+
+
+def read_lines(text: str, name: str) -> tuple[Line, ...]:
+    """Lines that belong to no diagnosis, from a TOML file with `[[line]]` tables."""
+    table = _toml(text, name)
+    return _lines(table.get("line", []), name)
+
+
+def _formal(text: str, name: str, own: bool) -> Entry:
+    head, found, body = text[len(_FENCE) + 1 :].partition(f"\n{_FENCE}\n")
+    if not found:
+        raise UsageError(f"{name}: the front matter is not closed by a line of {_FENCE}")
+    table = _toml(head, name)
+    _known(table, _KEYS, name)
+    missing = [heading for heading in HEADINGS if f"## {heading}\n" not in body + "\n"]
+    if missing:
+        raise UsageError(f"{name}: the heading '## {missing[0]}' is missing")
+    entry = Entry(
+        id=_match(_ID, _word(table, "id", name), name),
+        title=_word(table, "title", name),
+        cause=_one_of(table, "cause", CAUSES, name),
+        stage=_one_of(table, "stage", STAGES, name),
+        whens=tuple(_when(row, name) for row in _tables(table, "when", name)),
+        lines=_lines(_tables(table, "line", name), name),
+        verdict=_one_of(table, "verdict", VERDICTS, name, "cause"),
+        confidence=_one_of(table, "confidence", CONFIDENCES, name, "high"),
+        stage_from_call=table.get("stage_from_call") is True,
+        over=_words(table, "over", name),
+        explains=_words(table, "explains", name),
+        candidates=_candidates(table.get("candidates", []), name),
+        remedies=_words(table, "remedies", name),
+        collect=_words(table, "collect", name),
+        sources=_words(table, "sources", name),
+        body=body.strip() + "\n",
+        own=own,
+        documented=table.get("documented") is True,
+    )
+    if not entry.whens:
+        raise UsageError(f"{name}: without a [[when]] the entry can never speak")
+    return entry
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise UsageError(f"{name}: the front matter is not TOML: {exc}") from exc
+
+
+def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
+    lines = []
+    for row in rows:
+        _known(row, _LINE_KEYS, name)
+        text = _word(row, "text", name)
+        try:
+            template.parse(text)
+        except UsageError as exc:
+            raise UsageError(f"{name}: {exc}") from exc
+        call = _one_of(row, "call", (*STAGES, ""), name, "")
+        sign = _match(_ID, _word(row, "sign", name), name)
+        opens = row.get("opens", True) is True
+        if row.get("also") and not template.parse(text).plain:
+            raise UsageError(f"{name}: a line with 'also' has neither holes nor choices")
+        lines.append(Line(sign, text, call, opens, _words(row, "also", name)))
+    return tuple(lines)
+
+
+def _when(row: Mapping[str, Any], name: str) -> When:
+    _known(row, _WHEN_KEYS, name)
+    signs = row.get("sign")
+    if isinstance(signs, str):
+        row = {**row, "sign": signs.split("|")}
+    return When(
+        signs=_words(row, "sign", name),
+        where=tuple(_test(text, name) for text in _words(row, "where", name)),
+        needs=tuple(tuple(text.split("|")) for text in _words(row, "needs", name)),
+        after=tuple(tuple(text.split("|")) for text in _words(row, "after", name)),
+        unless=_words(row, "unless", name),
+    )
+
+
+def _test(text: str, name: str) -> Condition:
+    match = _TEST.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{name}: '{text[:60]}' is no condition such as 'needed >= 2.5 GB'")
+    scale = _SCALE[match[5] or ""]
+    values = tuple(_value(part.strip(), scale) for part in match[4].split("|"))
+    return Condition(match[1] or "", match[2], match[3], values)
+
+
+def _value(text: str, scale: int) -> int:
+    return int(text, 16) if text.startswith("0x") else round(float(text.replace("_", "")) * scale)
+
+
+def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
+    good = isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) == 2
+        and row[0] in CAUSES
+        and isinstance(row[1], int | float)
+        and 0 < row[1] <= 1
+        for row in rows
+    )
+    if not good:
+        raise UsageError(f"{name}: candidates are written [[cause, score from 0 to 1], ...]")
+    assert isinstance(rows, list)  # noqa: S101 - for the type checker
+    return tuple((cause, float(score)) for cause, score in rows)
+
+
+def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
+    """Notes: `## title`, then what the logs look like, why it happens, what to do."""
+    for number, part in enumerate(re.split(r"^## +", text, flags=re.MULTILINE)[1:], 1):
+        title, _, rest = part.partition("\n")
+        sections = dict(_sections(rest))
+        typical = list(_items(sections.get("typical logs", "")))
+        if not typical:
+            continue
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48] or f"note-{number}"
+        words = f"{title} {sections.get('root cause', '')} {' '.join(typical)}".lower()
+        cause = "mem_unknown" if "memory" in words or "alloc" in words else "unknown"
+        lines = tuple(
+            Line(f"{slug}-{k}", template.literal(line)[:300]) for k, line in enumerate(typical, 1)
+        )
+        for line in lines:
+            template.parse(line.text)
+        yield Entry(
+            id=slug,
+            title=title.strip(),
+            cause=cause,
+            stage=_guess_stage(f"{title} {' '.join(typical)}".lower()),
+            whens=tuple(When((line.sign,)) for line in lines),
+            lines=lines,
+            confidence="medium",
+            verdict="memory" if cause == "mem_unknown" else "cause",
+            remedies=tuple(_items(sections.get("solutions", ""))),
+            sources=(name,),
+            body=rest.strip() + "\n",
+            own=own,
+            typical=len(lines),
+        )
+
+
+def _sections(text: str) -> Iterable[tuple[str, str]]:
+    for part in re.split(r"^### +", text, flags=re.MULTILINE)[1:]:
+        heading, _, rest = part.partition("\n")
+        yield heading.strip().lower(), rest
+
+
+def _items(text: str) -> Iterable[str]:
+    """The lines of a list or a code block, without their marks."""
+    for line in text.splitlines():
+        bare = re.sub(r"^\s*(?:[-*+]|[0-9]+[.)])\s+", "", line).strip().strip("`").strip()
+        if len(bare) >= 6:
+            yield bare
+
+
+def _guess_stage(words: str) -> str:
+    for stage, marks in (
+        ("execute", ("infer", "execut")),
+        ("graph", ("graph", "finalize", "prepare", "compile")),
+        ("context", ("context", "binary")),
+        ("memreg", ("register", "memhandle", "rpcmem")),
+    ):
+        if any(mark in words for mark in marks):
+            return stage
+    return "init"
+
+
+def _known(table: Mapping[str, Any], keys: set[str], name: str) -> None:
+    if not isinstance(table, dict):
+        raise UsageError(f"{name}: a table is expected, not {str(table)[:40]!r}")
+    if extra := sorted(set(table) - keys):
+        raise UsageError(
+            f"{name}: '{extra[0]}' is not a key here; known are {', '.join(sorted(keys))}"
+        )
+
+
+def _tables(table: Mapping[str, Any], key: str, name: str) -> list[Any]:
+    rows = table.get(key, [])
+    if not isinstance(rows, list):
+        raise UsageError(f"{name}: '{key}' is written as [[{key}]] tables")
+    return rows
+
+
+def _word(table: Mapping[str, Any], key: str, name: str) -> str:
+    value = table.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{name}: '{key}' is missing or no text")
+    return value
+
+
+def _words(table: Mapping[str, Any], key: str, name: str) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise UsageError(f"{name}: '{key}' is a list of texts")
+    return tuple(value)
+
+
+def _one_of(
+    table: Mapping[str, Any], key: str, known: Iterable[str], name: str, default: str | None = None
+) -> str:
+    value = table.get(key, default)
+    if value not in tuple(known):
+        raise UsageError(f"{name}: '{key}' is one of {', '.join(filter(None, known))}")
+    return str(value)
+
+
+def _match(pattern: re.Pattern[str], text: str, name: str) -> str:
+    if not pattern.fullmatch(text):
+        raise UsageError(f"{name}: '{text[:60]}' is no name of small letters, digits and dashes")
+    return text

@@ -1,0 +1,123 @@
+"""Which entries a line is like, when no entry knows it (BM25 over words).
+
+words of a line:  identifiers split at case and underscore, other spellings put right,
+                  numbers dropped, codes and hexadecimal kept
+score of entry:   sum over shared words of how rare the word is among the entries, less for each
+                  repetition and for long entries
+shown:            at most a few, and none whose share of the line's words is that of strangers
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from qnnmem.doctor.kb.entry import Entry
+
+_K1, _B = 1.5, 0.75  # as bm25s has them
+# Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
+# little more (tests/doctor/test_similar.py measures it).
+THRESHOLD = 0.22
+_LEAST_WORDS = 2
+
+_WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_CODES = range(1000, 31_000)
+
+
+class Similar(NamedTuple):
+    """An entry that a line resembles; nothing about it is confirmed."""
+
+    entry: Entry
+    score: float  # 0 to 1: the share of the line's words that the entry has, weighed by rarity
+    shared: tuple[str, ...]  # words that both have, the rarest first
+
+
+def rank(
+    text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
+) -> tuple[Similar, ...]:
+    """The entries that a line is most like; none if it is no more like them than any line is."""
+    index = _index(tuple(entries))
+    asked = tuple(dict.fromkeys(words(text)))
+    best = sum(index.weight(word) for word in asked) * (_K1 + 1)
+    if len(asked) < _LEAST_WORDS or not best:
+        return ()
+    scores: dict[int, float] = {}
+    for word in asked:
+        for number, value in index.holders.get(word, ()):
+            scores[number] = scores.get(number, 0.0) + value
+    order = sorted(scores, key=lambda number: (-scores[number], entries[number].id))
+    found = []
+    for number in order[:limit]:
+        shared = [word for word in asked if word in index.words[number]]
+        score = scores[number] / best
+        if score >= threshold and len(shared) >= _LEAST_WORDS:
+            shared.sort(key=lambda word: (-index.weight(word), word))
+            found.append(Similar(entries[number], round(score, 3), tuple(shared)))
+    return tuple(found)
+
+
+def words(text: str) -> list[str]:
+    """What is compared of a text."""
+    found = []
+    for word in _WORD.findall(text):
+        if word[0].isdigit():
+            code = int(word, 0) if word[:2].lower() == "0x" else int(word)
+            if code in _CODES or code >> 12 == 0x80000:
+                found.append(f"0x{code:x}")
+            continue
+        plain = word.lower()
+        plain = _aliases().get(plain, plain)
+        if plain:
+            found.append(plain)
+    return found
+
+
+class _Index(NamedTuple):
+    """Entries by word; the value of a word for an entry is worked out once."""
+
+    words: tuple[frozenset[str], ...]
+    holders: Mapping[str, Sequence[tuple[int, float]]]
+    counts: Mapping[str, int]  # of entries that have the word
+
+    def weight(self, word: str) -> float:
+        """How rare a word is among the entries."""
+        have = self.counts.get(word, 0)
+        return math.log(1 + (len(self.words) - have + 0.5) / (have + 0.5))
+
+
+@lru_cache(maxsize=4)
+def _index(entries: tuple[Entry, ...]) -> _Index:
+    texts = [Counter(words(" ".join(_texts(entry)))) for entry in entries]
+    counts = Counter(word for text in texts for word in text)
+    index = _Index(tuple(map(frozenset, texts)), {}, counts)
+    usual = sum(map(Counter.total, texts)) / max(len(texts), 1)
+    holders: dict[str, list[tuple[int, float]]] = {}
+    for number, text in enumerate(texts):
+        room = _K1 * (1 - _B + _B * text.total() / usual)
+        for word, times in text.items():
+            value = index.weight(word) * times * (_K1 + 1) / (times + room)
+            holders.setdefault(word, []).append((number, value))
+    return index._replace(holders=holders)
+
+
+def _texts(entry: Entry) -> Iterable[str]:
+    """What an entry is found by: its title, its log lines and what they mean."""
+    yield entry.title
+    yield from (line.text for line in entry.lines)
+    yield entry.body.partition("## Solutions")[0]
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> Mapping[str, str]:
+    import tomllib
+    from importlib.resources import files
+
+    text = files("qnnmem.doctor.kb").joinpath("similar.toml").read_text("utf-8")
+    aliases: Mapping[str, str] = tomllib.loads(text)["alias"]
+    return aliases

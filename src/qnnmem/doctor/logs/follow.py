@@ -1,0 +1,289 @@
+"""A log that is still being written: incidents are told when they have happened.
+
+    bytes as they come -> window -> sessions, as for a finished log
+    every moment:         the end of the log as if it ended now -> sessions that have been quiet
+
+What is told early is a view of what is known so far and leaves no trace: the diagnosis at the end
+is that of the finished log read at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Protocol
+
+from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.incident import Writer
+from qnnmem.doctor.logs.owner import Settler
+from qnnmem.doctor.logs.scanner import LOOK, Window
+from qnnmem.doctor.logs.search import scanner
+from qnnmem.doctor.logs.session import OFFSET, Sessions
+from qnnmem.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.search import Scanner
+    from qnnmem.doctor.logs.session import Session
+
+    Report = Callable[[dict[str, Any]], None]
+
+QUIET = 2.0  # seconds without a new line after which a chain has paused
+_MOMENT = 0.25
+_TOLD = float("inf")  # since when a chain is quiet that needs no telling
+_REGION = 64 << 10
+_CHUNK = 64 << 10
+
+
+class Feed(Protocol):
+    """Bytes of a log as they come."""
+
+    def get(self, seconds: float) -> bytes | None:
+        """What came within this time, None when nothing did, nothing at the end."""
+        ...
+
+
+def follow(name: str, knowledge: Knowledge, report: Report) -> Diagnosis:
+    """Reads a growing file until Ctrl-C, or a pipe until its end; tells incidents on the way."""
+    with _stopped_by_ctrl_c() as stopped:
+        feed = _open(name, stopped)
+        try:
+            return Follower(name, knowledge, report, feed, size=feed.size).run()
+        finally:
+            feed.close()
+
+
+class Follower:
+    """One log under watch."""
+
+    def __init__(
+        self,
+        name: str,
+        knowledge: Knowledge,
+        report: Report,
+        feed: Feed,
+        clock: Callable[[], float] = time.monotonic,
+        size: int = 0,
+    ) -> None:
+        self._parts = (name,)
+        self._knowledge, self._report, self._feed, self._clock = knowledge, report, feed, clock
+        self._scanner = scanner(knowledge, size)
+        self._diagnosis = Diagnosis(knowledge)
+        self._sessions, self._settler = Sessions(), Settler()
+        self._window = _Live(knowledge, self._scanner, self._readinto, region=_REGION)
+        self._left = b""
+        self._looked = clock()
+        self._fresh = False  # whether bytes came since the last look
+        # By process and first line of a session that is not settled: its last line, and since when.
+        self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
+        # By offset of the lines of an incident: what was told about it.
+        self._told: dict[int, tuple[object, ...]] = {}
+
+    def run(self) -> Diagnosis:
+        """Reads to the end."""
+        diagnosis = self._diagnosis
+        for hit in self._window.hits():
+            self._sessions.add(hit, hit.offset, 0, 0)
+            if over := self._sessions.closed(hit.offset):
+                self._settle(over, self._sessions.open)
+        self._settle(self._sessions.finish(), ())
+        diagnosis.lines, diagnosis.bytes = self._window.lines, self._window.bytes
+        return diagnosis
+
+    def _settle(self, over: list[Session], still_open: Iterable[Session]) -> None:
+        for session in self._settler.put(over, still_open):
+            self._tell(session)
+            for mark in session.seen.values():
+                self._told.pop(mark[OFFSET], None)
+            self._diagnosis.take(0, (session,), self._parts)
+
+    def _readinto(self, view: memoryview) -> int:
+        """Waits for bytes; looks around whenever there is a moment."""
+        while not self._left:
+            data = self._feed.get(_MOMENT)
+            if data == b"":
+                return 0
+            self._look()
+            if data:
+                self._left, self._fresh = data, True
+        got = min(len(view), len(self._left))
+        view[:got], self._left = self._left[:got], self._left[got:]
+        return got
+
+    def _look(self) -> None:
+        """Tells the incidents whose chains have paused."""
+        now = self._clock()
+        waiting = any(now - since >= QUIET for _, since in self._last.values())
+        if now - self._looked < _MOMENT or not (self._fresh or waiting):
+            return
+        self._looked, self._fresh = now, False
+        sessions = deepcopy(self._sessions)
+        window = self._window
+        for hit in window.rest(self._knowledge, self._scanner):
+            sessions.add(hit, window.offset + hit.offset, 0, window.lines)
+        before, self._last = self._last, {}
+        growing = set()
+        for session in sessions.open:
+            key = session.pid, session.first
+            last, since = before.get(key, (-1, now))
+            since = since if last == session.last else now
+            if now - since < QUIET:
+                growing.add(id(session))
+            else:
+                since = _TOLD
+            self._last[key] = session.last, since
+        # Everything is judged as if the log ended now; what may still grow is not told.
+        for session in list(deepcopy(self._settler).put(sessions.finish(), ())):
+            if id(session) not in growing:
+                self._tell(session)
+
+    def _tell(self, session: Session) -> None:
+        """Tells an incident once, and again when its verdict has changed."""
+        import json
+
+        writer = Writer(self._knowledge)
+        written = writer.write(session, self._parts)
+        if written is None:
+            return
+        incident = json.loads(writer.whole(*written))
+        verdict = tuple(incident[key] for key in ("entry", "verdict", "stage", "cause"))
+        places = [mark[OFFSET] for mark in session.seen.values()]
+        if all(self._told.get(place) != verdict for place in places):
+            self._report(incident)
+        self._told.update(dict.fromkeys(places, verdict))
+
+
+class _Live(Window):
+    """A window that scans what is there instead of waiting until its buffer is full."""
+
+    def _read(self) -> bool:
+        got = self._readinto(self._view[self._fill :]) if self._fill < len(self._buffer) else -1
+        self._fill += max(got, 0)
+        return got != 0
+
+    @property
+    def offset(self) -> int:
+        """Where in the log the buffer begins."""
+        return self._base
+
+    def rest(self, knowledge: Knowledge, engine: Scanner) -> Iterator[Any]:
+        """Hits in the lines that wait for more, as if the log ended here.
+
+        Offsets count from the start of the buffer, line numbers from what was read before.
+        """
+        data = memoryview(bytes(self._view[: self._fill]))
+        start = self._at
+
+        def readinto(view: memoryview) -> int:
+            nonlocal data
+            got = min(len(view), len(data))
+            view[:got], data = data[:got], data[got:]
+            return got
+
+        if start > LOOK:
+            data = data[start - LOOK :]
+        return Window(knowledge, engine, readinto, start, region=_REGION).hits()
+
+
+class _Growing:
+    """A file to which something may still be added."""
+
+    def __init__(self, name: str, stopped: Callable[[], bool]) -> None:
+        self._file = open(name, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by close()
+        self._stopped = stopped
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def get(self, seconds: float) -> bytes | None:
+        if self._stopped():
+            return b""
+        data = self._file.read(_CHUNK)
+        if not data:
+            time.sleep(seconds)
+        return data or None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Pipe:
+    """A pipe, read by a thread, because not every system can wait for one with a time limit."""
+
+    size = 0
+
+    def __init__(self, descriptor: int, stopped: Callable[[], bool]) -> None:
+        import queue
+        import threading
+
+        self._came: queue.Queue[bytes] = queue.Queue(64)
+        self._nothing = queue.Empty
+        self._stopped, self._descriptor = stopped, descriptor
+        threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def _pass_on(self) -> None:
+        data = b"."
+        while data:
+            try:
+                data = os.read(self._descriptor, _CHUNK)
+            except OSError:
+                data = b""
+            self._came.put(data)
+
+    def get(self, seconds: float) -> bytes | None:
+        if self._stopped():
+            return b""
+        try:
+            return self._came.get(timeout=seconds)
+        except self._nothing:
+            return None
+
+    def close(self) -> None:
+        """The thread ends with the pipe or with the program."""
+
+
+def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
+    import sys
+
+    from qnnmem.doctor.logs.source import size_of
+
+    if name == "-":
+        return _Pipe(sys.stdin.fileno(), stopped)
+    if "://" in name:
+        raise LoadError(name, "only files and pipes can be followed")
+    try:
+        if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
+            if size_of(name) is None:
+                raise LoadError(name, "a packed log does not grow: read it without --follow")
+            return _Growing(name, stopped)
+        return _Pipe(os.open(name, os.O_RDONLY), stopped)
+    except OSError as exc:
+        raise LoadError(name, exc.strerror or str(exc)) from exc
+
+
+def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
+    """Says whether Ctrl-C was pressed; a second one ends the program at once."""
+    import signal
+    from contextlib import contextmanager
+
+    @contextmanager
+    def watch() -> Iterator[Callable[[], bool]]:
+        pressed: list[bool] = []
+
+        def note(_number: int, _frame: object) -> None:
+            pressed.append(True)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        try:
+            before = signal.signal(signal.SIGINT, note)
+        except ValueError:  # not in the main thread: Ctrl-C is somebody else's
+            yield lambda: False
+            return
+        try:
+            yield lambda: bool(pressed)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    return watch()

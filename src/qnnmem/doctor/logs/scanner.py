@@ -1,0 +1,341 @@
+"""The lines of a log that hold something known, read through a buffer of fixed size.
+
+    [ look back | region: whole lines, scanned once | look ahead ]
+
+A line belongs to the range that holds its first byte, and what is found in it depends only on the
+line and on `LOOK` bytes around it. So neither the size of the buffer nor where a file is cut into
+ranges changes what is found.
+"""
+
+from __future__ import annotations
+
+from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.doctor.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.header import Header
+    from qnnmem.doctor.logs.search import Scanner
+
+LOOK = 8192
+SHORT = 4096  # a longer line is looked at in pieces of this many bytes around each hit
+REGION = 2 << 20
+_NEWLINE = 10
+_OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
+_SHOWN = 200  # bytes on both sides of what was found in a long line
+_PIECES = 4  # a message is split over at most so many lines
+_SPLIT = 64  # no logger splits shorter messages
+
+Values = tuple[int | str, ...]
+
+
+class Hit(Record):
+    """A line with templates that match it."""
+
+    offset: int  # of the line's first byte
+    number: int  # of the line, from 1, counted from where reading began
+    pid: int | None
+    time: float | None
+    text: bytes
+    found: list[tuple[int, Values]]
+    opens: bool = True  # whether one of them makes an incident
+
+
+class Window:
+    """Reads one range of a log; afterwards `lines` and `bytes` say how much it was."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        scanner: Scanner,
+        readinto: Callable[[memoryview], int],
+        start: int = 0,
+        end: int | None = None,
+        region: int = REGION,
+        size: int | None = None,
+    ) -> None:
+        self.lines = self.bytes = 0
+        self._knowledge, self._scanner, self._readinto = knowledge, scanner, readinto
+        self._gates = knowledge.gate
+        self._templates = [knowledge.anchors[a.decode()] for a in scanner.anchors]
+        if size is not None:
+            region = min(region, size + 1)  # no more buffer than the log can fill
+        self._buffer = bytearray(region + 3 * LOOK)
+        self._view = memoryview(self._buffer)
+        self._count = _newline_counter(self._buffer, self._view)
+        self._start, self._end = start, end
+        self._skipped = start == 0  # whether the first line of the range is found
+        self._first = 0  # its offset
+        self._base = max(0, start - LOOK)  # offset of the buffer's first byte
+        self._fill = self._at = 0  # bytes in the buffer; where the next region starts
+        self._line = 0  # offset of the line that the next region starts in
+        self._done: set[int] = set()  # templates seen in the long line that is being read
+        self._long_head: tuple[int | None, float | None] | None = None
+        self._counted = 0  # index up to which lines are counted
+        self._anchors: dict[int, list[bytes]] = {}  # of each template, when asked for
+
+    def hits(self) -> Iterator[Hit]:
+        """Every line with something known, in order."""
+        ended = False
+        while not ended:
+            ended = not self._read()
+            if not self._skipped and not self._skip(ended):
+                continue
+            stop, ended = self._region(ended)
+            if stop > self._at:
+                yield from self._scan(stop)
+                self._advance(stop)
+        self.bytes = self._base + self._at - self._first
+
+    def _read(self) -> bool:
+        """Fills the buffer; False at the end of the log."""
+        while self._fill < len(self._buffer):
+            got = self._readinto(self._view[self._fill :])
+            if not got:
+                return False
+            self._fill += got
+        return True
+
+    def _skip(self, ended: bool) -> bool:
+        """Goes to the first line start of the range; False when that takes more bytes."""
+        at = max(self._start - 1 - self._base, 0)
+        found = self._buffer.find(b"\n", at, self._fill) + 1
+        if not found and not ended:
+            self._drop(self._fill - LOOK)
+            return False
+        self._at = self._counted = found or self._fill
+        self._line = self._first = self._base + self._at
+        self._skipped = True
+        self._drop(self._at - LOOK)  # or a long line before the range leaves no room
+        return True
+
+    def _region(self, ended: bool) -> tuple[int, bool]:
+        """Where the next region ends, and whether it is the last."""
+        limit = self._fill if ended else max(self._fill - LOOK, self._at)
+        if self._end is not None and self._base + limit >= self._end:
+            # The last line of the range is the one that holds the byte before its end.
+            stop = self._buffer.find(b"\n", max(self._end - 1 - self._base, self._at), limit) + 1
+            if self._line >= self._end:
+                return self._at, True
+            if stop:
+                return stop, True
+        if ended:
+            return limit, True
+        stop = self._buffer.rfind(b"\n", self._at, limit) + 1
+        if not stop and self._base + limit - self._line > LOOK:
+            stop = limit  # a long line: scanned in pieces
+        return (stop or self._at), False
+
+    def _scan(self, stop: int) -> list[Hit]:
+        buffer, templates = self._buffer, self._templates
+        out: list[Hit] = []
+        middle = self._base + self._at != self._line
+        begin = max(self._at - _OVERLAP, 0) if middle else self._at
+        low, high = self._line - self._base, -1
+        searched = self._at  # no line starts between `low` and here
+        wanted: dict[int, None] = {}
+        whole = not middle and (stop == self._fill or buffer[stop - 1] == _NEWLINE)
+        for end, anchor in self._scanner.scan(buffer, begin, stop, whole):
+            if end <= self._at:
+                continue  # seen before the cut
+            if end > high:
+                if wanted:
+                    self._short(low, high, wanted, out)
+                    wanted = {}
+                newline = buffer.rfind(b"\n", searched, end - 1)
+                if newline >= 0:
+                    low = newline + 1
+                    self._done, self._long_head = set(), None
+                searched = end - 1
+                high = self._end_of_short(low, end)
+            if high >= 0:
+                for index in templates[anchor]:
+                    wanted[index] = None
+            else:
+                self._long(low, end, templates[anchor], out)
+        if wanted:
+            self._short(low, high, wanted, out)
+        return out
+
+    def _end_of_short(self, low: int, end: int) -> int:
+        """Where a line ends that reaches at least to `end`; -1 when it is a long one."""
+        far = min(low + SHORT + 1, self._fill)
+        found = self._buffer.find(b"\n", end, far) if end < far else -1
+        return self._fill if found < 0 and self._fill <= low + SHORT else found
+
+    def _short(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
+        raw = bytes(self._view[low:high])
+        gated = self._gated(raw, wanted)
+        if not gated:
+            return
+        text = bare_line(raw)
+        found = match(self._knowledge, text, gated)
+        if not found:  # a line that says something whole is no piece of another message
+            firm = [index for index in gated if index not in self._knowledge.also]
+            if not firm:
+                return
+            first, found = self._across(low, high, text, firm)
+            if first is not None:
+                out.append(first)
+        if found:
+            if len(found) > 1:
+                found.sort()
+            number, opens = self._number(low), self._opens(found)
+            pid, time = process_of(text)
+            out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+
+    def _gated(self, raw: bytes, templates: Iterable[int]) -> list[int]:
+        """Templates whose gate stands in a text: engines need not find the others."""
+        low, gates = raw.lower(), self._gates
+        return [index for index in templates if gates[index] in low]
+
+    def _across(
+        self, low: int, high: int, text: bytes, missing: list[int]
+    ) -> tuple[Hit | None, list[tuple[int, Values]]]:
+        """Templates whose message goes on in the next lines, or began in the one before."""
+        head = header.parse(text)
+        forward = self._forward(text, head, high)
+        found = match(self._knowledge, forward, missing) if forward else []
+        back = self._line_before(low)
+        if back is None:
+            return None, found
+        start, before = back
+        if _strangers(before, text):
+            return None, found
+        other = header.parse(before)
+        if not _goes_on(other, before, head):
+            return None, found
+        # What the line before holds an anchor of is that line's to find.
+        raw = bytes(self._view[start : low - 1]).lower()
+        done = {index for index, _ in found}
+        left = [i for i in missing if i not in done and not self._has_anchor(raw, i)]
+        whole = match(self._knowledge, before + text[head.body :], left)
+        if not whole:
+            return None, found
+        whole.sort()
+        number = self._number(low) - 1
+        opens = self._opens(whole)
+        return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
+
+    def _has_anchor(self, raw: bytes, template: int) -> bool:
+        if not self._anchors:
+            for anchor, templates in zip(self._scanner.anchors, self._templates, strict=True):
+                for index in templates:
+                    self._anchors.setdefault(index, []).append(anchor)
+        return self._gates[template] in raw and any(a in raw for a in self._anchors[template])
+
+    def _forward(self, text: bytes, head: Header, high: int) -> bytes:
+        whole, at = text, high + 1
+        for _ in range(_PIECES - 1):
+            stop = self._buffer.find(b"\n", at, self._fill)
+            stop = self._fill if stop < 0 else stop
+            if stop <= at or stop - high > LOOK // 2:
+                break
+            piece = bare_line(bytes(self._view[at:stop]))
+            if _strangers(text, piece):
+                break
+            other = header.parse(piece)
+            if not _goes_on(head, text, other):
+                break
+            whole += piece[other.body :]
+            at = stop + 1
+        return whole if whole is not text else b""
+
+    def _line_before(self, low: int) -> tuple[int, bytes] | None:
+        if low < 2:
+            return None
+        start = self._buffer.rfind(b"\n", max(0, low - 1 - SHORT), low - 1) + 1
+        if (start == 0 and (self._base or low > SHORT)) or low - start < 2:
+            return None
+        return start, bare_line(bytes(self._view[start : low - 1]))
+
+    def _long(self, low: int, end: int, templates: list[int], out: list[Hit]) -> None:
+        left = [index for index in templates if index not in self._done]
+        if not left:
+            return
+        far = min(end + SHORT, self._fill)
+        newline = self._buffer.find(b"\n", end, far)
+        high = newline if newline >= 0 else far
+        raw = bytes(self._view[max(low, end - SHORT, 0) : high])
+        found = match(self._knowledge, bare_line(raw), self._gated(raw, left))
+        if not found:
+            return
+        if self._long_head is None:
+            self._long_head = process_of(bytes(self._view[max(low, 0) : max(low, 0) + 512]))
+        self._done.update(index for index, _ in found)
+        number = self._number(max(low, 0))
+        text = bare_line(bytes(self._view[max(low, end - _SHOWN, 0) : min(high, end + _SHOWN)]))
+        opens = self._opens(found)
+        out.append(Hit(self._base + low, number, *self._long_head, text, found, opens))
+
+    def _opens(self, found: list[tuple[int, Values]]) -> bool:
+        opens = self._knowledge.opens
+        return any(opens[index] for index, _ in found)
+
+    def _number(self, index: int) -> int:
+        """Number of the line that starts at an index of the buffer."""
+        if index > self._counted:
+            self.lines += self._count(self._counted, index)
+            self._counted = index
+        return self.lines + 1
+
+    def _advance(self, stop: int) -> None:
+        self._number(stop)
+        last = self._buffer.rfind(b"\n", self._at, stop) + 1
+        if last:
+            self._line = self._base + last
+            self._done, self._long_head = set(), None
+        if last < stop and self._base + stop - self._line > LOOK and self._long_head is None:
+            start = self._line - self._base
+            if start >= 0:
+                self._long_head = process_of(bytes(self._view[start : start + 512]))
+        self._at = stop
+        self._drop(stop - LOOK)
+
+    def _drop(self, index: int) -> None:
+        """Forgets what lies before an index of the buffer."""
+        if index <= 0:
+            return
+        left = self._fill - index
+        self._view[:left] = self._view[index : self._fill]
+        self._base += index
+        self._fill = left
+        self._at -= index
+        self._counted -= index
+
+
+def _strangers(one: bytes, other: bytes) -> bool:
+    """Whether two dated lines are of different processes, at a glance: most neighbours are."""
+    if not (one[:1].isdigit() and other[:1].isdigit()):
+        return False
+    return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
+
+
+def _goes_on(one: Header, text: bytes, other: Header) -> bool:
+    """Whether a line may be the next piece of the one before.
+
+    Loggers that split long messages repeat the whole head; a message with line ends of its own goes
+    on without one. Where heads name no thread, nothing tells a piece from another message.
+    """
+    if other.style == "plain":
+        return one.style != "plain"
+    same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
+    return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
+
+
+def _newline_counter(buffer: bytearray, view: memoryview) -> Callable[[int, int], int]:
+    """Counts line ends between two indices; three times faster with stringzilla."""
+    if len(buffer) > REGION:
+        try:
+            import stringzilla
+        except ImportError:
+            pass
+        else:
+            count = stringzilla.count
+            return lambda low, high: int(count(view[low:high], b"\n"))
+    return lambda low, high: buffer.count(b"\n", low, high)

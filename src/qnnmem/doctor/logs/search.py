@@ -1,0 +1,243 @@
+"""Where in a piece of log the fixed texts of the templates stand.
+
+Three engines give the same answer: Vectorscan (package `hyperscan`), RE2 (package `google-re2`) and
+the standard library alone. Small logs are read with the last one, which needs no import.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, Protocol
+
+    from qnnmem.doctor.kb.knowledge import Knowledge
+
+    Buffer = bytes | bytearray
+
+    class Scanner(Protocol):
+        """An engine with the texts it looks for."""
+
+        name: str
+        anchors: list[bytes]
+
+        def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+            """End and number of every anchor found between two places, in order of the ends.
+
+            Where there are whole lines only, those without a gate may be left out.
+            """
+            ...
+
+
+# Below this many bytes, loading an engine costs more than it saves.
+SMALL = 1 << 18
+
+ENGINES = ("hyperscan", "re2", "plain")
+
+
+def scanner(knowledge: Knowledge, size: int, engine: str | None = None) -> Scanner:
+    """The best engine at hand for this many bytes, or the one asked for."""
+    if engine is None and size < SMALL:
+        engine = "plain"
+    if engine in (None, "hyperscan"):
+        try:
+            return Vectorscan(knowledge)
+        except ImportError:
+            if engine:
+                raise
+    if engine in (None, "re2"):
+        try:
+            return Re2(knowledge)
+        except ImportError:
+            if engine:
+                raise
+    return Plain(knowledge)
+
+
+class Engines:
+    """The engines for small and for large logs, each made when first needed."""
+
+    def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
+        self._knowledge, self._asked = knowledge, asked
+        self._made: dict[bool, Scanner] = {}
+
+    def of(self, size: int | None) -> Scanner:
+        """The engine for a log of this many bytes; None when only reading will tell."""
+        small = size is not None and size < SMALL
+        if small not in self._made:
+            self._made[small] = scanner(self._knowledge, 0 if small else SMALL, self._asked)
+        return self._made[small]
+
+
+class Plain:
+    """The standard library: a few short texts, then the anchors that hold them."""
+
+    name = "plain"
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self.anchors = [anchor.encode() for anchor in knowledge.anchors]
+        self._keys = [
+            (key.encode(), [(number, self.anchors[number]) for number in numbers])
+            for key, numbers in knowledge.keys.items()
+        ]
+
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Lines that hold a key are searched for its anchors."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
+        found: list[tuple[int, int]] = []
+        for key, anchors in self._keys:
+            at = text.find(key)
+            while at >= 0:
+                start = text.rfind(b"\n", 0, at) + 1
+                stop = text.find(b"\n", at)
+                stop = len(text) if stop < 0 else stop
+                line = text[start:stop]
+                for number, anchor in anchors:
+                    if anchor in line:
+                        found.extend((start + end, number) for end in _ends(line, anchor))
+                at = text.find(key, stop)
+        return sorted((low + end, number) for end, number in found)
+
+
+class Re2:
+    """RE2: one alternation finds the lines, then the anchors."""
+
+    name = "re2"
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        import re2
+
+        self.anchors = [anchor.encode() for anchor in knowledge.anchors]
+        options = re2.Options()
+        options.max_mem = 64 << 20
+        options.encoding = re2.Options.Encoding.LATIN1
+        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
+        self._gates = re2.compile(b"|".join(map(re2.escape, gates)), options)
+        self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
+
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Lines in which an alternation matches are searched for every anchor."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
+        found: list[tuple[int, int]] = []
+        first = self._gates if whole else self._any
+        at = 0
+        while (hit := first.search(text, at)) is not None:
+            start = text.rfind(b"\n", 0, hit.start()) + 1
+            stop = text.find(b"\n", hit.end())
+            at = stop = len(text) if stop < 0 else stop
+            line = text[start:stop]
+            for number, anchor in enumerate(self.anchors):
+                if anchor in line:
+                    found.extend((low + start + end, number) for end in _ends(line, anchor))
+        found.sort()
+        return found
+
+
+class Vectorscan:
+    """Vectorscan: all gates in one pass, then all anchors in the lines that hold one."""
+
+    name = "hyperscan"
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self.anchors = [anchor.encode() for anchor in knowledge.anchors]
+        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
+        self._anchors, self._gates = _database("anchors", self.anchors), _database("gates", gates)
+
+    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Gates first where lines are whole; anchors in the lines that are left."""
+        view = memoryview(buffer)
+        if not whole:
+            found = _hits(self._anchors, view[low:high])
+            return sorted((low + end, number) for end, number in found)
+        gates = _hits(self._gates, view[low:high])
+        if not gates:
+            return []
+        spans = _lines_at(buffer, low, high, gates)
+        lines = b"\n".join([view[start:stop] for start, stop in spans])
+        found = _hits(self._anchors, memoryview(lines))
+        return _moved(sorted(found), spans) if found else []
+
+
+def _hits(database: Any, view: memoryview) -> list[tuple[int, int]]:
+    hits: list[tuple[int, int]] = []
+    append = hits.append
+
+    def note(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        append((end, number))
+
+    database.scan(view, match_event_handler=note)
+    return hits
+
+
+def _lines_at(
+    buffer: Buffer, low: int, high: int, hits: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Where the lines start and stop in which hits end; each once, in order."""
+    spans: list[tuple[int, int]] = []
+    start, stop = low, low - 1
+    find, rfind = buffer.find, buffer.rfind
+    for end, _ in sorted(hits):
+        end += low
+        if end > stop:
+            start = rfind(b"\n", max(stop, low), end) + 1 or low
+            stop = find(b"\n", end, high)
+            if stop < 0:
+                stop = high
+            spans.append((start, stop))
+    return spans
+
+
+def _moved(hits: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Hits in lines set side by side, at their places in the buffer."""
+    moved = []
+    lines = iter(spans)
+    start, stop = next(lines)
+    shift = start
+    for end, number in hits:
+        while end + shift > stop:
+            before = stop
+            start, stop = next(lines)
+            shift += start - before - 1
+        moved.append((end + shift, number))
+    return moved
+
+
+def _database(kind: str, texts: list[bytes]) -> Any:
+    """The compiled texts, from the cache when they are there: compiling takes a while."""
+    import hyperscan
+
+    from qnnmem.doctor import cache
+
+    version = getattr(hyperscan, "__version__", "")
+    key = zlib.crc32(repr((version, texts)).encode())
+    name = f"{kind}-{len(texts)}-{key:08x}.hs"
+    kept = cache.load(name)
+    if kept is not None:
+        try:
+            database = hyperscan.loadb(kept, hyperscan.HS_MODE_BLOCK)
+            database.scratch = hyperscan.Scratch(database)
+            return database
+        except hyperscan.HyperscanError:
+            pass  # of another machine or release: compiled anew
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    database.compile(
+        expressions=[_escaped(text) for text in texts],
+        ids=list(range(len(texts))),
+        elements=len(texts),
+        flags=[hyperscan.HS_FLAG_CASELESS] * len(texts),
+    )
+    cache.keep(name, hyperscan.dumpb(database))
+    return database
+
+
+def _escaped(anchor: bytes) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in anchor)
+
+
+def _ends(line: bytes, anchor: bytes) -> Iterable[int]:
+    at = line.find(anchor)
+    while at >= 0:
+        yield at + len(anchor)
+        at = line.find(anchor, at + 1)

@@ -1,0 +1,214 @@
+"""A model's own numbers beside what a log says: what it needs against what there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.bill import Bill
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
+    from qnnmem.plan import MemoryPlan
+    from qnnmem.targets.socs import Soc
+
+_PLANNED = "plan of qnnmem"
+
+# Which comparison a cause asks for; every other shortage is one of the process domain.
+_ASKED = {
+    "mem_graph_limit": ("compile",),
+    "mem_vtcm": ("VTCM", "TCM"),
+    "mem_system_ram": (),
+    "mem_buffer_cap": (),
+    "mem_unknown": ("compile", "process domain", "VTCM", "TCM"),
+    "unknown": ("compile", "process domain", "VTCM", "TCM"),
+}
+
+
+class Comparison(NamedTuple):
+    """What a model needs of a resource, between two bounds, against its limit."""
+
+    resource: str
+    made_of: tuple[tuple[str, int], ...]
+    low: int
+    high: int
+    limit: int
+
+
+class Numbers(NamedTuple):
+    """Everything known about a model before the log is read."""
+
+    parts: tuple[tuple[str, Sourced], ...]
+    comparisons: tuple[Comparison, ...] = ()
+    said: tuple[str, ...] = ()  # whatever the cause is
+
+
+def gather(
+    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
+) -> Numbers:
+    """The numbers of a context binary, a model and a SoC, whichever are given.
+
+    A binary is read, not compiled. A model is compiled where a SoC is named, else planned.
+    """
+    found = [] if binary is None else [_of_binary(binary, soc)]
+    if model is not None:
+        found.append(_of_plan(model, options) if soc is None else _compiled(model, soc, options))
+    if not found and soc is not None:
+        found.append(_of_soc(soc))
+    return Numbers(
+        tuple(part for one in found for part in one.parts),
+        tuple(comparison for one in found for comparison in one.comparisons),
+        tuple(sentence for one in found for sentence in one.said),
+    )
+
+
+def add(incident: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
+    """The incident with the numbers, unless memory has nothing to do with it."""
+    if incident["is_memory"] is False:
+        return incident
+    wanted = _ASKED.get(incident["cause"], ("process domain",))
+    in_use = incident["quantities"].get("in_use_bytes")
+    own = {
+        "parts": [
+            {"name": name, "bytes": part.value, "origin": part.origin.value, "source": part.source}
+            for name, part in numbers.parts
+        ],
+        "sentences": [
+            *(
+                _sentence(one, in_use if isinstance(in_use, int) else 0)
+                for one in numbers.comparisons
+                if one.resource in wanted
+            ),
+            *numbers.said,
+        ],
+    }
+    return {**incident, "own_numbers": own}
+
+
+def _sentence(one: Comparison, in_use: int) -> str:
+    """`process domain: weights 1.90 GiB + spill/fill 0.30 GiB > 1.00 GiB left`."""
+    shared = one.resource == "process domain" and 0 < in_use <= one.limit
+    left = one.limit - in_use if shared else one.limit
+    sign = ">" if one.low > left else "<=" if one.high <= left else "may exceed"
+    known = [(name, size) for name, size in one.made_of if size]
+    words = " + ".join(f"{name} {format_size(size)}" for name, size in known)
+    if len(known) != 1:
+        bounds = dict.fromkeys((format_size(one.low), format_size(one.high)))
+        words += f"{' = ' if words else ''}{' to '.join(bounds)}"
+    room = f"{format_size(left)} {'left' if shared else 'at most'}"
+    why = f" of {format_size(one.limit)}, {format_size(in_use)} in use by the log" if shared else ""
+    over = f"; {one.low - left:,} bytes too many" if one.low > left else ""
+    return f"{one.resource}: {words} {sign} {room}{why}{over}"
+
+
+def _of_binary(path: Path, soc: Soc | None) -> Numbers:
+    from qnnmem.htp.bill import bill_of
+    from qnnmem.htp.binary.read import read_context
+
+    return of_bill(bill_of(read_context(path), soc))
+
+
+def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> Numbers:
+    from qnnmem.errors import NotCompiled
+    from qnnmem.htp.bill import Bill, bill_of
+    from qnnmem.htp.bill.measure import bill_of_model
+    from qnnmem.htp.binary.read import read_context
+
+    if path.suffix.lower() == ".onnx":
+        try:
+            return of_bill(bill_of(read_context(path), soc))
+        except NotCompiled:
+            pass  # an ordinary model: the library says what it costs
+    made = bill_of_model(path, soc, options)
+    return of_bill(made) if isinstance(made, Bill) else of_failure(made)
+
+
+def of_failure(failure: CompileFailure) -> Numbers:
+    """What the library says when it refuses the model here too."""
+    from qnnmem.htp.bill.source import log_source
+    from qnnmem.htp.log import Cause
+
+    said = (f"compiled here for {failure.soc.name}, it fails too: {failure.sentence}",)
+    refusal = failure.refusal
+    limits = _of_soc(failure.soc).parts
+    if refusal is None or refusal.need is None:
+        return Numbers(limits, said=said)
+    over_limit = refusal.cause is Cause.GRAPH_LIMIT
+    name = "compile estimate" if over_limit else f"needed, {refusal.cause.value}"
+    need = Sourced(refusal.need, Origin.MEASURED, log_source(failure.log))
+    compared: tuple[Comparison, ...] = ()
+    if over_limit and refusal.limit is not None:
+        size = refusal.need
+        compared = (Comparison("compile", (("estimate", size),), size, size, refusal.limit),)
+    return Numbers(((name, need), *limits), compared, said)
+
+
+def of_bill(bill: Bill) -> Numbers:
+    """The numbers of a memory bill."""
+    vtcm = None if bill.soc is None else bill.soc.vtcm_bytes
+    named = [
+        *bill.parts,
+        ("total", bill.ram),
+        ("compile estimate", bill.compile_estimate),
+        ("compile limit", bill.compile_limit),
+        ("process domain at least", bill.pd.low if bill.pd else None),
+        ("process domain at most", bill.pd.high if bill.pd else None),
+        ("process domain budget", bill.pd_budget),
+        ("largest VTCM of the SoC", vtcm),
+        ("peak of the compiling process", bill.host_ram),
+    ]
+    comparisons = []
+    if bill.compile_estimate is not None and bill.compile_limit is not None:
+        size = bill.compile_estimate.value
+        limit = bill.compile_limit.value
+        comparisons.append(Comparison("compile", (("estimate", size),), size, size, limit))
+    if bill.pd is not None:
+        made_of = tuple((name, part.value) for name, part in bill.parts if part is not None)
+        low, high = bill.pd.low.value, bill.pd.high.value
+        comparisons.append(Comparison("process domain", made_of, low, high, bill.pd_budget.value))
+    if bill.vtcm is not None and vtcm is not None:
+        used = max((g.vtcm.value for g in bill.graphs if g.vtcm is not None), default=0)
+        comparisons.append(Comparison("VTCM", (("a graph", used),), used, used, vtcm.value))
+    return Numbers(
+        tuple((name, part) for name, part in named if part is not None), tuple(comparisons)
+    )
+
+
+def _of_soc(soc: Soc) -> Numbers:
+    from qnnmem.targets.socs import pd_budget
+
+    named = (
+        (f"compile limit of {soc.name}", soc.compile_limit),
+        ("process domain budget", pd_budget()),
+        (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
+    )
+    return Numbers(tuple((name, part) for name, part in named if part is not None))
+
+
+def _of_plan(path: Path, options: CompileOptions | None) -> Numbers:
+    from qnnmem.load import load
+    from qnnmem.plan import plan_model
+
+    dims, shapes = (options.dims, options.shapes) if options else ({}, {})
+    return of_plan(plan_model(load(path, dims=dims, shapes=shapes), time_limit=1.0))
+
+
+def of_plan(plan: MemoryPlan) -> Numbers:
+    """The numbers of a plan for LPAI."""
+    from qnnmem.plan import Pool, judge_tcm
+    from qnnmem.targets import tcm_pool
+
+    parts = tuple(
+        (pool.value, Sourced(plan.pool_bytes(pool), Origin.COMPUTED, _PLANNED)) for pool in Pool
+    )
+    if plan.model.format == "csv":
+        return Numbers(parts)
+    pool = tcm_pool()
+    io = [size for _, size in plan.io_sizes]
+    tcm = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
+    made_of = (("constants", int(plan.constant_bytes)), ("IO", int(sum(io))))
+    compared = Comparison("TCM", made_of, tcm.need, tcm.need, tcm.limit.value)
+    return Numbers((*parts, ("TCM pool", tcm.limit)), (compared,))

@@ -1,0 +1,75 @@
+"""What the loader reserves in a process domain: exact from its log, else a range."""
+
+from __future__ import annotations
+
+from qnnmem.htp.bill.source import last_estimate, loaded_graphs, log_source
+from qnnmem.htp.bill.value import GraphBill, Range
+from qnnmem.htp.log import CompileLog
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import htp_constant
+from qnnmem.units import round_up
+
+PD_FORMULA = (
+    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list, "
+    "which is 1.16 to 1.8 times the op data and up to 32 KiB more"
+)
+
+
+def graph_pd(
+    weights: Sourced | None,
+    io: Sourced | None,
+    op_data: Sourced | None,
+    ddr_tensors: Sourced | None,
+    spill_fill: Sourced | None,
+    vtcm: Sourced | None,
+) -> Range | None:
+    """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range."""
+    if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
+        return None
+    unit = htp_constant("process_domain", "weights_unit").value
+    base = round_up(weights.value, unit) + io.value + spill_fill.value + vtcm.value
+    base += ddr_tensors.value
+    low = base + _percent(op_data.value, "runlist_low")
+    high = base + _percent(op_data.value, "runlist_high")
+    high += htp_constant("process_domain", "runlist_base").value
+    return Range(
+        Sourced(low, Origin.COMPUTED, PD_FORMULA), Sourced(high, Origin.COMPUTED, PD_FORMULA)
+    )
+
+
+def _percent(size: int, name: str) -> int:
+    return -(-size * htp_constant("process_domain", name).value // 100)
+
+
+def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> Range | None:
+    """The loader's estimate for one graph, from the parts that its log states."""
+    found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
+    if found is None:
+        return None
+    size = found.vtcm if found.vtcm is not None else vtcm.value if vtcm else None
+    if size is None:
+        return None
+    total = found.weights + found.io + found.runlist + found.spill_fill + size
+    exact = Sourced(total, Origin.MEASURED, log_source(log))
+    return Range(exact, exact)
+
+
+def context_pd(
+    graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
+) -> Range | None:
+    """The context's estimate: exact from a load log, else between largest graph and all graphs."""
+    last = last_estimate(log)
+    if last is not None and last.total is not None:
+        exact = Sourced(last.total, Origin.MEASURED, log_source(log))
+        return Range(exact, exact)
+    known = [graph.pd for graph in graphs if graph.pd is not None]
+    if not known or len(known) < len(graphs):
+        return None
+    once = shared.value if shared else 0
+    source = known[0].low.source
+    if len(known) > 1:
+        source += "; the largest graph alone to all graphs together"
+    return Range(
+        Sourced(once + max(pd.low.value for pd in known), Origin.COMPUTED, source),
+        Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
+    )

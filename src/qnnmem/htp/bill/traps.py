@@ -1,0 +1,64 @@
+"""What in a context binary misleads whoever reads its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.htp.bill.value import Trap
+from qnnmem.htp.bill.vtcm import logged_vtcm, may_be_unset
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.log import CompileLog
+from qnnmem.qnn.enums import DataType
+from qnnmem.targets.socs import Soc, htp_constant
+from qnnmem.units import format_size
+
+
+def find_traps(
+    context: HtpContext, soc: Soc | None, made_for: Soc | None, log: CompileLog
+) -> Iterator[Trap]:
+    """The traps of a context that is billed for a SoC, in order of weight."""
+    if soc is None:
+        yield Trap("no-soc", "the file names no SoC known here; --soc says which one is meant")
+    elif made_for is not None and made_for.model_id != soc.model_id:
+        yield Trap(
+            "other-soc",
+            f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
+        )
+    if any(graph.const is None for graph in context.graphs):
+        yield Trap(
+            "no-sizes",
+            "the file does not store weights, op data and DDR tensors, as those of SDK 2.34 and "
+            f"before do not; its blob has {context.blob_bytes:,} bytes",
+        )
+    if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
+        yield Trap("unknown-type", "an input or output has a data type that is not known here")
+    yield from _vtcm_traps(context, soc, log)
+    if len(context.graphs) > 1:
+        yield Trap(
+            "many-graphs",
+            "only graphs that are enabled and loaded count; the total is for all "
+            f"{len(context.graphs):,} of them",
+        )
+
+
+def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterator[Trap]:
+    largest = None if soc is None else soc.vtcm_bytes
+    if soc is None or largest is None:
+        return
+    most = format_size(largest.value)
+    unknown = [g for g in context.graphs if logged_vtcm(g.name, log) is None]
+    if any(may_be_unset(graph, largest) for graph in unknown):
+        unset = format_size(htp_constant("vtcm", "unset").value)
+        yield Trap(
+            "vtcm-unset",
+            f"the file says {unset} of VTCM, which is also what it says when VTCM was not set and "
+            f"the compiler took all of {soc.name}'s {most}; the bill counts {most}",
+        )
+    over = [g for g in context.graphs if g.vtcm is not None and g.vtcm > largest.value]
+    over = [graph for graph in over if not may_be_unset(graph, largest)]
+    if over:
+        yield Trap(
+            "vtcm-over",
+            f"the file asks for {format_size(over[0].vtcm or 0)} of VTCM and {soc.name} has "
+            f"{most}; the compiler accepts that, the device may not",
+        )

@@ -1,0 +1,106 @@
+"""What a memory bill holds: parts in bytes, each with its origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.provenance import Sourced
+from qnnmem.targets.socs import Soc
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number known between two bounds, which are equal when it is known exactly."""
+
+    low: Sourced
+    high: Sourced
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both bounds are the same."""
+        return self.low.value == self.high.value
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One tensor of a graph and its bytes."""
+
+    graph: str
+    name: str
+    kind: str  # input, output or weights
+    size: Sourced
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """A number that misleads, and why."""
+
+    id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBill:
+    """The bill of one graph; None is a number that the file does not hold."""
+
+    name: str
+    weights: Sourced | None
+    io: Sourced | None  # each tensor rounded up, as the file stores it
+    io_exact: Sourced | None  # sum of the tensors as they are
+    op_data: Sourced | None
+    ddr_tensors: Sourced | None
+    spill_fill: Sourced | None
+    vtcm_stored: Sourced | None
+    vtcm: Sourced | None  # what the graph really uses
+    ram: Sourced | None
+    compile_estimate: Sourced | None
+    pd: Range | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The bill of a whole context: sums over its graphs, shared weights once."""
+
+    context: HtpContext
+    soc: Soc | None
+    graphs: tuple[GraphBill, ...]
+    weights: Sourced | None
+    shared_weights: Sourced | None
+    io: Sourced | None
+    io_exact: Sourced | None
+    op_data: Sourced | None
+    ddr_tensors: Sourced | None
+    spill_fill: Sourced | None
+    vtcm_stored: Sourced | None
+    vtcm: Sourced | None
+    ram: Sourced | None
+    compile_estimate: Sourced | None  # of the largest graph: the limit is per graph
+    compile_limit: Sourced | None
+    pd: Range | None
+    pd_budget: Sourced
+    ddr_read: Sourced | None
+    ddr_written: Sourced | None
+    host_ram: Sourced | None
+    largest: tuple[Item, ...]
+    largest_weights: tuple[Item, ...]
+    traps: tuple[Trap, ...]
+
+    @property
+    def parts(self) -> tuple[tuple[str, Sourced | None], ...]:
+        """The parts that the total is made of, by name."""
+        return (
+            ("weights", self.weights),
+            ("shared weights", self.shared_weights),
+            ("IO", self.io),
+            ("op data", self.op_data),
+            ("DDR tensors", self.ddr_tensors),
+            ("spill/fill", self.spill_fill),
+            ("VTCM", self.vtcm),
+        )
+
+    @property
+    def dominant(self) -> tuple[str, Sourced] | None:
+        """The largest part that is known."""
+        known = [(name, part) for name, part in self.parts if part is not None and part.value]
+        return max(known, key=lambda named: named[1].value, default=None)

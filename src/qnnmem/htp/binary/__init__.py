@@ -1,0 +1,1 @@
+"""The vendor's context binaries, read without the vendor's library."""

@@ -1,0 +1,146 @@
+"""The context binary that an ONNX model with an EPContext node embeds or points to.
+
+ONNX Runtime writes such models. The file is walked as protobuf by position, so that an embedded
+binary of gigabytes is found without being read, and without the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import BinaryIO
+
+from qnnmem.errors import Damaged, LoadError, NotCompiled
+from qnnmem.text import quote
+
+_MAX_FIELDS = 1_000_000
+_MAX_TEXT = 4096
+# Numbers of fields in onnx.proto.
+_GRAPH, _NODE, _OP_TYPE, _ATTRIBUTE = 7, 1, 4, 5
+_NAME, _INT, _BYTES = 1, 3, 4
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a file."""
+
+    start: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Node:
+    """What matters of one EPContext node."""
+
+    texts: dict[str, Piece] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def holds_context(self) -> bool:
+        """Whether it is a main node; others refer to the context of one."""
+        cache = self.texts.get("ep_cache_context")
+        return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
+
+
+def find_context(file: BinaryIO, size: int, path: Path) -> Piece | Path:
+    """Where the context binary is: a stretch of this file, or another file beside it."""
+    try:
+        found = [node for node in _Walker(file).nodes(Piece(0, size)) if node.holds_context]
+    except Damaged as exc:
+        raise LoadError(path, "is no QNN context binary and no ONNX model either") from exc
+    if not found:
+        raise NotCompiled(path, "is not compiled: it has no EPContext node with a context")
+    if len(found) > 1:
+        # A bill of one of them would look like the bill of the model.
+        raise LoadError(path, f"holds {len(found)} context binaries; one at a time can be read")
+    cache = found[0].texts["ep_cache_context"]
+    return cache if found[0].numbers.get("embed_mode", 1) else _beside(file, cache, path)
+
+
+def _beside(file: BinaryIO, cache: Piece, path: Path) -> Path:
+    if cache.size > _MAX_TEXT:
+        raise LoadError(path, "the name of its context file is longer than a name can be")
+    file.seek(cache.start)
+    name = file.read(cache.size).decode("utf-8", "replace")
+    windows = PureWindowsPath(name)
+    # Only a file under the model's own folder: the name comes from somebody else.
+    outside = windows.is_absolute() or windows.drive or windows.root or ".." in windows.parts
+    if outside or "\0" in name:
+        raise LoadError(path, f"points to {quote(name)}, which is outside of its folder")
+    return path.parent / PurePosixPath(*windows.parts)
+
+
+class _Walker:
+    """Walks protobuf messages by position; the number of fields is bounded for the whole file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._left = file, _MAX_FIELDS
+
+    def nodes(self, model: Piece) -> Iterator[_Node]:
+        """The EPContext nodes of the main graph."""
+        for graph in self._messages(model, _GRAPH):
+            for node in self._messages(graph, _NODE):
+                if any(self._text(p) == "EPContext" for p in self._messages(node, _OP_TYPE)):
+                    yield self._node(node)
+
+    def _node(self, piece: Piece) -> _Node:
+        node = _Node()
+        for attribute in self._messages(piece, _ATTRIBUTE):
+            fields = dict(self._fields(attribute))
+            name = fields.get(_NAME)
+            key = self._text(name) if isinstance(name, Piece) else ""
+            text, number = fields.get(_BYTES), fields.get(_INT, 0)
+            if isinstance(text, Piece):
+                node.texts[key] = text
+            elif isinstance(number, int):
+                node.numbers[key] = number
+        return node
+
+    def _messages(self, outer: Piece, wanted: int) -> Iterator[Piece]:
+        for number, value in list(self._fields(outer)):
+            if number == wanted and isinstance(value, Piece):
+                yield value
+
+    def _text(self, piece: Piece) -> str:
+        self._file.seek(piece.start)
+        return self._file.read(min(piece.size, _MAX_TEXT)).decode("utf-8", "replace")
+
+    def _fields(self, outer: Piece) -> Iterator[tuple[int, int | Piece]]:
+        position, end = outer.start, outer.start + outer.size
+        while position < end:
+            self._left -= 1
+            if self._left < 0:
+                raise Damaged("is not protobuf")
+            key, position = self._varint(position, end)
+            value: int | Piece
+            if key & 7 == _LENGTH:
+                size, position = self._varint(position, end)
+                value = Piece(position, size)
+                position += size
+            elif key & 7 == _VARINT:
+                value, position = self._varint(position, end)
+            else:
+                value, position = 0, position + _width(key & 7)
+            if position > end or key >> 3 == 0:
+                raise Damaged("is not protobuf")
+            yield key >> 3, value
+
+    def _varint(self, position: int, end: int) -> tuple[int, int]:
+        self._file.seek(position)
+        data = self._file.read(min(10, end - position))
+        value = 0
+        for count, octet in enumerate(data):
+            value |= (octet & 0x7F) << (7 * count)
+            if octet < 0x80:
+                return value, position + count + 1
+        raise Damaged("is not protobuf")
+
+
+def _width(wire: int) -> int:
+    if wire == _FIXED64:
+        return 8
+    if wire == _FIXED32:
+        return 4
+    raise Damaged("is not protobuf")

@@ -1,0 +1,195 @@
+"""A FlatBuffer walked by hand: tables, vectors and texts, every offset checked before use.
+
+The walker trusts nothing. Each position is compared with the end of the buffer, a field must lie
+inside of its table, and everything handed out is charged to a budget, so that a file whose offsets
+all lead to one large text cannot ask for more memory than a few times its own size. Nothing here
+follows an offset by itself: a cycle is walked only as deep as the caller's own code is nested.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from qnnmem.errors import Damaged
+
+MAX_TEXT = 1 << 16  # bytes of a name
+# Sound buffers are read about once; shared texts may be read again.
+_BUDGET_FACTOR = 4
+_BUDGET_BASE = 1 << 20
+
+_U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
+_U64, _F32 = struct.Struct("<Q"), struct.Struct("<f")
+
+
+class FlatBuffer:
+    """Bytes with a root table at the offset that stands first."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
+
+    def root(self, where: str) -> Table:
+        """The outermost table."""
+        return self.table(self._target(0, where), where)
+
+    def table(self, position: int, where: str) -> Table:
+        """The table at a position, its vtable checked."""
+        vtable = position - self._number(_I32, position, where)
+        vtable_size = self._number(_U16, vtable, where)
+        size = self._number(_U16, vtable + 2, where)
+        if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self._data):
+            raise Damaged(f"{where} has a field list of {vtable_size} bytes, which cannot be")
+        if size < 4 or position + size > len(self._data):
+            raise Damaged(f"{where} reaches past the end of the metadata")
+        self._charge(size, where)
+        return Table(self, position, size, vtable, vtable_size, where)
+
+    def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
+        """Where the elements begin of the vector that an offset leads to, and how many there are.
+
+        There are at most so many, they lie inside of the buffer and are paid for.
+        """
+        start = self._target(position, where)
+        count = self._number(_U32, start, where)
+        if count * width > len(self._data) - start - 4:
+            raise Damaged(f"{where} has {count:,} entries, more than the metadata can hold")
+        if count > most:
+            raise Damaged(f"{where} has {count:,} entries, more than {most:,}")
+        self._charge(count * width, where)
+        return start + 4, count
+
+    def target_of(self, position: int, where: str) -> int:
+        """Where the offset at a position leads."""
+        return self._target(position, where)
+
+    def unpack(self, layout: struct.Struct, position: int, where: str) -> tuple[Any, ...]:
+        """Numbers at a position."""
+        if position < 0 or position + layout.size > len(self._data):
+            raise Damaged(f"{where} lies outside of the metadata")
+        return layout.unpack_from(self._data, position)
+
+    def octets(self, start: int, count: int) -> bytes:
+        """Bytes that were checked before."""
+        return self._data[start : start + count]
+
+    def _number(self, layout: struct.Struct, position: int, where: str) -> int:
+        number: int = self.unpack(layout, position, where)[0]
+        return number
+
+    def _target(self, position: int, where: str) -> int:
+        target = position + self._number(_U32, position, where)
+        if target == position:
+            raise Damaged(f"{where} is an offset of 0")
+        return target
+
+    def _charge(self, cost: int, where: str) -> None:
+        self._left -= cost
+        if self._left < 0:
+            raise Damaged(f"{where} makes the metadata larger than it is: offsets share targets")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table; a field that is absent gives the default."""
+
+    flat: FlatBuffer
+    position: int
+    size: int
+    vtable: int
+    vtable_size: int
+    where: str
+
+    def u8(self, slot: int, name: str, default: int = 0) -> int:
+        """An unsigned byte."""
+        at = self.field(slot, 1, name)
+        return default if at is None else self.flat.octets(at, 1)[0]
+
+    def u32(self, slot: int, name: str, default: int = 0) -> int:
+        """An unsigned 32-bit number."""
+        return self._scalar(_U32, slot, name, default)
+
+    def i32(self, slot: int, name: str, default: int = 0) -> int:
+        """A signed 32-bit number."""
+        return self._scalar(_I32, slot, name, default)
+
+    def u64(self, slot: int, name: str, default: int = 0) -> int:
+        """An unsigned 64-bit number."""
+        return self._scalar(_U64, slot, name, default)
+
+    def f32(self, slot: int, name: str, default: float = 0.0) -> float:
+        """A single-precision number."""
+        at = self.field(slot, 4, name)
+        if at is None:
+            return default
+        number: float = self.flat.unpack(_F32, at, self._at(name))[0]
+        return number
+
+    def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
+        """A struct of fixed size, stored in the table."""
+        at = self.field(slot, layout.size, name)
+        return None if at is None else self.flat.unpack(layout, at, self._at(name))
+
+    def table(self, slot: int, name: str) -> Table | None:
+        """A table of its own; of a union, the value."""
+        at = self.field(slot, 4, name)
+        if at is None:
+            return None
+        where = self._at(name)
+        return self.flat.table(self.flat.target_of(at, where), where)
+
+    def tables(self, slot: int, name: str, most: int) -> tuple[Table, ...]:
+        """A vector of at most so many tables."""
+        at = self.field(slot, 4, name)
+        if at is None:
+            return ()
+        where = self._at(name)
+        start, count = self.flat.vector(at, 4, most, where)
+        return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
+
+    def text(self, slot: int, name: str) -> str:
+        """A text; what is no UTF-8 is escaped."""
+        octets = self.octets(slot, name, MAX_TEXT) or b""
+        return octets.decode("utf-8", "backslashreplace")
+
+    def octets(self, slot: int, name: str, most: int) -> bytes | None:
+        """A vector of at most so many bytes."""
+        at = self.field(slot, 4, name)
+        if at is None:
+            return None
+        start, count = self.flat.vector(at, 1, most, self._at(name))
+        return self.flat.octets(start, count)
+
+    def numbers(self, slot: int, name: str, most: int) -> tuple[int, ...]:
+        """A vector of at most so many unsigned 32-bit numbers."""
+        at = self.field(slot, 4, name)
+        if at is None:
+            return ()
+        start, count = self.flat.vector(at, 4, most, self._at(name))
+        return self.flat.unpack(struct.Struct(f"<{count}I"), start, self._at(name))
+
+    def field(self, slot: int, width: int, name: str) -> int | None:
+        """Where a field of so many bytes is; None when it is absent."""
+        entry = 4 + 2 * slot
+        if entry + 2 > self.vtable_size:
+            return None
+        offset: int = self.flat.unpack(_U16, self.vtable + entry, self._at(name))[0]
+        if offset == 0:
+            return None
+        if offset < 4 or offset + width > self.size:
+            raise Damaged(f"{self._at(name)} lies outside of its table")
+        return self.position + offset
+
+    def _scalar(self, layout: struct.Struct, slot: int, name: str, default: int) -> int:
+        at = self.field(slot, layout.size, name)
+        if at is None:
+            return default
+        number: int = self.flat.unpack(layout, at, self._at(name))[0]
+        return number
+
+    def _entry(self, position: int, where: str) -> Table:
+        return self.flat.table(self.flat.target_of(position, where), where)
+
+    def _at(self, name: str) -> str:
+        return f"{self.where}.{name}" if self.where else name

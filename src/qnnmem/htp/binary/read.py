@@ -1,0 +1,244 @@
+"""A QNN context binary of the HTP backend, read without any library of the vendor."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qnnmem.bounded_file import regular_size
+from qnnmem.errors import Damaged, LoadError, NotHtp
+from qnnmem.htp.binary.container import Container, Source, open_container
+from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
+from qnnmem.htp.binary.epcontext import Piece, find_context
+from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
+from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
+from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
+from qnnmem.units import MAX_BYTES
+
+HTP_BACKEND = 6
+MAX_GRAPHS = 4096
+MAX_TENSORS = 100_000  # of all graphs together
+MAX_RANK = 64
+
+_BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
+_VERSION = struct.Struct("<III")
+_METADATA = struct.Struct("<II")
+_SCALE_OFFSET = 1  # kind of quantization, as the union numbers it
+_DEFINED = 1
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def read_context(path: Path | str) -> HtpContext:
+    """What a context binary says about its graphs; of a large file only the head is read.
+
+    An ONNX model with an EPContext node stands for the context binary it embeds or points to.
+    """
+    path = Path(path)
+    size = regular_size(path)
+    if path.suffix.lower() != ".onnx":
+        return _read_part(path, Piece(0, size))
+    found = _epcontext(path, size)
+    if isinstance(found, Piece):
+        return _read_part(path, found)
+    return _read_part(found, Piece(0, regular_size(found)))
+
+
+def _epcontext(path: Path, size: int) -> Piece | Path:
+    try:
+        with path.open("rb") as file:
+            return find_context(file, size, path)
+    except OSError as exc:
+        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+
+
+def _read_part(path: Path, piece: Piece) -> HtpContext:
+    try:
+        with path.open("rb") as file:
+            return _read(Source(file, piece.size, piece.start), path)
+    except OSError as exc:
+        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+
+
+def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
+    """The same for a context binary in memory; `name` is what errors call it."""
+    return _read(Source(BytesIO(data), len(data)), Path(name))
+
+
+def _read(source: Source, path: Path) -> HtpContext:
+    try:
+        return _Reader(open_container(source, path)).context()
+    except Damaged as exc:
+        raise LoadError(path, f"the context binary is damaged: {exc}") from exc
+    except NotHtp as exc:
+        raise LoadError(path, str(exc)) from exc
+
+
+class _Reader:
+    """Reads one container; counts tensors, so that their number is bounded for the whole file."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._tensors_left = MAX_TENSORS
+
+    def context(self) -> HtpContext:
+        """The whole context."""
+        root = FlatBuffer(self._container.metadata).root("")
+        outer = _needed(root.table(0, "info"), "info")
+        version = _version_of(outer, known=(1, 3))
+        info = _needed(outer.table(2, "value"), "info.value")
+        backend = info.u32(0, "backendId")
+        if backend != HTP_BACKEND:
+            name = _BACKENDS.get(backend, "unknown")
+            raise NotHtp(f"is a context binary of backend {backend} ({name}), not of HTP")
+        return self._context(info, version, backend)
+
+    def _context(self, info: Table, version: int, backend: int) -> HtpContext:
+        container, first = self._container, version == 1
+        soc_model = 0 if first else info.u32(16, "socModel")
+        return HtpContext(
+            format_version=container.format_version,
+            info_version=version,
+            backend_id=backend,
+            build_id=info.text(1, "buildId"),
+            core_api=_triple(info, 2, "coreApiVersion"),
+            backend_api=_triple(info, 3, "backendApiVersion"),
+            soc_model=soc_model or None,
+            dsp_arch=None if first else _dsp_arch(info),
+            blob_version=self._blob_version(info, 6 if first else 5),
+            blob_bytes=self._blob_bytes(info, 14 if first else 11),
+            graphs=self._graphs(info, 12 if first else 9, first),
+            context_tensors=self._tensors(info, 11 if first else 8, "contextTensors"),
+            file_bytes=container.file_bytes,
+            soc_version=info.text(4, "socVersion"),
+        )
+
+    def _blob_version(self, info: Table, slot: int) -> Version:
+        stated, actual = _triple(info, slot, "contextBlobVersion"), self._container.blob_version
+        if stated != actual:
+            raise Damaged(f"the blob has version {_dots(actual)}, the metadata say {_dots(stated)}")
+        return stated
+
+    def _blob_bytes(self, info: Table, slot: int) -> int:
+        stated, actual = info.u64(slot, "contextBlobSize"), self._container.blob_bytes
+        if stated != actual:
+            raise Damaged(f"the blob has {actual:,} bytes, the metadata say {stated:,}")
+        return stated
+
+    def _graphs(self, info: Table, slot: int, first: bool) -> tuple[HtpGraph, ...]:
+        tables = info.tables(slot + 1, "graphs", MAX_GRAPHS)
+        _agree(info.u32(slot, "numGraphs"), len(tables), "graphs")
+        hardware = read_hardware(info.octets(8, "hwInfoBlob", MAX_RECORD) or b"") if first else {}
+        return tuple(self._graph(t, hardware.get(n)) for n, t in enumerate(tables))
+
+    def _graph(self, outer: Table, spill_fill: int | None) -> HtpGraph:
+        version = _version_of(outer, known=(1, 2, 3))
+        inner = _needed(outer.table(2, "value"), f"{outer.where}.value")
+        if version == 1:
+            return self._plain_graph(inner, {"spill_fill": spill_fill})
+        if version == 2:
+            return self._plain_graph(_first(inner), {})
+        record = inner.octets(2, "graphBlobInfo", MAX_RECORD) or b""
+        where = f"{outer.where}.graphBlobInfo"
+        _agree(inner.u32(1, "graphBlobInfoSize"), len(record), where)
+        return self._plain_graph(_first(_first(inner)), read_record(record, where))
+
+    def _plain_graph(self, table: Table, fields: Mapping[str, Any]) -> HtpGraph:
+        inputs = self._tensors(table, 2, "graphInputs")
+        outputs = self._tensors(table, 4, "graphOutputs")
+        _agree(table.u32(1, "numGraphInputs"), len(inputs), f"{table.where}.graphInputs")
+        _agree(table.u32(3, "numGraphOutputs"), len(outputs), f"{table.where}.graphOutputs")
+        return HtpGraph(table.text(0, "graphName"), inputs, outputs, **fields)
+
+    def _tensors(self, table: Table, slot: int, name: str) -> tuple[HtpTensor, ...]:
+        found = table.tables(slot, name, self._tensors_left)
+        self._tensors_left -= len(found)
+        return tuple(map(_tensor, found))
+
+
+def _tensor(table: Table) -> HtpTensor:
+    dimensions = table.numbers(7, "dimensions", MAX_RANK)
+    _agree(table.u32(6, "rank"), len(dimensions), f"{table.where}.dimensions")
+    scale, offset = _quantization(table)
+    tensor = HtpTensor(
+        id=table.u32(0, "id"),
+        name=table.text(9, "name"),
+        type=_member(TensorType, table.u32(1, "type")),
+        data_type=_member(DataType, table.u32(3, "dataType", UNDEFINED)),
+        dimensions=dimensions,
+        mem_type=_member(TensorMemType, table.u32(10, "memType", UNDEFINED)),
+        scale=scale,
+        offset=offset,
+    )
+    if tensor.nbytes > MAX_BYTES:
+        raise Damaged(f"{table.where} is a tensor of more than {MAX_BYTES:,} bytes")
+    return tensor
+
+
+def _quantization(table: Table) -> tuple[float | None, int | None]:
+    """Scale and offset of the whole tensor; other encodings than that are not read."""
+    if table.u32(4, "quantizeParams") != _DEFINED or table.u8(14, "encoding") != _SCALE_OFFSET:
+        return None, None
+    params = table.table(15, "scaleOffset")
+    if params is None:
+        return None, None
+    scale = params.f32(0, "scale")
+    if not math.isfinite(scale):
+        raise Damaged(f"{params.where}.scale is not a finite number")
+    return scale, params.i32(1, "offset")
+
+
+def _version_of(outer: Table, known: tuple[int, ...]) -> int:
+    """The version of a union, which its number and its type must agree on."""
+    version, kind = outer.u32(0, "version"), outer.u8(1, "type")
+    if version not in known or kind != version:
+        words = ", ".join(map(str, known))
+        raise Damaged(f"{outer.where} has version {version:,} and type {kind}; known are {words}")
+    return version
+
+
+def _first(table: Table) -> Table:
+    """The description of an earlier version that a later one is built upon."""
+    return _needed(table.table(0, "graph"), f"{table.where}.graph")
+
+
+def _needed(table: Table | None, where: str) -> Table:
+    if table is None:
+        raise Damaged(f"{where} is not there")
+    return table
+
+
+def _triple(info: Table, slot: int, name: str) -> Version:
+    found = info.record(_VERSION, slot, name) or (0, 0, 0)
+    return found[0], found[1], found[2]
+
+
+def _dsp_arch(info: Table) -> int | None:
+    octets = info.octets(15, "contextMetadata", MAX_RECORD) or b""
+    _agree(info.u32(14, "contextMetadataSize"), len(octets), "info.contextMetadata")
+    if len(octets) < _METADATA.size:
+        return None
+    version, arch = _METADATA.unpack_from(octets)
+    return arch if version == 1 else None
+
+
+def _agree(stated: int, actual: int, where: str) -> None:
+    if stated != actual:
+        raise Damaged(f"{where} has {actual:,} entries where {stated:,} are announced")
+
+
+def _member(kind: type[E], value: int) -> E:
+    """The member of a closed set; values of later SDKs are undefined here."""
+    try:
+        return kind(value)
+    except ValueError:
+        return kind(UNDEFINED)
+
+
+def _dots(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,57 @@
+"""The file that is compiled: the user's own, or a copy in which every shape is fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model file for the child, and the folder of its external data."""
+
+    path: Path  # what the user named
+    model: Path
+    folder: Path
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    scratch: Path | None = None  # None: shapes are fixed already
+
+    def fixed(self) -> Source:
+        """The same model with every shape fixed."""
+        if self.scratch is None:
+            return self
+        from qnnmem.load.onnx import executable
+
+        model = executable(self.path, dims=self.dims, shapes=self.shapes)
+        target = self.scratch / "fixed.onnx"
+        target.write_bytes(model.SerializeToString(deterministic=True))
+        return Source(self.path, target, self.folder)
+
+
+def model_source(
+    path: Path,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    scratch: Path,
+) -> Source:
+    """The file itself where its inputs are fixed already, which saves a trial run."""
+    source = Source(path, path, path.absolute().parent, dims, shapes, scratch)
+    if dims or shapes or not _is_static(path):
+        return source.fixed()
+    return source
+
+
+def _is_static(path: Path) -> bool:
+    from qnnmem.load.onnx.guard import parse
+
+    model = parse(path)
+    constants = {item.name for item in model.graph.initializer}
+    inputs = [item for item in model.graph.input if item.name not in constants]
+    return not model.functions and all(
+        item.type.HasField("tensor_type")
+        and item.type.tensor_type.HasField("shape")
+        and all(size.dim_value > 0 for size in item.type.tensor_type.shape.dim)
+        for item in inputs
+    )

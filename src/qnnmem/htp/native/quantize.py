@@ -1,0 +1,118 @@
+"""Quantize a float model the way ONNX Runtime prepares models for QNN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.calibration import Input, find_samples, random_sample, read_sample
+from qnnmem.errors import Refused
+
+if TYPE_CHECKING:
+    import onnx
+
+# Activation and weight types by their names in onnxruntime.quantization.
+PRECISIONS = {"int8": ("QUInt8", "QUInt8"), "w8a16": ("QUInt16", "QUInt8")}
+
+
+def quantize(options: dict[str, Any]) -> dict[str, Any]:
+    """Write a model with Q and DQ nodes; every shape of the given one must be fixed."""
+    from onnxruntime import quantization
+    from onnxruntime.quantization.execution_providers.qnn import (
+        get_qnn_qdq_config,
+        qnn_preprocess_model,
+    )
+
+    folder = Path(options["scratch"])
+    folded = _folded(options, folder)
+    source, target = folder / "preprocessed.onnx", Path(options["output"])
+    if not qnn_preprocess_model(folded, source):
+        source = folded
+    activation, weight = PRECISIONS[options["precision"]]
+    samples = _Samples(source, options)
+    config = get_qnn_qdq_config(
+        source,
+        samples,
+        activation_type=quantization.QuantType[activation],
+        weight_type=quantization.QuantType[weight],
+    )
+    quantization.quantize(source, target, config)
+    return {"model": str(target), "samples": samples.count}
+
+
+def _folded(options: dict[str, Any], folder: Path) -> Path:
+    """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
+    import onnx
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    levels = onnxruntime.GraphOptimizationLevel
+    settings.graph_optimization_level = levels.ORT_ENABLE_BASIC
+    target = folder / "folded.onnx"
+    settings.optimized_model_filepath = str(target)
+    settings.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", options["folder"]
+    )
+    blob = Path(options["model"]).read_bytes()
+    onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
+    model = onnx.load(target)
+    # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
+    del model.metadata_props[:]
+    _check_float(model)
+    onnx.save(model, target)
+    return target
+
+
+def _check_float(model: onnx.ModelProto) -> None:
+    quantized = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
+    if any(node.op_type in quantized for node in model.graph.node):
+        raise Refused(
+            "quantize", "the model is quantized already; compile it as it is with precision fp16"
+        )
+
+
+class _Samples:
+    """What ONNX Runtime calls a calibration data reader."""
+
+    def __init__(self, model: Path, options: dict[str, Any]) -> None:
+        self.count = 0
+        self._feeds = self._read(list(_inputs(model)), options)
+
+    def _read(self, inputs: list[Input], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if options.get("calibration") is None:
+            for number in range(options["samples"]):
+                self.count += 1
+                yield random_sample(inputs, options["seed"], number)
+            return
+        for sample in find_samples(Path(options["calibration"]), inputs):
+            self.count += 1
+            yield read_sample(sample, inputs)
+
+    def get_next(self) -> dict[str, Any] | None:
+        """One sample, or None after the last."""
+        return next(self._feeds, None)
+
+    def rewind(self) -> None:
+        """Called by nobody here; there is one pass."""
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Called for strides, which are not used."""
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def _inputs(path: Path) -> Iterator[Input]:
+    import onnx
+    from onnx import helper
+
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {item.name for item in graph.initializer}
+    for item in graph.input:
+        if item.name not in constants:
+            kind = item.type.tensor_type
+            shape = tuple(size.dim_value for size in kind.shape.dim)
+            dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+            yield Input(item.name, dtype, shape)

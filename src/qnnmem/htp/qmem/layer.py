@@ -1,0 +1,176 @@
+"""The IO layer of one graph, emulated: what is reserved when, and what each inference copies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn
+
+from qnnmem.htp.binary.context import HtpGraph, HtpTensor
+from qnnmem.htp.qmem.memory import MemHandle, MemRegistry, SharedBuffer
+from qnnmem.htp.qmem.rules import broken
+from qnnmem.qnn.enums import TensorMemType
+from qnnmem.targets.socs import htp_constant
+from qnnmem.text import quote
+from qnnmem.units import round_up
+
+Views = Mapping[str, memoryview]
+Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
+Compute = Callable[[Views, Views], None]  # reads the inputs, fills the outputs
+
+_EXECUTE = "QnnGraph_execute"
+
+
+class Mode(Enum):
+    """How a tensor's bytes are handed over, in the words of the SDK's options."""
+
+    RAW = "raw"
+    MEMHANDLE = "memhandle"
+
+    @classmethod
+    def of(cls, tensor: HtpTensor) -> Mode:
+        """What a binary says; anything but a memhandle is kept by the backend itself."""
+        return cls.MEMHANDLE if tensor.mem_type is TensorMemType.MEMHANDLE else cls.RAW
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What one execution did to memory."""
+
+    reserved: int  # bytes of internal IO memory made on the way
+    copied_in: int
+    copied_out: int
+    copy_seconds: float
+
+
+class IoLayer:
+    """A loaded graph's inputs and outputs.
+
+    A tensor prepared raw gets its internal buffer at once; one prepared as memhandle gets it when
+    it is first executed raw, and never if it is not.
+    """
+
+    def __init__(
+        self,
+        graph: HtpGraph,
+        compute: Compute,
+        registry: MemRegistry,
+        prepared: Mode | None = None,
+    ) -> None:
+        """`prepared` overrides what the binary says of each tensor."""
+        self._graph, self._compute, self._registry = graph, compute, registry
+        self._internal: dict[str, SharedBuffer] = {}
+        for tensor in graph.tensors:
+            if (prepared or Mode.of(tensor)) is Mode.RAW:
+                self._reserve(tensor)
+        self.reserved_at_load = self.reserved
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of internal IO memory now."""
+        return sum(buffer.size for buffer in self._internal.values())
+
+    def execute(
+        self,
+        inputs: Given,
+        outputs: Given,
+    ) -> Inference:
+        """Run the graph once with raw buffers, handles or any mix of them."""
+        before = self.reserved
+        copied_in = copied_out = 0
+        with ExitStack() as held:
+            given = {t.name: self._client(t, inputs, held) for t in self._graph.inputs}
+            wanted = {
+                t.name: self._client(t, outputs, held, write=True) for t in self._graph.outputs
+            }
+            used = {t.name: self._used(t, inputs, given, held) for t in self._graph.inputs}
+            filled = {t.name: self._used(t, outputs, wanted, held) for t in self._graph.outputs}
+            started = time.perf_counter()
+            for name, view in given.items():
+                copied_in += _copy(view, used[name])
+            seconds = time.perf_counter() - started
+            self._compute(used, filled)
+            started = time.perf_counter()
+            for name, view in wanted.items():
+                copied_out += _copy(filled[name], view)
+            seconds += time.perf_counter() - started
+        return Inference(self.reserved - before, copied_in, copied_out, seconds)
+
+    def close(self) -> None:
+        """Free the internal buffers."""
+        for buffer in self._internal.values():
+            buffer.close()
+        self._internal.clear()
+
+    def _reserve(self, tensor: HtpTensor) -> SharedBuffer:
+        if tensor.name not in self._internal:
+            size = round_up(tensor.nbytes, htp_constant("io", "unit").value)
+            self._internal[tensor.name] = SharedBuffer(size)
+        return self._internal[tensor.name]
+
+    def _client(
+        self,
+        tensor: HtpTensor,
+        given: Given,
+        held: ExitStack,
+        *,
+        write: bool = False,
+    ) -> memoryview:
+        """The application's bytes of a tensor, checked."""
+        memory = given.get(tensor.name)
+        if isinstance(memory, MemHandle):
+            self._check_handle(tensor, memory)
+            view = memory.view
+        else:
+            view = held.enter_context(self._raw(tensor, memory))
+        if view.nbytes < tensor.nbytes:
+            what = (
+                f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, {view.nbytes:,} given"
+            )
+            finding = broken("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
+            self._registry.fail(6004, finding)
+        if write and view.readonly:
+            self._refuse("Q7", f"the buffer of output {quote(tensor.name)} cannot be written")
+        return held.enter_context(view[: tensor.nbytes])
+
+    def _raw(self, tensor: HtpTensor, memory: Any) -> memoryview:
+        if memory is None:
+            self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory")
+        try:
+            return memoryview(memory).cast("B")
+        except TypeError:
+            self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} is not contiguous bytes")
+
+    def _check_handle(self, tensor: HtpTensor, handle: MemHandle) -> None:
+        if handle not in self._registry:
+            self._refuse("Q7", f"the handle of tensor {quote(tensor.name)} is not registered")
+        if handle.is_freed:
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
+        if handle.is_shortened:
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} lost bytes")
+
+    def _used(
+        self,
+        tensor: HtpTensor,
+        given: Given,
+        client: Views,
+        held: ExitStack,
+    ) -> memoryview:
+        """Where the graph itself reads or writes: the handle's memory, else the internal buffer."""
+        if isinstance(given[tensor.name], MemHandle):
+            return client[tensor.name]
+        return held.enter_context(self._reserve(tensor).view[: tensor.nbytes])
+
+    def _refuse(self, rule: str, sentence: str) -> NoReturn:
+        self._registry.fail(6004, broken(rule, sentence, _EXECUTE))
+
+
+def _copy(source: memoryview, target: memoryview) -> int:
+    """Bytes copied: none where both are the same memory."""
+    if source is target:
+        return 0
+    target[:] = source
+    return source.nbytes

@@ -1,0 +1,112 @@
+"""Results of a sweep on disk: one small file for each compile, found again by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from qnnmem.cache_folder import cache_folder
+from qnnmem.errors import OutputError
+
+FORMAT = 1  # of the files; other formats are not read
+_CHUNK = 1 << 20
+_MAX_FILE = 1 << 20
+
+
+def default_folder() -> Path:
+    """Where results are kept unless told otherwise."""
+    return Path(cache_folder())
+
+
+def model_digest(path: Path) -> str:
+    """SHA-256 of a model and of the files that hold its weights."""
+    total = hashlib.sha256()
+    for file in (path, *sorted(_weight_files(path))):
+        own = hashlib.sha256()
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                own.update(chunk)
+        total.update(own.digest())
+    return total.hexdigest()
+
+
+def _weight_files(path: Path) -> Iterator[Path]:
+    """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
+    from qnnmem.load.onnx.guard import parse
+
+    names = {
+        entry.value
+        for tensor in parse(path).graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    for name in names:
+        file = path.absolute().parent / name
+        if file.is_file():
+            yield file
+
+
+def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> str:
+    """Name of a result: everything that changes it goes in."""
+    facts = {
+        "format": FORMAT,
+        "model": digest,
+        "soc": soc,
+        "setting": dict(sorted(setting.items())),
+        "library": library,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+class ResultCache:
+    """A folder of results; a file is there whole or not at all, and a bad one counts as missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "sweep"
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """A result that was kept."""
+        path = self._path(key)
+        try:
+            if path.stat().st_size > _MAX_FILE:
+                return None
+            found = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict) or found.get("key") != key:
+            return None
+        values = found.get("result")
+        return values if isinstance(values, dict) else None
+
+    def put(self, key: str, result: Mapping[str, Any]) -> None:
+        """Keep a result."""
+        path = self._path(key)
+        text = json.dumps({"key": key, "result": dict(result)})
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, text)
+        except OSError as exc:
+            raise OutputError(f"{path.parent} cannot be written: {exc.strerror or exc}") from exc
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _write(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # a result that was paid for survives a power cut
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

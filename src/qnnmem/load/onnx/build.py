@@ -1,0 +1,190 @@
+"""From a resolved ONNX graph to the IR: ops, tensors, constants, bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.load.onnx.flow import CONTROL, is_deterministic
+from qnnmem.load.onnx.graph import integer, is_op, reads
+from qnnmem.load.onnx.quant import Group, group, same_scale
+from qnnmem.load.onnx.resolve import Scope, live
+from qnnmem.load.onnx.tensor import DTYPES, STRING
+
+if TYPE_CHECKING:
+    import onnx
+
+_VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout")
+_UNARY = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu"),
+    *("Clip", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish"),
+    *("IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round"),
+    *("Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish"),
+    *("Tan", "Tanh", "ThresholdedRelu"),
+)
+_BINARY = (
+    *("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift", "Div", "Equal"),
+    *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul"),
+    *("Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor"),
+)
+_ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
+
+
+def build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
+    """Model of a scope.
+
+    In the model of a body, captured tensors appear among the inputs of its ops but are neither
+    inputs nor constants nor typed there: the model around owns them.
+    """
+    graph = scope.graph
+    alive = live(graph)
+    dead = _dead(scope, alive)
+    outputs = tuple(dict.fromkeys(item.name for item in graph.output))
+    inputs = tuple(item.name for item in graph.input)
+    used = {*outputs, *(source for index in alive for source in reads(graph.node[index]))}
+    ops = [
+        *_constant_outputs(scope, outputs),
+        *(_op(scope, found, used) for found in group(graph, alive, scope.flow.const)),
+    ]
+    made = {*inputs, *(result for op in ops for result in op.outputs)}
+    # Constants are what steps read and neither a step nor the caller makes.
+    read = dict.fromkeys(source for op in ops for source in op.inputs if source not in made)
+    constants = tuple(
+        source for source in read if source in scope.flow.const and source not in scope.outer_const
+    )
+    own = [*inputs, *constants, *outputs, *(result for op in ops for result in op.outputs)]
+    return Model(
+        name=name,
+        format="onnx",
+        tensors={item: _tensor(scope, item) for item in own if item in made or item in read},
+        ops=_uniquely_named(ops),
+        inputs=inputs,
+        outputs=outputs,
+        constants=constants,
+        notes=(
+            *notes,
+            *([f"ops left out because no output depends on them: {dead}"] if dead else []),
+        ),
+    )
+
+
+def _dead(scope: Scope, alive: Iterable[int]) -> int:
+    left_out = set(range(len(scope.graph.node))) - set(alive)
+    return sum(
+        not all(name in scope.flow.const for name in scope.graph.node[index].output)
+        for index in left_out
+    )
+
+
+def _tensor(scope: Scope, name: str) -> Tensor:
+    kind = scope.types[name]
+    # Strings are only accepted as constants, where nobody plans their bytes.
+    dtype = DType.UINT8 if kind.elem == STRING else DTYPES[kind.elem]
+    return Tensor(name, dtype, kind.shape or ())
+
+
+def _uniquely_named(ops: Iterable[Op]) -> tuple[Op, ...]:
+    from dataclasses import replace
+
+    used: set[str] = set()
+    named = []
+    for op in ops:
+        name, number = op.name, 1
+        while name in used:
+            number += 1
+            name = f"{op.name}#{number}"
+        used.add(name)
+        named.append(replace(op, name=name))
+    return tuple(named)
+
+
+def _constant_outputs(scope: Scope, outputs: Iterable[str]) -> list[Op]:
+    """Make steps that copy constants to where the caller expects outputs.
+
+    Their sources are all nodes the constant is computed from.
+    """
+    wanted = [
+        name for name in outputs if name in scope.flow.const and name not in scope.outer_const
+    ]
+    if not wanted:
+        return []
+    maker = {name: at for at, node in enumerate(scope.graph.node) for name in node.output if name}
+    return [
+        Op(name, "Constant", (), (name,), sources=_makers(scope.graph, maker, name))
+        for name in wanted
+    ]
+
+
+def _makers(graph: onnx.GraphProto, maker: Mapping[str, int], name: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    stack = [name]
+    while stack:
+        at = maker.get(stack.pop())
+        if at is not None and at not in found:
+            found.add(at)
+            stack.extend(reads(graph.node[at]))
+    return tuple(sorted(found))
+
+
+def _op(scope: Scope, found: Group, used: set[str]) -> Op:
+    node = found.node
+    effect = _effect(scope, found, used)
+    outputs = found.outputs
+    if effect is Effect.VIEW:
+        outputs = outputs[:1]  # the unread mask of Dropout
+    control = is_op(node, *CONTROL)
+    inner = scope.bodies.get(node.output[0], []) if control else []
+    label = node.name or node.output[0]
+    return Op(
+        name=label,
+        type=node.op_type,
+        inputs=tuple(found.inputs),
+        outputs=tuple(outputs),
+        effect=effect,
+        sources=found.sources,
+        bodies=tuple(build(body.graph.name or label, body) for body in inner),
+        repeats=is_op(node, "Loop", "Scan"),
+    )
+
+
+def _effect(scope: Scope, found: Group, used: set[str]) -> Effect:
+    node = found.node
+    if _is_view(scope, node, used):
+        folded = bool(found.before or found.after)
+        exact = not folded or same_scale(scope.graph, found, scope.types)
+        return Effect.VIEW if exact else Effect.COMPUTE
+    if is_op(node, *_ELEMENTWISE) and _may_overwrite(scope, found):
+        return Effect.ELEMENTWISE
+    return Effect.COMPUTE
+
+
+def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
+    source = node.input[0] if node.input else ""
+    # What a body captures is not its own: another name for it would outlive its knowledge.
+    if source in scope.flow.const or source in scope.outer or source not in scope.types:
+        return False
+    if is_op(node, "Dropout"):
+        return is_deterministic(node) and used.isdisjoint(node.output[1:])
+    if is_op(node, "Cast"):
+        return integer(node, "to", 0) == scope.types[source].elem
+    return is_op(node, *_VIEWS)
+
+
+def _may_overwrite(scope: Scope, found: Group) -> bool:
+    """Whether an input of the output's size is read element by element.
+
+    A small input that is broadcast can have as many bytes as a wide result of narrow elements
+    (four floats compared into sixteen bools): overwriting that one would be wrong. So would be
+    overwriting what a body captures.
+    """
+    result = _tensor(scope, found.outputs[0])
+    rivals = [
+        _tensor(scope, name)
+        for name in found.inputs
+        if name not in scope.flow.const and name in scope.types
+    ]
+    same = [rival for rival in rivals if rival.nbytes == result.nbytes]
+    return bool(same) and all(
+        rival.elements == result.elements and rival.name not in scope.outer for rival in same
+    )

@@ -1,0 +1,156 @@
+"""The parent's end of the child program that runs foreign code on a model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qnnmem.child import MEMORY_LIMIT, end, kill_group, memory_limit, read_frame, write_frame
+from qnnmem.errors import ChildFailed, LoadError
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class RunRequest(NamedTuple):
+    """What to run: inputs as (name, numpy dtype, shape), names to fetch, how many runs."""
+
+    model: onnx.ModelProto
+    inputs: Sequence[tuple[str, str, tuple[int, ...]]]
+    fetch: Sequence[str]
+    runs: int
+
+
+class RunResult(NamedTuple):
+    """Per successful run the fetched tensors in order, and the type of each model output."""
+
+    values: list[list[onnx.TensorProto]]
+    types: Mapping[str, str]
+
+
+class Child:
+    """A limited process for one model; starts at once so that it imports while we parse."""
+
+    def __init__(self, path: Path, time_limit_s: float) -> None:
+        self._path, self._time_limit_s = path, time_limit_s
+        self._expired = threading.Event()
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "qnnmem.load.onnx.trial_program",
+            str(memory_limit()),
+        ]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        self._watchdog = threading.Timer(time_limit_s, self._expire)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._watchdog.cancel()
+        end(self._process)
+
+    def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Model with its own functions inlined."""
+        import onnx
+
+        _, reply = self._ask({"verb": "inline"}, model.SerializeToString())
+        inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
+        return inlined
+
+    def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+        """Types that shape inference finds."""
+        import onnx
+
+        _, reply = self._ask({"verb": "infer"}, model.SerializeToString())
+        graph: onnx.GraphProto = _parse(onnx.GraphProto(), reply)
+        return list(graph.value_info)
+
+    def run(self, request: RunRequest) -> RunResult:
+        """Run a model and fetch tensors."""
+        import onnx
+
+        options = {
+            "verb": "run",
+            "folder": str(self._path.parent.resolve()),
+            "inputs": [list(item) for item in request.inputs],
+            "fetch": list(request.fetch),
+            "runs": request.runs,
+        }
+        header, reply = self._ask(options, request.model.SerializeToString())
+        found = list(_parse(onnx.GraphProto(), reply).initializer)
+        width = len(request.fetch)
+        runs = [found[start : start + width] for start in range(0, len(found), width)]
+        return RunResult(runs, header["types"])
+
+    def order(
+        self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
+    ) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+        """Names of the nodes in the order that onnxruntime runs them in, and shapes of outputs."""
+        options = {"verb": "order", "inputs": [list(item) for item in inputs]}
+        header, _ = self._ask(options, model.SerializeToString())
+        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+        return list(header["order"]), shapes
+
+    def _ask(self, options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        if self._process.stdin is None or self._process.stdout is None:
+            raise ChildFailed("its pipes are closed")
+        try:
+            write_frame(self._process.stdin, options, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
+            frame = read_frame(self._process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
+        except (OSError, ValueError):
+            frame = None
+        if frame is None:
+            raise self._dead(options["verb"])
+        if "error" in frame[0]:
+            raise ChildFailed(str(frame[0]["error"]))
+        return frame
+
+    def _dead(self, verb: str) -> LoadError:
+        doing = {
+            "inline": "inlining functions",
+            "infer": "shape inference",
+            "run": "a trial run",
+            "order": "a trial run",
+        }
+        if self._expired.is_set():
+            reason = f"did not finish within {self._time_limit_s:g} s; fix more shapes by hand"
+        else:
+            reason = "crashed or ran out of memory; the model is damaged or too large to examine"
+        return LoadError(self._path, f"{doing[verb]} {reason}")
+
+    def _expire(self) -> None:
+        self._expired.set()
+        kill_group(self._process)
+
+
+def _parse(message: Any, blob: bytes) -> Any:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        message.ParseFromString(blob)
+    except DecodeError as exc:
+        raise ChildFailed("an unreadable reply") from exc
+    return message

@@ -1,0 +1,258 @@
+"""Models made for the child: a light one for shape inference, small ones for trial runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.child import Child, RunRequest
+from qnnmem.load.onnx.flow import CONTROL
+from qnnmem.load.onnx.graph import is_op, reads
+from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, TensorType, type_of
+from qnnmem.load.onnx.trial_program import RUNS, TYPE_NAMES
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+# Shape operands are far smaller; weights above this only slow inference down.
+_HEAVY = 4096
+_INT64 = 7
+_NUMPY = {
+    elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
+}
+_ELEMS = {name: elem for elem, name in _NUMPY.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every trial of one file shares."""
+
+    path: Path
+    child: Child
+    head: onnx.ModelProto  # IR version and operator sets, no graph
+    stated: Mapping[str, tuple[int, ...]]  # shapes the user states for tensors inside
+    declared: Mapping[str, TensorType]  # what the file says about outputs of unknown ops
+
+    def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """Model around a graph."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self.head)
+        model.graph.CopyFrom(graph)
+        return model
+
+
+def infer(
+    bench: Bench, graph: onnx.GraphProto, known: Mapping[str, TensorType]
+) -> dict[str, TensorType]:
+    """Types by shape inference, given those of some tensors; control flow is left out."""
+    light = _light(graph, known)
+    try:
+        infos = bench.child.infer(bench.model(light))
+    except ChildFailed as exc:
+        raise LoadError(bench.path, f"shape inference refuses the model: {exc}") from exc
+    found: dict[str, TensorType] = {}
+    for info in (*graph.input, *infos):
+        kind = type_of(info)
+        if kind is None:
+            what = quote(info.name)
+            raise LoadError(
+                bench.path,
+                f"tensor {what} is a sequence, map or optional; only tensors are handled",
+            )
+        found[info.name] = kind
+    for tensor in graph.initializer:
+        found[tensor.name] = TensorType(tensor.data_type, tuple(tensor.dims))
+    found.update(known)
+    return found
+
+
+def _light(graph: onnx.GraphProto, known: Mapping[str, TensorType]) -> onnx.GraphProto:
+    import onnx
+
+    light = onnx.GraphProto(name="light")
+    light.input.extend(graph.input)
+    for item in graph.output:  # without types: the file's own may contradict what is inferred
+        light.output.add(name=item.name)
+    light.initializer.extend(_bare(item) for item in graph.initializer)
+    made = set()
+    for node in graph.node:
+        if is_op(node, *CONTROL):
+            made.update(node.output)
+        elif is_op(node, "Constant") and node.ByteSize() > _HEAVY:
+            light.node.append(_bare_constant(node))
+        else:
+            light.node.append(node)
+    for name, kind in known.items():
+        (light.input if name in made else light.value_info).append(value_info(name, kind))
+    return light
+
+
+def _bare(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    import onnx
+
+    if tensor.ByteSize() <= _HEAVY and tensor.data_location == 0:
+        return tensor
+    return onnx.TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+
+
+def _bare_constant(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    bare = onnx.NodeProto(op_type="Constant", output=node.output)
+    for found in node.attribute:
+        if found.HasField("t"):
+            bare.attribute.add(name=found.name, type=found.type).t.CopyFrom(_bare(found.t))
+        else:
+            bare.attribute.append(found)
+    return bare
+
+
+def value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    """Value info of a static type."""
+    import onnx
+
+    info = onnx.ValueInfoProto(name=name)
+    info.type.tensor_type.elem_type = kind.elem
+    if kind.shape is not None:
+        info.type.tensor_type.shape.SetInParent()
+        for size in kind.shape:
+            info.type.tensor_type.shape.dim.add().dim_value = size
+    return info
+
+
+def measure(
+    bench: Bench,
+    graph: onnx.GraphProto,
+    types: Mapping[str, TensorType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> tuple[dict[str, TensorType], set[str]]:
+    """Types seen when really running the model, and names whose shape differed between runs."""
+    small = cone(graph, names, types, const)
+    untyped = [name for name in names if not (name in types and types[name].elem)]
+    fetch = [f"qnnmem shape {number}" for number in range(len(names))]
+    for name, shape in zip(names, fetch, strict=True):
+        small.node.add(op_type="Shape", input=[name], output=[shape])
+    small.output.extend(value_info(shape, TensorType(_INT64, None)) for shape in fetch)
+    for name in untyped:
+        small.output.add(name=name)
+    result = bench.child.run(RunRequest(bench.model(small), _feeds(small), fetch, len(RUNS)))
+    shapes = [[_ints(tensor) for tensor in run] for run in result.values]
+    found, unsteady = {}, set()
+    for at, name in enumerate(names):
+        elem = types[name].elem if name not in untyped else _elem(bench, name, result.types)
+        found[name] = TensorType(elem, shapes[0][at])
+        if any(run[at] != shapes[0][at] for run in shapes):
+            unsteady.add(name)
+    return found, unsteady
+
+
+def _elem(bench: Bench, name: str, types: Mapping[str, str]) -> int:
+    text = types.get(name, "")
+    elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
+    if elem is None:
+        raise LoadError(bench.path, f"tensor {quote(name)} is of type {quote(text)}, not handled")
+    return elem
+
+
+def values(
+    bench: Bench,
+    graph: onnx.GraphProto,
+    types: Mapping[str, TensorType],
+    names: Sequence[str],
+    const: Collection[str],
+) -> dict[str, onnx.TensorProto]:
+    """Values of constant tensors, computed by running what they are made from."""
+    stored = {item.name: item for item in graph.initializer}
+    found = {name: stored[name] for name in names if name in stored}
+    rest = [name for name in names if name not in stored]
+    if rest:
+        small = cone(graph, rest, types, const)
+        for name in rest:
+            small.output.add(name=name)
+        result = bench.child.run(RunRequest(bench.model(small), _feeds(small), rest, 1))
+        for name, tensor in zip(rest, result.values[0], strict=True):
+            tensor.name = name
+            found[name] = tensor
+    return found
+
+
+def scalar(bench: Bench, tensor: onnx.TensorProto) -> int:
+    """Single number in a stored integer or bool tensor."""
+    from onnx import numpy_helper
+
+    where = quote(tensor.name)
+    if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
+        raise LoadError(bench.path, f"tensor {where} steers control flow but is no stored scalar")
+    try:
+        return int(numpy_helper.to_array(tensor).reshape(-1)[0])
+    except (TypeError, ValueError) as exc:
+        raise LoadError(bench.path, f"tensor {where} steers control flow but is no number") from exc
+
+
+def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
+    from onnx import numpy_helper
+
+    return tuple(int(size) for size in numpy_helper.to_array(tensor))
+
+
+def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
+    feeds = []
+    for item in graph.input:
+        kind = type_of(item)
+        if kind is None or kind.shape is None or kind.elem not in _NUMPY:
+            raise ChildFailed(f"inputs like {quote(item.name)} cannot be made up")
+        feeds.append((item.name, _NUMPY[kind.elem], kind.shape))
+    return feeds
+
+
+def cone(
+    graph: onnx.GraphProto,
+    names: Iterable[str],
+    types: Mapping[str, TensorType],
+    const: Collection[str],
+) -> onnx.GraphProto:
+    """Part of a graph that computes `names`; shapes already settled become numbers."""
+    import onnx
+
+    needed, nodes = set(names), []
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output):
+            continue
+        if is_op(node, "Shape", "Size") and node.output[0] in const:
+            settled = shape_as_number(node, types)
+            if settled is not None:
+                nodes.append(settled)
+                continue
+        nodes.append(node)
+        needed.update(reads(node))
+    part = onnx.GraphProto(name="cone", node=reversed(nodes))
+    part.initializer.extend(item for item in graph.initializer if item.name in needed)
+    part.input.extend(item for item in graph.input if item.name in needed)
+    return part
+
+
+def shape_as_number(node: onnx.NodeProto, types: Mapping[str, TensorType]) -> onnx.NodeProto | None:
+    """Constant node in place of a Shape or Size node of a tensor whose shape is known."""
+    import onnx
+    from onnx import helper
+
+    kind = types.get(node.input[0])
+    if kind is None or kind.shape is None:
+        return None
+    if node.op_type == "Size":
+        tensor = helper.make_tensor("", _INT64, [], [math.prod(kind.shape)])
+    else:
+        bounds = {found.name: found.i for found in node.attribute}
+        dims = kind.shape[bounds.get("start", 0) : bounds.get("end")]
+        tensor = helper.make_tensor("", _INT64, [len(dims)], dims)
+    constant = onnx.NodeProto(op_type="Constant", output=node.output)
+    constant.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
+    return constant

@@ -1,0 +1,183 @@
+"""Child program that runs foreign C++ code (inliner, shape inference, onnxruntime) on one model.
+
+The parent never runs such code itself: a hostile model can crash it, hang it or make it eat
+memory. Here that costs one limited process. Requests and replies are frames on stdin and stdout:
+two lengths, a JSON header, a binary payload.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.child import limit_memory, read_frame, write_frame
+from qnnmem.text import sentence
+
+if TYPE_CHECKING:
+    import numpy
+
+# Shapes measured with these inputs must agree; the first run that succeeds names them.
+RUNS = ("random", "other", "zeros")
+
+TYPE_NAMES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{
+        f"tensor({sign}int{bits})": f"{sign}int{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def inline(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Replace the calls of the model's own functions by their nodes."""
+    import onnx
+    import onnx.inliner
+
+    model = onnx.inliner.inline_local_functions(onnx.ModelProto.FromString(payload))
+    return {}, bytes(model.SerializeToString())
+
+
+def infer(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Find value infos by shape inference; they come in a graph."""
+    import onnx
+    import onnx.shape_inference
+
+    model = onnx.ModelProto.FromString(payload)
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+    found = onnx.GraphProto()
+    found.value_info.extend(inferred.graph.value_info)
+    found.value_info.extend(inferred.graph.output)
+    return {}, bytes(found.SerializeToString())
+
+
+def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Run the model: per run one tensor per fetched name, and the outputs' types."""
+    import onnx
+    from onnx import numpy_helper
+
+    reasons = []
+    # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
+    for fold in (True, False):
+        try:
+            session = _session(payload, options["folder"], fold)
+            runs = _runs(session, options)
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            reasons.append(sentence(exc))
+            continue
+        values = onnx.GraphProto()
+        values.initializer.extend(numpy_helper.from_array(value) for run in runs for value in run)
+        types = {output.name: output.type for output in session.get_outputs()}
+        return {"types": types}, bytes(values.SerializeToString())
+    raise RuntimeError(reasons[-1])
+
+
+def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Run the model as it is until it succeeds: the order of its nodes, the shapes it gives."""
+    import tempfile
+    from pathlib import Path
+
+    import onnxruntime
+    from onnx import helper
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 4
+        settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder, "order"))
+        session = onnxruntime.InferenceSession(
+            payload, settings, providers=["CPUExecutionProvider"]
+        )
+        inputs = [
+            [name, helper.tensor_dtype_to_np_dtype(element).name, shape]
+            for name, element, shape in options["inputs"]
+        ]
+        for kind in RUNS:
+            try:
+                values = session.run(None, {name: _feed(kind, *rest) for name, *rest in inputs})
+                break
+            except Exception as exc:  # as above
+                failure = exc
+        else:
+            raise failure
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    ending = "_kernel_time"
+    ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
+    names = [output.name for output in session.get_outputs()]
+    shapes = {name: list(value.shape) for name, value in zip(names, values, strict=True)}
+    return {
+        "order": [events[at]["name"].removesuffix(ending) for _, at in ran],
+        "shapes": shapes,
+    }, b""
+
+
+def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
+    """Collect fetched values; runs that fail on made-up inputs do not count if one succeeds."""
+    runs, failure = [], None
+    for kind in RUNS[: options["runs"]]:
+        feeds = {name: _feed(kind, dtype, shape) for name, dtype, shape in options["inputs"]}
+        try:
+            runs.append(session.run(options["fetch"], feeds))
+        except Exception as exc:  # as above
+            failure = failure or exc
+    if not runs and failure is not None:
+        raise failure
+    return runs
+
+
+def _session(payload: bytes, folder: str, fold: bool) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    options.inter_op_num_threads = 1
+    # Arenas keep freed memory; the process has a limit to live within.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if fold else levels.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+
+
+def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
+    import numpy
+
+    if kind == "zeros":
+        return numpy.zeros(shape, dtype)
+    random = numpy.random.default_rng(RUNS.index(kind))
+    if dtype.startswith("float"):
+        return random.random(shape).astype(dtype)
+    # Small numbers are valid indices, lengths and token ids in nearly every model.
+    return random.integers(0, 2 if dtype == "bool" else 4, shape).astype(dtype)
+
+
+def main() -> int:
+    """Answer requests until the parent closes the pipe."""
+    limit = int(sys.argv[1])
+    limit_memory(limit)
+    # Libraries may print: replies go through a copy of stdout that they do not know.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    verbs = {"inline": inline, "infer": infer, "run": run, "order": order}
+    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
+        options, payload = frame
+        try:
+            header, reply = verbs[options["verb"]](options, payload)
+        except Exception as exc:  # the parent reports it
+            header, reply = {"error": sentence(exc)}, b""
+        write_frame(replies, header, reply)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""A look at the bytes of an ONNX file before a protobuf library unpacks them.
+
+A few bytes on disk can become hundreds in memory (an empty message, a one-byte number), so the
+number of messages and the bytes outside of plain weight data are bounded first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qnnmem.errors import Damaged, LoadError
+
+MAX_MESSAGES = 4_000_000
+MAX_STRUCTURE_BYTES = 512 << 20
+# A body in a body makes three messages per level; protobuf itself gives up at 100.
+MAX_DEPTH = 90
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_PLAIN = {"Tensor": frozenset({4, 9, 10})}  # float_data, raw_data, double_data: same size in memory
+
+# Message fields by number (onnx.proto); a field not listed is skipped as bytes.
+_FIELDS = {
+    "Model": {7: "Graph", 8: "Leaf", 14: "Leaf", 20: "Training", 25: "Function", 26: "Leaf"},
+    "Training": {1: "Graph", 2: "Graph", 3: "Leaf", 4: "Leaf"},
+    "Function": {7: "Node", 9: "Leaf", 11: "Attribute", 12: "Value", 14: "Leaf"},
+    "Graph": {
+        **{1: "Node", 5: "Tensor", 11: "Value", 12: "Value", 13: "Value"},
+        **{14: "Annotation", 15: "Sparse", 16: "Leaf"},
+    },
+    "Node": {1: "Leaf", 2: "Leaf", 5: "Attribute", 9: "Leaf", 10: "Leaf"},
+    "Attribute": {
+        **{5: "Tensor", 6: "Graph", 9: "Leaf", 10: "Tensor", 11: "Graph"},
+        **{14: "Type", 15: "Type", 22: "Sparse", 23: "Sparse"},
+    },
+    "Tensor": {3: "Leaf", 6: "Leaf", 13: "Leaf", 16: "Leaf"},
+    "Sparse": {1: "Tensor", 2: "Tensor"},
+    "Annotation": {2: "Leaf"},
+    "Value": {2: "Type", 4: "Leaf"},
+    "Type": {1: "TensorType", 4: "Nested", 5: "Nested", 8: "TensorType", 9: "Nested"},
+    "Nested": {1: "Type", 2: "Type"},
+    "TensorType": {2: "Shape"},
+    "Shape": {1: "Leaf"},
+    "Leaf": {},
+}
+
+
+def check_wire(path: Path, blob: bytes) -> None:
+    """Raise LoadError unless the file unpacks into bounded memory."""
+    try:
+        _Scan(blob).walk()
+    except Damaged as exc:
+        raise LoadError(path, str(exc)) from None
+
+
+class _Scan:
+    def __init__(self, blob: bytes) -> None:
+        self.blob = blob
+        self.messages = 0
+        self.plain_bytes = 0
+
+    def walk(self) -> None:
+        """Visit every message with a stack of our own: depth is the file's choice."""
+        stack = [("Model", 0, len(self.blob), 0)]
+        while stack:
+            kind, start, end, depth = stack.pop()
+            if depth > MAX_DEPTH:
+                raise Damaged("graphs are nested too deeply to be read")
+            for child, lower, upper in self._children(kind, start, end):
+                self.messages += 1
+                if self.messages > MAX_MESSAGES:
+                    raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to be read")
+                if child != "Leaf":
+                    stack.append((child, lower, upper, depth + 1))
+        if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
+            size = MAX_STRUCTURE_BYTES >> 20
+            raise Damaged(
+                f"holds more than {size} MiB besides raw weights; store weights as raw_data"
+            )
+
+    def _children(self, kind: str, at: int, end: int) -> list[tuple[str, int, int]]:
+        fields: dict[int, str] = _FIELDS[kind]
+        plain: frozenset[int] = _PLAIN.get(kind, frozenset())
+        blob, children = self.blob, []
+        while at < end:
+            tag = blob[at]
+            at += 1
+            if tag > 127:
+                tag, at = self._varint(at - 1, end)
+            wire = tag & 7
+            if wire == _BYTES:
+                size = blob[at] if at < end else 128
+                at += 1
+                if size > 127:
+                    size, at = self._varint(at - 1, end)
+                if size > end - at:
+                    raise Damaged("is cut short or is not an ONNX model")
+                number = tag >> 3
+                if number in plain:
+                    self.plain_bytes += size
+                elif number in fields:
+                    children.append((fields[number], at, at + size))
+                at += size
+            else:
+                at = self._skip(wire, at, end)
+        return children
+
+    def _skip(self, wire: int, at: int, end: int) -> int:
+        if wire == _VARINT:
+            while at < end and self.blob[at] > 127:
+                at += 1
+            at += 1
+        elif wire in (_FIXED64, _FIXED32):
+            at += 8 if wire == _FIXED64 else 4
+        else:  # groups do not occur in ONNX
+            raise Damaged("is not an ONNX model")
+        if at > end:
+            raise Damaged("is cut short or is not an ONNX model")
+        return at
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        value = shift = 0
+        while at < end and shift < 70:
+            byte = self.blob[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, at
+            shift += 7
+        raise Damaged("is cut short or is not an ONNX model")

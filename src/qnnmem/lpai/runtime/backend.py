@@ -1,0 +1,188 @@
+"""`QnnBackend`: what the platform asks of memory, and the record of what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NoReturn, TypeVar
+
+from qnnmem.errors import UsageError
+from qnnmem.lpai.profiles import Mode, Profile
+from qnnmem.lpai.profiles import profile as make_profile
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
+from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
+from qnnmem.qnn.finding import Finding, qnn_error
+
+Log = Callable[[LogLevel, str], None]
+T = TypeVar("T")
+
+# A broken client repeats itself; the first findings tell the story.
+_MAX_FINDINGS = 1000
+
+
+class Backend:
+    """A simulated LPAI backend; `findings` collects every rule that was broken."""
+
+    def __init__(self, profile: Profile | None = None, log: Log | None = None) -> None:
+        if not isinstance(profile, Profile | None):
+            raise UsageError(f"{shown(profile)} is not a profile; qnnmem.lpai.profiles makes one")
+        if log is not None and not callable(log):
+            raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
+        self.profile = profile or make_profile()
+        self.log: Log = log or _silent
+        self.findings: list[Finding] = []
+        self.alignment_was_asked = False
+        self.is_freed = False
+
+    @classmethod
+    def create(
+        cls,
+        configs: Iterable[Config | None] | None = None,
+        *,
+        profile: Profile | None = None,
+        log: Log | None = None,
+    ) -> Backend:
+        """`QnnBackend_create`: hardware info in the configs overrides that of the profile."""
+        backend = cls(profile, log)
+        for config in until_null(configs, Config):
+            backend._configure(config)
+        return backend
+
+    def get_property(self, properties: Iterable[Property | None]) -> None:
+        """`QnnBackend_getProperty`: answers every question or none."""
+        self.check_alive("QnnBackend_getProperty")
+        asked = list(until_null(properties, Property))
+        answers = [self._answer(question) for question in asked]
+        for question, answer in zip(asked, answers, strict=True):
+            question.value.value = answer
+            if isinstance(answer, AlignmentReq):
+                self.alignment_was_asked = True
+
+    def device_create(self) -> None:
+        """`QnnDevice_create`: LPAI has none unless the profile says so."""
+        if not self.profile.device_create:
+            sentence = "LPAI does not support QnnDevice_create"
+            cure = "pass NULL as the device"
+            self.fail(1000, finding("R14", sentence, call="QnnDevice_create", cure=cure))
+
+    def get_platform_info(self) -> dict[str, object]:
+        """`QnnDevice_getPlatformInfo`."""
+        return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
+
+    def free(self) -> None:
+        """`QnnBackend_free`: contexts that still live are of no use any more."""
+        self.check_alive("QnnBackend_free")
+        self.is_freed = True
+
+    def check_alive(self, call: str) -> None:
+        """Fail a call on a backend that was freed."""
+        if self.is_freed:
+            self.fail(4011, finding("R16", "the backend was freed", call=call))
+
+    def note(self, found: Finding) -> None:
+        """Keep a finding and log it."""
+        if len(self.findings) < _MAX_FINDINGS:
+            self.findings.append(found)
+        self.log(LogLevel.WARN, f"[{found.rule}] {found.sentence}")
+
+    def fail(self, code: int, found: Finding) -> NoReturn:
+        """Keep a finding and fail the call with a code."""
+        if len(self.findings) < _MAX_FINDINGS:
+            self.findings.append(found)
+        error = qnn_error(code, found)
+        self.log(LogLevel.ERROR, str(error))
+        raise error
+
+    def _configure(self, config: Config) -> None:
+        inner = config.value
+        known = config.option == CUSTOM and isinstance(inner, Config)
+        if not known or inner.option != BackendOption.CUSTOM_CFG_HW_INFO:
+            self._unknown("config option", inner.option if known else config.option, 4004)
+        info = inner.value
+        numbers = isinstance(info, HwInfo) and isinstance(info.target, int)
+        if not numbers or info.target not in _MODES:
+            sentence = "the hardware info names no target this backend can be"
+            self.fail(4012, finding("R14", sentence, call="QnnBackend_create"))
+        number = info.hw_version if isinstance(info.hw_version, int) else None
+        versions = [v for v in HwVersion if v >= HwVersion.V4 and v == number]
+        if not versions:
+            sentence = f"the hardware info names version {shown(info.hw_version)}, not v4 or later"
+            self.fail(4012, finding("R14", sentence, call="QnnBackend_create"))
+        self.profile = _moved(self.profile, _MODES[info.target], versions[0])
+
+    def _answer(self, question: Property) -> AlignmentReq | bool:
+        inner = question.value
+        if question.option != CUSTOM or not isinstance(inner, Property):
+            self._unknown("property", question.option, 4004)
+        if inner.option == BackendProperty.GET_PROP_ALIGNMENT_REQ:
+            return AlignmentReq(self.profile.start_alignment, self.profile.size_alignment)
+        if inner.option == BackendProperty.GET_PROP_REQUIRE_PERSISTENT_BINARY:
+            return self.profile.require_persistent_binary
+        later = (BackendProperty.GET_PROP_ENPU_CORE_NUM, BackendProperty.GET_PROP_ENPU_CORE_INFO)
+        self._unknown("property", inner.option, 4003 if inner.option in later else 4004)
+
+    def _unknown(self, what: str, option: int, code: int) -> NoReturn:
+        why = "known, but its payload is not public" if code == 4003 else "unknown to this backend"
+        sentence = f"{what} {option} is {why}"
+        call = "QnnBackend_getProperty" if what == "property" else "QnnBackend_create"
+        self.fail(code, finding("R14", sentence, call=call))
+
+
+def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
+    """The platform on other hardware; only what the mode decides changes."""
+    if mode is old.mode:
+        return replace(old, hw_version=version)
+    return replace(
+        make_profile(mode, version, lenient_scratch=old.lenient_scratch),
+        alignment=old.alignment,
+        start_alignment=old.start_alignment,
+        size_alignment=old.size_alignment,
+        core_count=old.core_count,
+        inference_us=old.inference_us,
+        async_blocks=old.async_blocks,
+    )
+
+
+_MODES = {Target.X86: Mode.X86, Target.ARM: Mode.ARM, Target.ADSP: Mode.ADSP}
+
+
+# They can be iterated over, but never are what was meant.
+_NO_LIST = (str, bytes, bytearray, memoryview)
+
+
+def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
+    """Items of a NULL-terminated array; what follows the first None is not looked at."""
+    if items is None:
+        return
+    if not isinstance(items, Iterable) or isinstance(items, _NO_LIST) or _is_array(items):
+        raise UsageError(f"{shown(items)} is not a list of {kind.__name__} that ends with None")
+    for item in items:
+        if item is None:
+            return
+        if not isinstance(item, kind):
+            raise UsageError(f"{shown(item)} stands where a {kind.__name__} is expected")
+        if isinstance(item, Config | Property):
+            _check_option(item)
+        yield item
+
+
+def _is_array(items: object) -> bool:
+    return hasattr(items, "__array__")
+
+
+def _check_option(item: Config | Property) -> None:
+    inner = item.value if isinstance(item.value, Config | Property) else item
+    for option in (item.option, inner.option):
+        if not isinstance(option, int):
+            raise UsageError(f"{shown(option)} is not an option; QNN's are whole numbers")
+
+
+def shown(value: object) -> str:
+    """A value that stands where it does not belong, short enough for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 40 and text.isprintable() else f"a {type(value).__name__}"
+
+
+def _silent(_level: LogLevel, _text: str) -> None:
+    """Log nothing."""

@@ -1,0 +1,375 @@
+"""One graph in the application's memory: addresses, stages, state, copies.
+
+Everything here happens at fixed addresses. Which memory may be used, and when, is the contract's
+business (`graph.py`); here it is only used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import ProgramError
+from qnnmem.ir import Effect
+from qnnmem.lpai.compiled import CompiledGraph, Window
+from qnnmem.lpai.program.run import Parts, Stage
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.heap import POISON
+from qnnmem.lpai.runtime.sanitizer import Sanitizer
+from qnnmem.plan import PlacedBuffer, Pool
+from qnnmem.qnn.finding import Finding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class UserBuffer:
+    """Where the application wants an input read or an output written."""
+
+    array: NDArray[Any]  # bytes, at least the tensor's
+    shared: bool = False  # a registered buffer: used in place instead of the planned region
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one execution did."""
+
+    complete: bool  # False: a window still waits for frames, no output was written
+    copied_bytes: int
+    findings: tuple[Finding, ...] = ()
+
+
+class Execution:
+    """A graph that has its pools and can run any number of times."""
+
+    def __init__(self, parts: Parts, *, in_order: bool, sanitize: bool) -> None:
+        self.graph: CompiledGraph = parts.graph
+        self._parts, self._in_order, self._sanitize = parts, in_order, sanitize
+        self._pools: dict[Pool, NDArray[Any]] = {}
+        self._buffer = self.graph.buffer_of
+        self._maker = {n: at for at, op in enumerate(self.graph.model.ops) for n in op.outputs}
+        self._views: dict[str, NDArray[Any]] = {}
+        self._moved: dict[str, int] | None = None  # where planned buffers lay in the last run
+        self._spares: dict[str, NDArray[Any]] = {}
+        self._stages: list[Stage] = []
+        self._strays: dict[tuple[int, int], list[str]] = {}
+        self._stepped = False  # whether the sanitiser has seen this memory
+        self._present = {window.name: window.padding for window in self.graph.windows}
+
+    def attach(self, pool: Pool, array: NDArray[Any]) -> None:
+        """Use these bytes as a pool from now on."""
+        self._pools[pool] = array
+        self._stepped = False
+        self._views.clear()
+
+    def reset(self) -> None:
+        """State as it was before the first execution: zero, gaps poisoned."""
+        persistent = self._pools.get(Pool.PERSISTENT)
+        if persistent is not None:
+            persistent[:] = POISON
+            for buffer in self.graph.buffers:
+                if buffer.pool is Pool.PERSISTENT:
+                    self._zero(persistent, buffer)
+        self._present = {window.name: window.padding for window in self.graph.windows}
+
+    def _zero(self, persistent: NDArray[Any], buffer: PlacedBuffer) -> None:
+        """Fill one state with what stands for zero."""
+        where = persistent[buffer.offset : buffer.offset + self._state_bytes(buffer)]
+        where[:] = 0
+        quant = self.graph.quants.get(buffer.name)
+        tensor = self.graph.model.tensors.get(buffer.name)
+        if quant is not None and tensor is not None and not tensor.dtype.is_float:
+            where.view(tensor.dtype.value)[:] = quant.zero_point
+
+    def snapshot(self) -> tuple[bytes, dict[str, int]]:
+        """State that `restore` brings back."""
+        persistent = self._pools.get(Pool.PERSISTENT)
+        return b"" if persistent is None else persistent.tobytes(), dict(self._present)
+
+    def is_snapshot(self, saved: object) -> bool:
+        """Whether `restore` can take it: the right size, the right windows."""
+        now = self.snapshot()
+        if not (isinstance(saved, tuple) and len(saved) == len(now)):
+            return False
+        state, windows = saved
+        return (
+            isinstance(state, bytes)
+            and len(state) == len(now[0])
+            and isinstance(windows, dict)
+            and windows.keys() == now[1].keys()
+            and all(
+                type(windows[w.name]) is int and 0 <= windows[w.name] <= w.size
+                for w in self.graph.windows
+            )
+        )
+
+    def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
+        """State as it was when the snapshot was taken."""
+        import numpy
+
+        if saved[0]:
+            self._pools[Pool.PERSISTENT][:] = numpy.frombuffer(saved[0], numpy.uint8)
+        self._present = dict(saved[1])
+
+    def view(self, name: str) -> NDArray[Any]:
+        """Bytes of a tensor at its planned place."""
+        import numpy
+
+        buffer = self._buffer.get(name)
+        if buffer is None:
+            return numpy.empty(0, numpy.uint8)  # a tensor without bytes needs no place
+        array = self._pools[buffer.pool]
+        return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
+
+    def run(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> Outcome:
+        """Execute once; tensors not named are read and written at their planned places."""
+        copied = self._place(inputs, outputs)
+        watch = self._watch()
+        stages = self._open_stages(stepped=watch is not None or not self._in_order)
+        if watch is not None:
+            watch.begin()
+        complete, done = self._run_stages(stages, watch)
+        if watch is not None:
+            watch.end()
+            self._stepped = complete
+        if complete:
+            for name, given in outputs.items():
+                copied += self._copy_out(name, given)
+        copied += self._keep_state(done)
+        findings = (*(watch.findings if watch is not None else ()), *self._check_gaps())
+        return Outcome(complete, copied, findings)
+
+    def _watch(self) -> Sanitizer | None:
+        scratch = self._pools.get(Pool.SCRATCH)
+        if not self._sanitize or self._stepped or scratch is None:
+            return None
+        return Sanitizer(self.graph, scratch, self._views)
+
+    def _place(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> int:
+        """Decide where every tensor lies in this execution and bring the inputs there."""
+        moved = self._find_moved(inputs, outputs)
+        places = {name: _address(array) for name, array in moved.items()}
+        if not self._views or places != self._moved:
+            self._views = dict(self._all_views(moved))
+            for stage in self._stages:
+                stage.bind(self._addresses())
+            self._moved = places
+        copied = 0
+        for name, given in inputs.items():
+            view = self._views.get(name)
+            if view is not None and view.size and _address(view) != _address(given.array):
+                view[:] = given.array[: view.size]
+                copied += view.size
+        return copied
+
+    def _find_moved(
+        self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
+    ) -> dict[str, NDArray[Any]]:
+        """Planned buffers that lie in the application's memory instead, by name."""
+        moved: dict[str, NDArray[Any]] = {}
+        for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
+            for name, user in given.items():
+                buffer = self._buffer.get(name)
+                if buffer is None or buffer.name in moved or name not in names:
+                    continue
+                wanted = user.shared or buffer.pool is Pool.IO
+                if wanted and self._suits(buffer, user.array, moved.values()):
+                    moved[buffer.name] = user.array
+        for buffer in self._io_buffers:
+            if buffer.name not in moved:
+                moved[buffer.name] = self._spare(buffer)
+        return moved
+
+    def _suits(
+        self, buffer: PlacedBuffer, array: NDArray[Any], others: Iterable[NDArray[Any]]
+    ) -> bool:
+        """Whether the application's memory can stand for a planned buffer."""
+        if array.size < self._used_bytes(buffer):
+            return False
+        if buffer.aliases and not array.flags.writeable:
+            return False  # some kernels write a view although its bytes are there already
+        start, end = _address(array), _address(array) + array.size
+        return all(end <= _address(o) or _address(o) + o.size <= start for o in others)
+
+    @cached_property
+    def _io_buffers(self) -> tuple[PlacedBuffer, ...]:
+        return tuple(b for b in self.graph.buffers if b.pool is Pool.IO)
+
+    @cached_property
+    def _kept_inputs(self) -> frozenset[str]:
+        """Inputs whose buffer no op writes anything new into."""
+        ops = self.graph.model.ops
+        made = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
+        spoilt = {self._buffer[name].name for name in made if name in self._buffer}
+        names = (name for name in self.graph.inputs if name in self._buffer)
+        return frozenset(name for name in names if self._buffer[name].name not in spoilt)
+
+    @cached_property
+    def _late_outputs(self) -> frozenset[str]:
+        """Outputs that are written only when the execution is sure to complete."""
+        if not self._cuts:
+            return frozenset(self.graph.outputs)
+        last = self._cuts[-1]
+        early = {n for op in self.graph.model.ops[:last] for n in op.outputs}
+        return frozenset(name for name in self.graph.outputs if name not in early)
+
+    def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
+        """Memory of our own for a planned buffer that the application's does not suit."""
+        import numpy
+
+        if buffer.name not in self._spares:
+            block = numpy.empty(buffer.size + 64, numpy.uint8)
+            start = -_address(block) % 64
+            self._spares[buffer.name] = block[start : start + buffer.size]
+        return self._spares[buffer.name]
+
+    def _all_views(self, moved: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
+        for name, buffer in self._buffer.items():
+            tensor = self.graph.model.tensors.get(name)
+            if tensor is None:
+                continue  # the workspace of a body
+            if buffer.name in moved:
+                yield name, moved[buffer.name][: tensor.nbytes]
+            else:
+                yield name, self.view(name)
+
+    def _addresses(self) -> dict[str, int]:
+        return {name: _address(view) for name, view in self._views.items()}
+
+    def _used_bytes(self, buffer: PlacedBuffer) -> int:
+        tensors = self.graph.model.tensors
+        names = (buffer.name, *buffer.aliases)
+        return max((tensors[n].nbytes for n in names if n in tensors), default=0)
+
+    def _state_bytes(self, buffer: PlacedBuffer) -> int:
+        return self._used_bytes(buffer) or buffer.size
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """Ops after which blocking windows decide whether to go on."""
+        fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
+        return sorted(at + 1 for at in fills if at + 1 not in fills)
+
+    def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
+        """Sessions for this execution.
+
+        Where ops are stepped through only once, each session is opened when its turn comes and
+        closed after it: all of them at once would hold every weight a second time.
+        """
+        count = len(self.graph.model.ops)
+        if stepped and self._in_order:
+            return self._open(range(count + 1))
+        if not self._stages:
+            self._stages = list(
+                self._open(range(count + 1) if stepped else [0, *self._cuts, count])
+            )
+        return self._stages
+
+    def _open(self, edges: Iterable[int]) -> Iterator[Stage]:
+        addresses = self._addresses()
+        for first, last in pairwise(edges):
+            if first < last:
+                stage = Stage(self._parts, first, last)
+                stage.bind(addresses)
+                yield stage
+
+    def _run_stages(self, stages: Iterable[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
+        """Whether all stages ran, and how many ops did."""
+        ready = True
+        emptied = {w.name for w in self.graph.windows if w.reset and self._views[w.reset].any()}
+        for stage in stages:
+            op = self.graph.model.ops[stage.first]
+            if watch is not None:
+                watch.before(stage.first, op)
+            self._run_stage(stage)
+            if watch is not None:
+                watch.after(stage.first, op)
+            for window in self.graph.windows:
+                if stage.first <= self._maker[window.new] < stage.last:
+                    ready = self._advance(window, window.name in emptied) and ready
+            if not ready and stage.last in self._cuts:
+                self._empty_unreached(emptied, stage.last)
+                return False, stage.last
+        return True, len(self.graph.model.ops)
+
+    def _run_stage(self, stage: Stage) -> None:
+        stage.run()
+        if not stage.writes:
+            return
+        which = (stage.first, stage.last)
+        if which not in self._strays:
+            self._strays[which] = stage.strays()
+        strays = self._strays[which]
+        if strays:
+            if stage.last - stage.first > 1:
+                raise ProgramError(f"onnxruntime moved {strays[0][:80]!r} away from its address")
+            stage.collect(strays, self._views)
+
+    def _empty_unreached(self, emptied: set[str], done: int) -> None:
+        """Empty windows whose ops did not run and so did not see that they should be."""
+        for window in self.graph.windows:
+            if window.name in emptied and self._maker[window.new] >= done:
+                self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
+                self._present[window.name] = window.padding
+
+    def _advance(self, window: Window, emptied: bool) -> bool:
+        """Count the frames that came; whether the window lets the execution go on."""
+        before = window.padding if emptied else self._present[window.name]
+        present = min(before + window.frames, window.size)
+        full = present >= window.size
+        self._present[window.name] = present - window.stride if full else present
+        return full or not window.blocking
+
+    def _keep_state(self, done: int) -> int:
+        """Bring new state to where the next execution reads it."""
+        moves = []
+        for old, new in self.graph.states:
+            if old not in self._views or new not in self._views:
+                continue  # state without bytes
+            target, source = self._views[old], self._views[new]
+            if self._maker.get(new, -1) < done and _address(target) != _address(source):
+                # State made from the old state of another pair must not see that replaced.
+                inside = self._buffer[new].pool is Pool.PERSISTENT
+                moves.append((target, source.copy() if inside else source))
+        for target, source in moves:
+            target[:] = source
+        return sum(source.size for _, source in moves)
+
+    @cached_property
+    def _gaps(self) -> list[tuple[int, int]]:
+        """Bytes of persistent that belong to no state."""
+        states = [b for b in self.graph.buffers if b.pool is Pool.PERSISTENT]
+        taken = sorted((b.offset, b.offset + self._state_bytes(b)) for b in states)
+        edges = [(0, 0), *taken, (self.graph.persistent_bytes,) * 2]
+        return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
+
+    def _check_gaps(self) -> list[Finding]:
+        """What somebody wrote between the states."""
+        persistent = self._pools.get(Pool.PERSISTENT)
+        if persistent is None or not self._sanitize:
+            return []
+        for start, end in self._gaps:
+            touched = persistent[start:end] != POISON
+            if touched.any():
+                at = start + int(touched.argmax())
+                persistent[start:end] = POISON
+                sentence = f"byte {at:,} of persistent, which belongs to no state, was written"
+                address = _address(persistent) + at
+                return [finding("X6", sentence, buffer="persistent", address=address)]
+        return []
+
+    def _copy_out(self, name: str, given: UserBuffer) -> int:
+        view = self._views.get(name)
+        if view is None or not view.size or _address(view) == _address(given.array):
+            return 0
+        given.array[: view.size] = view
+        return view.size
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,460 @@
+"""`QnnGraph`: pools are handed over, the graph is finalized, executed, its scratch replaced."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.program.run import Parts
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import shown, until_null
+from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
+from qnnmem.lpai.runtime.execution import Execution, Outcome
+from qnnmem.lpai.runtime.graph_config import Changes, State, check_configs
+from qnnmem.lpai.runtime.graph_io import IoCheck
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.overwrites import collisions
+from qnnmem.lpai.runtime.queue import Signal
+from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
+from qnnmem.plan import Io, Pool
+from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
+from qnnmem.qnn.finding import Finding
+from qnnmem.qnn.tensor import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnnmem.lpai.runtime.context import Context
+
+SUCCESS = 0
+EARLY_TERMINATION = 6038
+
+Notify = Callable[[int], None]
+
+_graphs_with_state: weakref.WeakSet[Graph] = weakref.WeakSet()
+_registry = threading.Lock()
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a graph has done so far."""
+
+    executions: int = 0
+    early_terminations: int = 0
+    copied_bytes: int = 0
+
+
+class ScratchView:
+    """An input or output inside scratch; worthless once that scratch is replaced."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self._graph, self._name, self._scratch = graph, name, graph.scratch
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The tensor in place, typed and shaped."""
+        return self._graph.read_view(self._name, self._scratch)
+
+
+class Graph:
+    """A graph of a context made from a binary."""
+
+    def __init__(self, context: Context, compiled: CompiledGraph, in_order: bool) -> None:
+        self.context, self.compiled, self.name = context, compiled, compiled.name
+        self._backend = context.backend
+        self._parts = Parts(compiled, context.constants)
+        self._execution = Execution(self._parts, in_order=in_order, sanitize=context.sanitize)
+        self._io = IoCheck(self._backend, compiled, context.shared)
+        self.scratch: Lease | None = None
+        self.persistent: Lease | None = None
+        self.perf = PerfCfg()
+        self.affinity = CoreAffinityCfg()
+        self.priority = Priority.NORMAL
+        self.counters = Counters()
+        self.is_finalized = False
+        self._lock = threading.RLock()
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._in_flight = 0  # executions that were asked for and are not over
+        self._state_sum: int | None = None
+
+    # What a client asks and sets
+
+    def get_property(self, properties: Iterable[Property | None]) -> None:
+        """`QnnGraph_getProperty`: answers every question or none."""
+        self._check_context("QnnGraph_getProperty")
+        asked = list(until_null(properties, Property))
+        answers = [self._answer(question) for question in asked]
+        for question, answer in zip(asked, answers, strict=True):
+            question.value.value = answer
+
+    def set_config(self, configs: Iterable[Config | None]) -> None:
+        """`QnnGraph_setConfig`: NULL-terminated, the last of equal options wins, all or nothing."""
+        self._check_context("QnnGraph_setConfig")
+        with self._lock:
+            self._change(configs)
+
+    def finalize(self) -> None:
+        """`QnnGraph_finalize`: it can execute from here on; a second call changes nothing."""
+        self._check_context("QnnGraph_finalize")
+        with self._lock:
+            if not self.is_finalized:
+                self._finalize()
+
+    # Execution
+
+    def execute(
+        self,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
+        signal: Signal | None = None,
+    ) -> int:
+        """`QnnGraph_execute`: 0, or 6038 when a window waits for more frames.
+
+        None instead of tensors means: all of them where the plan has them inside scratch.
+        """
+        self._take_signal(signal, "QnnGraph_execute")
+        codes: list[int] = []
+        self._count(1)
+        try:
+            self.context.queue.run(lambda: codes.append(self._execute(inputs, outputs)))
+        finally:
+            self._count(-1)
+            if signal is not None:
+                signal.release()
+        return codes[0]
+
+    def execute_async(
+        self,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
+        notify: Notify | None = None,
+        signal: Signal | None = None,
+    ) -> None:
+        """`QnnGraph_executeAsync`: `notify` is called with the code when the execution is over."""
+        self._check_ready("QnnGraph_executeAsync")
+        if notify is not None and not callable(notify):
+            raise UsageError("notify is a function that takes the code")
+        self._take_signal(signal, "QnnGraph_executeAsync")
+
+        def finish() -> None:
+            self._count(-1)
+            if signal is not None:
+                signal.release()
+
+        def work() -> None:
+            try:
+                code = self._execute(inputs, outputs)
+            except QnnError as exc:
+                code = exc.code
+            except QnnMemError:
+                code = 1004
+            except Exception:  # a client that waits for the notification must get one
+                code = 1100
+            finally:
+                finish()
+            self._tell(notify, code)
+
+        self._count(1)
+        try:
+            self.context.queue.submit(work)
+        except BaseException:
+            finish()
+            raise
+
+    def pause(self) -> None:
+        """Hold back the next execution; what is queued stays queued."""
+        self._check_context("QnnGraph_setConfig")
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Let executions go on."""
+        self._resumed.set()
+
+    def view(self, name: str) -> ScratchView:
+        """An input or output inside scratch, to be filled or read without a copy."""
+        self._check_ready("QnnGraph_execute")
+        known = isinstance(name, str) and name in self._io.names
+        if not known or self.compiled.io is Io.OUTSIDE:
+            sentence = f"{shown(name)} is not an input or output inside scratch"
+            self._fail(6004, "R9", sentence, "QnnGraph_execute")
+        return ScratchView(self, name)
+
+    def read_view(self, name: str, scratch: Lease | None) -> NDArray[Any]:
+        """What `ScratchView.array` shows."""
+        self._check_ready("QnnGraph_execute")
+        if scratch is not self.scratch:
+            sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
+            self._fail(6004, "X4", sentence, "QnnGraph_execute", name)
+        from qnnmem.lpai.runtime.graph_io import typed
+
+        return typed(self._execution.view(name), self.compiled.model.tensors[name])
+
+    # State
+
+    def reset(self) -> None:
+        """State as before the first execution."""
+        self._check_ready("QnnGraph_execute")
+        self.context.queue.run(lambda: self._with_state(self._clear_state))
+
+    def snapshot(self) -> tuple[bytes, dict[str, int]]:
+        """State to be restored later."""
+        self._check_ready("QnnGraph_execute")
+        found: list[tuple[bytes, dict[str, int]]] = []
+        take = self._execution.snapshot
+        self.context.queue.run(lambda: self._with_state(lambda: found.append(take())))
+        return found[0]
+
+    def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
+        """State as it was at a snapshot."""
+        self._check_ready("QnnGraph_execute")
+        if not self._execution.is_snapshot(saved):
+            raise UsageError("this is not a snapshot of this graph's state")
+
+        def bring_back() -> None:
+            self._execution.restore(saved)
+            self._seal_state()
+
+        self.context.queue.run(lambda: self._with_state(bring_back))
+
+    @property
+    def holds_persistent(self) -> bool:
+        """Whether the graph still needs its persistent memory."""
+        return self.persistent is not None and not self.context.is_freed
+
+    # Details
+
+    def _finalize(self) -> None:
+        if not self.compiled.model.ops and not self.compiled.model.buffers:
+            self._fail(6022, "R20", f"graph {self.name[:80]!r} has no nodes", "QnnGraph_finalize")
+        self._check_performance()
+        self._check_memory("QnnGraph_finalize")
+        self._take_pools()
+        self._check_plan()
+        self.is_finalized = True
+        self._clear_state()
+
+    def _change(self, configs: Iterable[Config | None]) -> None:
+        need = self.compiled.scratch_bytes, self.compiled.persistent_bytes
+        state = State(*need, self.is_finalized, self._in_flight > 0)
+        changes = check_configs(self._backend, state, configs)
+        self._check_apart(changes)
+        if changes.persistent is not None:
+            self._check_own(changes.persistent)
+            self.persistent = changes.persistent
+        if changes.scratch is not None:
+            self.scratch = changes.scratch
+            if self.is_finalized:
+                self._execution.attach(Pool.SCRATCH, changes.scratch.array)
+        self.perf = changes.perf or self.perf
+        self.affinity = changes.affinity or self.affinity
+        self.priority = self.priority if changes.priority is None else changes.priority
+
+    def _answer(self, question: Property) -> int:
+        inner = question.value
+        if question.option == CUSTOM and isinstance(inner, Property):
+            if inner.option == GraphProperty.GET_PROP_SCRATCH_MEM_SIZE:
+                return self.compiled.scratch_bytes
+            if inner.option == GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE:
+                return self.compiled.persistent_bytes
+        option = inner.option if isinstance(inner, Property) else question.option
+        sentence = f"graph property {option} is unknown to this backend"
+        self._fail(6000, "R14", sentence, "QnnGraph_getProperty")
+
+    def _check_performance(self) -> None:
+        takes, perf = self._backend.profile.inference_us, self.perf
+        if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
+            return
+        budget = 1_000_000 // perf.fps
+        if takes > budget:
+            sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
+            cure = "ask for fewer frames or be a non-real-time client"
+            found = finding(
+                "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
+            )
+            self._backend.fail(6022, found)
+
+    def _take_pools(self) -> None:
+        pools = (
+            (Pool.SCRATCH, self.scratch, self.compiled.scratch_bytes),
+            (Pool.PERSISTENT, self.persistent, self.compiled.persistent_bytes),
+        )
+        for pool, lease, need in pools:
+            taken = lease
+            if lease is None and need:
+                if self._backend.profile.client_brings_pools:
+                    sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
+                    self._fail(6022, "R2", sentence, "QnnGraph_finalize", pool.value, need, 0)
+                taken = self._allocate(pool, need)
+            if taken is not None:
+                self._execution.attach(pool, taken.array)
+
+    def _allocate(self, pool: Pool, need: int) -> Lease:
+        """On the ARM side the DSP process allocates pools, not the client."""
+        profile = self._backend.profile
+        heap = Heap(MemType.DDR)
+        lease = Lease(heap.allocate(need, max(64, profile.start_alignment), pool.value))
+        if pool is Pool.SCRATCH:
+            self.scratch = lease
+        else:
+            self.persistent = lease
+        return lease
+
+    def _check_plan(self) -> None:
+        if not self.context.sanitize:
+            return
+        found = []
+        for collision in collisions(self.compiled):
+            found.append(describe(collision))
+            if len(found) == MAX_FINDINGS:
+                break
+        for one in found[1:]:
+            self._backend.note(one)
+        if found:
+            self._backend.fail(6022, found[0])
+
+    def _check_apart(self, changes: Changes) -> None:
+        scratch = changes.scratch or self.scratch
+        persistent = changes.persistent or self.persistent
+        if scratch is not None and persistent is not None and scratch.overlaps(persistent):
+            sentence = "scratch and persistent share bytes, state would not survive an execution"
+            found = finding("X6", sentence, call="QnnGraph_setConfig", buffer="persistent")
+            self._backend.fail(6000, found)
+
+    def _check_own(self, lease: Lease) -> None:
+        """No two live graphs may keep state in the same bytes."""
+        with _registry:
+            others = [g for g in _graphs_with_state if g is not self and g.holds_persistent]
+            for other in others:
+                if other.persistent is not None and other.persistent.overlaps(lease):
+                    sentence = (
+                        f"graphs {self.name[:80]!r} and {other.name[:80]!r} share persistent memory"
+                    )
+                    call = "QnnGraph_setConfig"
+                    self._backend.note(finding("X5", sentence, call=call, buffer="persistent"))
+            _graphs_with_state.add(self)
+
+    def _execute(self, inputs: Sequence[Tensor] | None, outputs: Sequence[Tensor] | None) -> int:
+        self._resumed.wait()
+        self._check_ready("QnnGraph_execute")
+        self._check_memory("QnnGraph_execute")
+        given_in = self._io.resolve(self.compiled.inputs, inputs, "input")
+        given_out = self._io.resolve(self.compiled.outputs, outputs, "output")
+        self._io.check_apart(given_in, given_out, self.persistent)
+        if not self.compiled.program:
+            sentence = f"graph {self.name[:80]!r} is a layout without a program and cannot execute"
+            cure = "prepare an ONNX model to execute it"
+            self._backend.fail(1000, finding("R14", sentence, call="QnnGraph_execute", cure=cure))
+        try:
+            outcome = self._execution.run(given_in, given_out)
+        except ProgramError as exc:
+            self._seal_state()  # ops that ran before the failure may have written new state
+            self._fail(1100, "B1", str(exc), "QnnGraph_execute")
+        except MemoryError:
+            self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
+        return self._account(outcome)
+
+    def _account(self, outcome: Outcome) -> int:
+        self.counters.executions += 1
+        self.counters.copied_bytes += outcome.copied_bytes
+        for found in outcome.findings:
+            self._backend.note(found)
+        self._seal_state()
+        self._check_guards()
+        if outcome.complete:
+            return SUCCESS
+        self.counters.early_terminations += 1
+        return EARLY_TERMINATION
+
+    def _check_context(self, call: str) -> None:
+        if self.context.is_freed or self._backend.is_freed:
+            self._fail(6039, "R16", f"the context of graph {self.name[:80]!r} was freed", call)
+
+    def _check_ready(self, call: str) -> None:
+        self._check_context(call)
+        if not self.context.is_enabled(self.name):
+            self._fail(6035, "R13", f"graph {self.name[:80]!r} was not enabled", call)
+        if not self.is_finalized:
+            self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
+
+    def _check_memory(self, call: str) -> None:
+        """Everything the application promised to keep is still there."""
+        self.context.check_binary(call)
+        for what, lease, rule in (
+            ("persistent", self.persistent, "R8"),
+            ("scratch", self.scratch, "R7"),
+        ):
+            if lease is not None and lease.is_released:
+                sentence = f"{what} was freed while the context lives"
+                found = finding(rule, sentence, call=call, buffer=what, address=lease.address)
+                self._backend.fail(6039, found)
+        if self._state_sum is not None and self._state_sum != self._sum_state():
+            sentence = "persistent changed between two executions, but only its graph may write it"
+            self._backend.note(finding("X6", sentence, call=call, buffer="persistent"))
+
+    def _check_guards(self) -> None:
+        if not self.context.sanitize:
+            return
+        for what, lease in (("scratch", self.scratch), ("persistent", self.persistent)):
+            heap = lease.heap if lease is not None else None
+            for side in heap.guards_broken() if heap is not None else ():
+                sentence = f"bytes {side} {what} were overwritten"
+                self._backend.note(finding("X2", sentence, call="QnnGraph_execute", buffer=what))
+
+    def _seal_state(self) -> None:
+        self._state_sum = self._sum_state() if self.context.sanitize else None
+
+    def _sum_state(self) -> int | None:
+        if self.persistent is None or not self.compiled.persistent_bytes:
+            return None
+        return zlib.crc32(self.persistent.array.data)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._in_flight += change
+
+    def _tell(self, notify: Notify | None, code: int) -> None:
+        """Call the application back; what it raises is its own, but must not end the queue."""
+        if notify is None:
+            return
+        try:
+            notify(code)
+        except Exception as exc:
+            text = f"the notification of graph {self.name[:80]!r} raised {type(exc).__name__}"
+            self._backend.log(LogLevel.ERROR, text)
+
+    def _with_state(self, work: Callable[[], None]) -> None:
+        """Touch state only while context and memory are there."""
+        self._check_ready("QnnGraph_execute")
+        self._check_memory("QnnGraph_execute")
+        work()
+
+    def _clear_state(self) -> None:
+        self._execution.reset()
+        self._seal_state()
+
+    def _take_signal(self, signal: Signal | None, call: str) -> None:
+        if not isinstance(signal, Signal | None):
+            raise UsageError("a signal is made by qnnmem.lpai.Signal")
+        if signal is not None and not signal.take():
+            self._fail(6030, "R18", "the signal watches another execution", call)
+
+    def _fail(
+        self,
+        code: int,
+        rule: str,
+        sentence: str,
+        call: str,
+        buffer: str = "",
+        need: int | None = None,
+        given: int | None = None,
+    ) -> NoReturn:
+        found: Finding = finding(rule, sentence, call=call, buffer=buffer, need=need, given=given)
+        self._backend.fail(code, found)

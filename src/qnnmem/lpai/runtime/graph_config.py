@@ -1,0 +1,233 @@
+"""What `QnnGraph_setConfig` accepts: every option checked before any takes effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from qnnmem.errors import UsageError
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import Backend, shown, until_null
+from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
+from qnnmem.qnn.enums import (
+    ClientPerfType,
+    CoreAffinity,
+    GraphConfigOption,
+    GraphOption,
+    MemType,
+    Priority,
+)
+from qnnmem.qnn.finding import Finding
+
+_CALL = "QnnGraph_setConfig"
+_INVALID = 6000
+_UINT32 = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a graph is when a config arrives."""
+
+    scratch_bytes: int
+    persistent_bytes: int
+    is_finalized: bool
+    is_busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Checked settings; None leaves things as they are."""
+
+    scratch: Lease | None = None
+    persistent: Lease | None = None
+    perf: PerfCfg | None = None
+    affinity: CoreAffinityCfg | None = None
+    priority: Priority | None = None
+
+
+def check_configs(backend: Backend, state: State, configs: Iterable[Config | None]) -> Changes:
+    """The meaning of a NULL-terminated list: the last of equal options wins, all count or none."""
+    last = {}
+    for config in until_null(configs, Config):
+        own = config.option == CUSTOM and isinstance(config.value, Config)
+        key = (config.option, config.value.option if own else None)
+        last[key] = config.value if own else config
+    check = _Check(backend, state)
+    found: dict[str, object] = {}
+    for (option, inner), config in last.items():
+        name, value = check.custom(config) if inner is not None else check.plain(option, config)
+        found[name] = value
+    return Changes(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
+
+
+class _Check:
+    def __init__(self, backend: Backend, state: State) -> None:
+        self._backend, self._state = backend, state
+
+    def plain(self, option: int, config: Config) -> tuple[str, object]:
+        if option == GraphConfigOption.PRIORITY:
+            if not isinstance(config.value, int) or config.value not in {
+                p.value for p in Priority if p is not Priority.UNDEFINED
+            }:
+                self._fail(_INVALID, "R14", f"{shown(config.value)} is not a priority")
+            return "priority", Priority(config.value)
+        known = option in {o.value for o in GraphConfigOption} - {GraphConfigOption.UNDEFINED}
+        self._unknown(option, 1000 if known and option != CUSTOM else _INVALID)
+
+    def custom(self, config: Config) -> tuple[str, object]:
+        option, value = config.option, config.value
+        if option == GraphOption.SET_CFG_SCRATCH_MEM:
+            if self._state.is_busy:
+                sentence = "scratch cannot be replaced while the graph executes"
+                self._fail(1005, "R7", sentence, "scratch")
+            return "scratch", self._memory(value, "scratch", self._state.scratch_bytes)
+        if option in (GraphOption.SET_CFG_PERSISTENT_MEM, GraphOption.SET_CFG_PREPARE):
+            what = "prepare options" if option == GraphOption.SET_CFG_PREPARE else "persistent"
+            if self._state.is_finalized:
+                self._fail(6024, "R6", f"{what} cannot be set: the graph is finalized", what)
+            if option == GraphOption.SET_CFG_PREPARE:
+                self._fail(1000, "R14", "prepare options are for the compiler, not for a binary")
+            return what, self._memory(value, what, self._state.persistent_bytes)
+        if option == GraphOption.SET_CFG_PERF_CFG:
+            return "perf", self._perf(value)
+        if option == GraphOption.SET_CFG_CORE_AFFINITY:
+            return "affinity", self._affinity(value)
+        self._unknown(option, _INVALID)
+
+    def _memory(self, mem: object, what: str, need: int) -> Lease | None:
+        if not (isinstance(mem, Mem) and _whole(mem.size) and isinstance(mem.mem_type, int)):
+            sentence = f"{what} is not given as a memory descriptor {{type, size, address}}"
+            self._fail(_INVALID, "R14", sentence, what)
+        if need == 0 and not mem.size:
+            return None  # a model without state: a NULL descriptor is what shipping clients pass
+        self._memory_type(mem.mem_type, what)
+        if mem.addr is None or mem.size == 0:
+            sentence = f"{what} needs {need:,} bytes, but was given as NULL or with size 0"
+            rule = "R7" if what == "scratch" else "R4"
+            self._fail(_INVALID, rule, sentence, what, need=need, given=mem.size)
+        lease = self._lease(mem.addr, what)
+        self._size(mem, lease, what, need)
+        self._alignment(mem, lease, what)
+        return _shortened(lease, mem.size).watch()
+
+    def _lease(self, memory: object, what: str) -> Lease:
+        try:
+            lease = Lease(memory)
+        except UsageError as exc:
+            self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
+        if lease.heap is not None and lease.heap.freed:
+            rule = "R7" if what == "scratch" else "R8"
+            sentence = f"{what} was freed before it was handed over"
+            self._fail(_INVALID, rule, sentence, what, lease.address)
+        return lease
+
+    def _memory_type(self, mem_type: int, what: str) -> None:
+        known = {m.value for m in MemType if m is not MemType.UNDEFINED}
+        if mem_type not in known:
+            sentence = f"{what} has no memory type ({mem_type:#x})"
+            self._fail(_INVALID, "R14", sentence, what)
+        profile = self._backend.profile
+        if mem_type not in profile.mem_types:
+            name = MemType(mem_type).name
+            sentence = f"{what} is in {name}, which {profile.mode.value} mode does not have"
+            self._fail(1000, "R14", sentence, what)
+
+    def _size(self, mem: Mem, lease: Lease, what: str, need: int) -> None:
+        if mem.size < need:
+            sentence = (
+                f"{what} needs {need:,} bytes, {mem.size:,} were given, {need - mem.size:,} missing"
+            )
+            self._fail(_INVALID, "R4", sentence, what, lease.address, need, mem.size)
+        if mem.size > lease.size or mem.size > _UINT32:
+            sentence = (
+                f"the descriptor of {what} says {mem.size:,} bytes, the buffer has {lease.size:,}"
+            )
+            self._fail(_INVALID, "R4", sentence, what, lease.address, mem.size, lease.size)
+        if lease.readonly:
+            self._fail(_INVALID, "R4", f"{what} is read-only memory", what, lease.address)
+
+    def _alignment(self, mem: Mem, lease: Lease, what: str) -> None:
+        if not self._backend.alignment_was_asked:
+            sentence = f"{what} was allocated without asking for the alignment"
+            self._backend.note(finding("R1", sentence, call=_CALL, buffer=what))
+        profile = self._backend.profile
+        off = lease.address % profile.start_alignment
+        if off:
+            sentence = (
+                f"{what} starts at {lease.address:#x}, {off} bytes past a multiple of "
+                f"{profile.start_alignment}"
+            )
+            self._misaligned(sentence, what, lease.address, profile.start_alignment, off)
+        off = mem.size % profile.size_alignment
+        if off:
+            sentence = (
+                f"the size of {what}, {mem.size:,} bytes, is {off} past a multiple of "
+                f"{profile.size_alignment}"
+            )
+            self._misaligned(sentence, what, lease.address, profile.size_alignment, off)
+
+    def _misaligned(self, sentence: str, what: str, address: int, need: int, off: int) -> None:
+        found = finding(
+            "R3", sentence, call=_CALL, buffer=what, address=address, need=need, given=off
+        )
+        if self._backend.profile.lenient_scratch:
+            self._backend.note(found)
+        else:
+            self._backend.fail(_INVALID, found)
+
+    def _perf(self, value: object) -> PerfCfg:
+        if not isinstance(value, PerfCfg) or not _whole(value.fps, value.ftrt_ratio):
+            self._fail(_INVALID, "R14", "the performance config is not {fps, ftrt_ratio, client}")
+        if not isinstance(value.client_type, int) or value.client_type not in (
+            ClientPerfType.REAL_TIME,
+            ClientPerfType.NON_REAL_TIME,
+        ):
+            self._fail(_INVALID, "R14", f"{shown(value.client_type)} is not a client type")
+        return value
+
+    def _affinity(self, value: object) -> CoreAffinityCfg:
+        if not isinstance(value, CoreAffinityCfg) or not _whole(value.core_selection):
+            self._fail(_INVALID, "R14", "the core affinity is not {affinity, core_selection}")
+        if not isinstance(value.affinity, int) or value.affinity not in (
+            CoreAffinity.SOFT,
+            CoreAffinity.HARD,
+        ):
+            self._fail(_INVALID, "R14", f"{shown(value.affinity)} is not an affinity")
+        cores = self._backend.profile.core_count
+        mask, every = value.core_selection, (1 << cores) - 1
+        if mask not in (0, every, _UINT32) and (mask & (mask - 1) or mask > every):
+            sentence = f"core selection {mask:#x} is not one of {cores} cores, none or all"
+            self._fail(_INVALID, "R14", sentence)
+        return value
+
+    def _unknown(self, option: int, code: int) -> NoReturn:
+        why = "not supported by LPAI" if code == 1000 else "unknown to this backend"
+        self._fail(code, "R14", f"graph config option {option} is {why}")
+
+    def _fail(
+        self,
+        code: int,
+        rule: str,
+        sentence: str,
+        buffer: str = "",
+        address: int | None = None,
+        need: int | None = None,
+        given: int | None = None,
+    ) -> NoReturn:
+        found: Finding = finding(
+            rule, sentence, call=_CALL, buffer=buffer, address=address, need=need, given=given
+        )
+        self._backend.fail(code, found)
+
+
+def _whole(*values: object) -> bool:
+    return all(type(v) is int and 0 <= v <= _UINT32 for v in values)
+
+
+def _shortened(lease: Lease, size: int) -> Lease:
+    """The lease with the size the descriptor states."""
+    lease.size = size
+    lease.array = lease.array[:size]
+    return lease

@@ -1,0 +1,179 @@
+"""Inputs and outputs of one execution: which bytes the application gives for which tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from qnnmem.errors import UsageError
+from qnnmem.ir import Tensor as IrTensor
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.execution import UserBuffer
+from qnnmem.lpai.runtime.shared_memory import MemHandle, SharedMemory
+from qnnmem.plan import Io
+from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.tensor import Tensor
+from qnnmem.units import round_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_INVALID_TENSOR = 6004
+_CALL = "QnnGraph_execute"
+
+
+class IoCheck:
+    """Checks tensors against a graph's descriptors and the platform's alignment."""
+
+    def __init__(self, backend: Backend, compiled: CompiledGraph, shared: SharedMemory) -> None:
+        self._backend, self._compiled, self._shared = backend, compiled, shared
+        self.names = frozenset((*compiled.inputs, *compiled.outputs))
+
+    def resolve(
+        self, names: Sequence[str], tensors: Sequence[Tensor] | None, kind: str
+    ) -> dict[str, UserBuffer]:
+        """The application's buffers by tensor; those that stay in scratch are left out."""
+        if tensors is None:
+            if names and self._compiled.io is Io.OUTSIDE:
+                self._null(names[0], kind)
+            return {}
+        if not isinstance(tensors, list | tuple) or not all(map(_is_tensor, tensors)):
+            self._fail("R9", f"{kind}s are not given as a list of tensors", kind)
+        by_name = {tensor.name: tensor for tensor in tensors}
+        if len(tensors) != len(names) or by_name.keys() != set(names):
+            missing = next((n for n in names if n not in by_name), None)
+            what = (
+                f"{kind} {missing[:80]!r} is missing"
+                if missing is not None
+                else f"the graph has {len(names)} {kind}s, {len(tensors)} tensors were given"
+            )
+            self._fail("R9", what, kind)
+        found = {name: self._one(by_name[name], kind) for name in names}
+        return {name: buffer for name, buffer in found.items() if buffer is not None}
+
+    def check_apart(
+        self,
+        inputs: Mapping[str, UserBuffer],
+        outputs: Mapping[str, UserBuffer],
+        persistent: Lease | None,
+    ) -> None:
+        """Outputs that are written in place lie on nothing that is still needed."""
+        others = [(f"input {name[:80]!r}", _extent(given.array)) for name, given in inputs.items()]
+        state = [] if persistent is None else [("persistent", _extent(persistent.array))]
+        for name, given in outputs.items():
+            what, extent = f"output {name[:80]!r}", _extent(given.array)
+            in_place = given.shared or self._compiled.io is Io.OUTSIDE
+            for other, taken in (*state, *(others if in_place else ())):
+                if extent[0] < taken[1] and taken[0] < extent[1]:
+                    cure = "give the output memory of its own"
+                    sentence = f"{what} shares bytes with {other}"
+                    self._fail("R9", sentence, what, extent[0], cure=cure)
+            others.append((what, extent))
+
+    def _one(self, tensor: Tensor, kind: str) -> UserBuffer | None:
+        exact = self._compiled.model.tensors[tensor.name].nbytes
+        what = f"{kind} {tensor.name[:80]!r}"
+        if not isinstance(tensor.mem_type, int):
+            self._fail("R9", f"{what} is neither raw nor a memory handle", what)
+        if tensor.mem_type == TensorMemType.MEMHANDLE:
+            return self._handle(tensor.mem_handle, exact, what)
+        if tensor.mem_type != TensorMemType.RAW:
+            self._fail("R9", f"{what} is neither raw nor a memory handle", what)
+        if tensor.client_buf is None:
+            if self._compiled.io is Io.OUTSIDE:
+                self._null(tensor.name, kind)
+            return None
+        lease = self._lease(tensor.client_buf, what)
+        if lease.heap is not None and lease.heap.freed:
+            self._fail("R9", f"{what} was freed before the execution", what, lease.address)
+        if kind == "output" and lease.readonly:
+            self._fail("R9", f"{what} is read-only memory", what, lease.address)
+        given = lease.size if tensor.data_size is None else tensor.data_size
+        if not isinstance(given, int):
+            self._fail("R4", f"{what} is given with a size that is no number", what)
+        self._size(lease, given, exact, what)
+        self._alignment(lease, what)
+        return UserBuffer(lease.array[:exact])
+
+    def _lease(self, memory: object, what: str) -> Lease:
+        try:
+            return Lease(memory)
+        except UsageError as exc:
+            self._fail("R9", f"{what} is not given as memory: {exc}", what)
+
+    def _size(self, lease: Lease, given: int, exact: int, what: str) -> None:
+        most = round_up(exact, self._backend.profile.size_alignment)
+        if not exact <= given <= most or given > lease.size:
+            real = f", the buffer has {lease.size:,}" if given > lease.size else ""
+            sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
+            self._fail("R4", sentence, what, lease.address, exact, given)
+
+    def _alignment(self, lease: Lease, what: str) -> None:
+        align = self._backend.profile.start_alignment
+        off = lease.address % align
+        if off:
+            sentence = (
+                f"{what} starts at {lease.address:#x}, {off} bytes past a multiple of {align}"
+            )
+            self._fail("R3", sentence, what, lease.address, align, off)
+
+    def _handle(self, handle: object, exact: int, what: str) -> UserBuffer:
+        if not isinstance(handle, MemHandle) or handle not in self._shared:
+            self._fail("M2", f"{what} has a memory handle that is not registered", what)
+        if handle.is_shortened:
+            self._fail("R9", f"the shared memory of {what} was made shorter", what)
+        if handle.size < exact:
+            sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
+            self._fail("R4", sentence, what, need=exact, given=handle.size)
+        return UserBuffer(handle.array[:exact], shared=True)
+
+    def _null(self, name: str, kind: str) -> NoReturn:
+        sentence = (
+            f"{kind} {name[:80]!r} has no buffer, and the model was prepared without IO in scratch"
+        )
+        self._fail("R9", sentence, f"{kind} {name[:80]!r}")
+
+    def _fail(
+        self,
+        rule: str,
+        sentence: str,
+        buffer: str,
+        address: int | None = None,
+        need: int | None = None,
+        given: int | None = None,
+        cure: str = "",
+    ) -> NoReturn:
+        found = finding(
+            rule,
+            sentence,
+            call=_CALL,
+            buffer=buffer,
+            address=address,
+            need=need,
+            given=given,
+            cure=cure,
+        )
+        self._backend.fail(_INVALID_TENSOR, found)
+
+
+def _extent(array: NDArray[Any]) -> tuple[int, int]:
+    start: int = array.__array_interface__["data"][0]
+    return start, start + array.size
+
+
+def _is_tensor(tensor: object) -> bool:
+    return isinstance(tensor, Tensor) and isinstance(tensor.name, str)
+
+
+def typed(view: NDArray[Any], tensor: IrTensor) -> NDArray[Any]:
+    """Bytes in place as an array of the tensor's type and shape; raw where numpy has no name."""
+    import numpy
+
+    try:
+        dtype = numpy.dtype(tensor.dtype.value)
+    except TypeError:
+        return view
+    return view.view(dtype).reshape(tensor.shape)

@@ -1,0 +1,110 @@
+"""The order in which a context executes: one queue for execute and executeAsync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Full, Queue
+from threading import Lock, RLock, Thread, current_thread
+from typing import NoReturn
+
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.qnn.enums import LogLevel
+
+Work = Callable[[], None]
+
+DEFAULT_DEPTH = 16  # of the queue, where no config says otherwise
+
+
+class Signal:
+    """`QnnSignal`: may watch one execution at a time."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.in_use = False
+
+    def take(self) -> bool:
+        """Whether the signal was free and is now in use."""
+        with self._lock:
+            if self.in_use:
+                return False
+            self.in_use = True
+            return True
+
+    def release(self) -> None:
+        """Make the signal free again."""
+        self.in_use = False
+
+
+class ExecutionQueue:
+    """First in, first out; a worker thread exists once something asynchronous was asked for."""
+
+    def __init__(self, backend: Backend, depth: int) -> None:
+        self._backend, self.depth = backend, depth or DEFAULT_DEPTH
+        self._turn = RLock()
+        self._waiting: Queue[Work | None] = Queue(self.depth)
+        self._worker: Thread | None = None
+        self._hiring = Lock()
+        self.is_closed = False
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether the caller is a notification."""
+        return current_thread() is self._worker
+
+    def run(self, work: Work) -> None:
+        """Execute after everything that is queued; at once when a notification asks for it."""
+        if self._worker is not None and not self.is_worker:
+            self._waiting.join()
+        with self._turn:
+            work()
+
+    def submit(self, work: Work) -> None:
+        """Execute later; a full queue blocks or, in a profile that says so, fails."""
+        self._hire()
+        # The worker itself would wait for itself for ever.
+        block = self._backend.profile.async_blocks and not self.is_worker
+        try:
+            self._waiting.put(work, block=block)
+        except Full:
+            self._full()
+
+    def _hire(self) -> None:
+        """Start the worker, once."""
+        if not self.is_closed and not self.is_worker:
+            with self._hiring:
+                if self._worker is None and not self.is_closed:
+                    self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
+                    self._worker.start()
+        if self.is_closed:
+            sentence = "the context is being freed and takes no more executions"
+            self._backend.fail(6039, finding("R16", sentence, call="QnnGraph_executeAsync"))
+
+    def close(self) -> None:
+        """Finish what is queued and end the worker."""
+        if self.is_worker:
+            sentence = "a notification cannot free the context whose queue it comes from"
+            cure = "free it from another thread"
+            found = finding("R16", sentence, call="QnnContext_free", cure=cure)
+            self._backend.fail(1005, found)
+        self.is_closed = True
+        with self._hiring:
+            if self._worker is not None:
+                self._waiting.put(None)
+                self._worker.join()
+                self._worker = None
+
+    def _serve(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            try:
+                with self._turn:
+                    work()
+            except Exception as exc:  # without its worker the queue would hang for ever
+                self._backend.log(LogLevel.ERROR, f"an execution raised {type(exc).__name__}")
+            finally:
+                self._waiting.task_done()
+        self._waiting.task_done()
+
+    def _full(self) -> NoReturn:
+        sentence = f"the queue holds {self.depth} executions and takes no more"
+        self._backend.fail(6025, finding("R17", sentence, call="QnnGraph_executeAsync"))

@@ -1,0 +1,46 @@
+"""Programs of a binary tried in a child process before they run here, once per binary."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+from qnnmem.errors import ProgramError
+from qnnmem.lpai.compiled import CompiledContext
+from qnnmem.lpai.program.run import Parts, rehearse
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import Backend
+
+_MAX_KNOWN = 1024
+_known: dict[bytes, dict[str, bool]] = {}
+_lock = threading.Lock()
+
+
+def rehearsed(
+    backend: Backend, compiled: CompiledContext, content: memoryview, *, trusted: bool = False
+) -> dict[str, bool]:
+    """For each graph whether it runs in the planned order; a program that cannot run is 5005."""
+    if trusted:
+        return {graph.name: graph.in_order for graph in compiled.graphs}
+    digest = hashlib.sha256(content).digest()
+    with _lock:
+        if digest not in _known:
+            _store(digest, {g.name: _try(backend, compiled, g.name) for g in compiled.graphs})
+        return _known[digest]
+
+
+def _store(digest: bytes, order: dict[str, bool]) -> None:
+    if len(_known) >= _MAX_KNOWN:
+        _known.pop(next(iter(_known)))
+    _known[digest] = order
+
+
+def _try(backend: Backend, compiled: CompiledContext, name: str) -> bool:
+    graph = compiled.graph(name)
+    if graph is None or not graph.program:
+        return False
+    try:
+        return rehearse(Parts(graph, compiled.constants))
+    except ProgramError as exc:
+        found = finding("B1", str(exc), call="QnnContext_createFromBinary")
+        backend.fail(5005, found)

@@ -1,0 +1,157 @@
+"""Looks at memory between any two ops of one execution.
+
+scratch is filled with poison, except for the inputs
+before an op: what it reads must be what was written, bit for bit
+              where it writes, poison must be untouched and nothing needed may lie
+after an op:  what no later op needs is poisoned again
+at the end:   all poison must be untouched
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.ir import Effect, Op
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.heap import POISON
+from qnnmem.lpai.runtime.overwrites import Collision, last_uses
+from qnnmem.plan import Pool
+from qnnmem.qnn.finding import Finding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# One wrong tensor makes all that follow wrong: more findings than this tell nothing new.
+MAX_FINDINGS = 20
+_PIECE = 1 << 20  # of scratch looked at in one go: a comparison takes as much memory again
+
+
+def describe(collision: Collision) -> Finding:
+    """A collision of the plan as a broken rule."""
+    sentence = (
+        f"op {collision.op[:80]!r} writes {collision.writer[:80]!r} over {collision.size:,} bytes "
+        f"of {collision.victim[:80]!r}, which is still needed, at offset {collision.offset:,} of "
+        f"{collision.pool.value}"
+    )
+    return finding("X1", sentence, buffer=collision.pool.value)
+
+
+class Sanitizer:
+    """Watches one execution, op by op."""
+
+    def __init__(
+        self, graph: CompiledGraph, scratch: NDArray[Any], views: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self._graph, self._scratch, self._views = graph, scratch, views
+        self._last = last_uses(graph)
+        self._inside = {n for n, p in graph.places().items() if p.pool is Pool.SCRATCH}
+        self._sums: dict[str, int] = {}
+        self._owned: dict[str, slice] = {}  # scratch of living tensors; all else is poisoned
+        self._base = scratch.__array_interface__["data"][0]
+        self.findings: list[Finding] = []
+
+    def begin(self) -> None:
+        """Poison all of scratch but the inputs, and remember those."""
+        inputs = [n for n in self._graph.model.inputs if n in self._views and self._last[n] >= 0]
+        for name in inputs:
+            self._sums[name] = _sum(self._views[name])
+            self._owned[name] = self._range(name)
+        for gap in self._gaps(slice(0, self._scratch.size)):
+            self._scratch[gap] = POISON
+
+    def before(self, step: int, op: Op) -> None:
+        """Check what an op is about to read and where it is about to write."""
+        for name in op.inputs:
+            if name in self._sums and self._sums[name] != _sum(self._views[name]):
+                self._sums[name] = _sum(self._views[name])
+                self._note("X1", f"{name[:80]!r} changed before op {op.name[:80]!r} read it", name)
+        for name in op.outputs:
+            if name in self._views:
+                where = self._range(name)
+                self._check(where, f"before op {op.name[:80]!r} wrote {name[:80]!r}")
+                self._check_owners(step, op, name, where)
+                self._owned[name] = where
+
+    def after(self, step: int, op: Op) -> None:
+        """Remember what was written and poison what died."""
+        for name in op.outputs:
+            if name in self._views:
+                self._sums[name] = _sum(self._views[name])
+        dead = [name for name in self._sums if self._last.get(name, -1) <= step]
+        graves = [self._owned.pop(name) for name in dead]
+        for name in dead:
+            del self._sums[name]
+        for grave in graves:
+            for gap in self._gaps(grave):
+                self._scratch[gap] = POISON
+
+    def end(self) -> None:
+        """Check outputs and every poisoned byte."""
+        for name in self._graph.model.outputs:
+            if name in self._sums and self._sums[name] != _sum(self._views[name]):
+                self._note("X1", f"output {name[:80]!r} changed before the end", name)
+        self._check(slice(0, self._scratch.size), "during the execution")
+
+    def _range(self, name: str) -> slice:
+        """Bytes of a tensor in scratch; empty for one that lies elsewhere."""
+        view = self._views[name]
+        start = view.__array_interface__["data"][0] - self._base
+        inside = name in self._inside and 0 <= start <= self._scratch.size - view.size
+        return slice(start, start + view.size) if inside else slice(0, 0)
+
+    def _check_owners(self, step: int, op: Op, name: str, where: slice) -> None:
+        """Nobody who still needs the bytes may own them, but for views and writing in place."""
+        for other, taken in self._owned.items():
+            size = min(where.stop, taken.stop) - max(where.start, taken.start)
+            if size <= 0 or other == name:
+                continue
+            dies = self._last.get(other, -1) <= step
+            fits = op.effect is Effect.VIEW or (op.effect is Effect.ELEMENTWISE and dies)
+            if not fits or where.start != taken.start:
+                victim = f"{size:,} bytes of {other[:80]!r}, which is still needed"
+                self._note("X1", f"op {op.name[:80]!r} writes {name[:80]!r} over {victim}", name)
+
+    def _gaps(self, where: slice) -> Iterator[slice]:
+        """Stretches of `where` that no living tensor owns."""
+        at = where.start
+        spans = sorted((s.start, s.stop) for s in self._owned.values())
+        for start, stop in spans:
+            if stop <= at:
+                continue
+            if start >= where.stop:
+                break
+            if start > at:
+                yield slice(at, start)
+            at = stop
+        if at < where.stop:
+            yield slice(at, where.stop)
+
+    def _check(self, where: slice, when: str) -> None:
+        written = []
+        for gap in self._gaps(where):
+            for start in range(gap.start, gap.stop, _PIECE):
+                piece = slice(start, min(start + _PIECE, gap.stop))
+                touched = self._scratch[piece] != POISON
+                if touched.any():
+                    written.append((start + int(touched.argmax()), int(touched.sum())))
+                    self._scratch[piece] = POISON  # so that it is told once
+        if written and len(self.findings) < MAX_FINDINGS:
+            offset, size = written[0][0], sum(count for _, count in written)
+            sentence = (
+                f"{size:,} bytes of scratch that no tensor owns were written {when}, "
+                f"the first at offset {offset:,}"
+            )
+            at = self._base + offset
+            self.findings.append(finding("X3", sentence, buffer="scratch", address=at))
+
+    def _note(self, rule: str, sentence: str, name: str) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            address = self._views[name].__array_interface__["data"][0]
+            self.findings.append(finding(rule, sentence, buffer=name[:80], address=address))
+
+
+def _sum(view: NDArray[Any]) -> int:
+    return zlib.crc32(view.data)

@@ -1,0 +1,233 @@
+"""The short way: a prepared model opened, run and closed with all memory allocated correctly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import UsageError
+from qnnmem.ir import Tensor as IrTensor
+from qnnmem.lpai.binary import map_file
+from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.profiles import Profile
+from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.backend import Backend, Log
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.convert import to_native
+from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Counters, Graph
+from qnnmem.lpai.runtime.graph_io import typed
+from qnnmem.lpai.runtime.heap import HeapBuffer
+from qnnmem.lpai.runtime.system_context import io_tensors
+from qnnmem.plan import Io
+from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
+from qnnmem.qnn.finding import Finding, qnn_error
+from qnnmem.qnn.tensor import Tensor
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
+
+
+class Session:
+    """One graph of a context binary, ready to run."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        graph: str | None = None,
+        profile: Profile | None = None,
+        mem_type: str = "ddr",
+        sanitize: bool = True,
+        trusted: bool = False,
+        log: Log | None = None,
+    ) -> None:
+        _check_words(path, graph, mem_type)
+        self.backend = Backend.create(profile=profile, log=log)
+        self._extensions = Extensions(self.backend, mem_type)
+        self._binary = self._read(map_file(path))
+        keep = Config(ContextOption.PERSISTENT_BINARY, True)
+        self.context = Context.create_from_binary(
+            self.backend, self._binary, [keep], sanitize=sanitize, trusted=trusted
+        )
+        names = [one.name for one in self.context.compiled.graphs]
+        if graph is None and len(names) > 1:
+            raise UsageError(f"the binary has several graphs, choose one of {', '.join(names[:8])}")
+        self.graph: Graph = self.context.graph_retrieve(graph or names[0])
+        self._set_up()
+
+    def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
+        """Outputs of one inference.
+
+        Several mappings are frames of a streaming model: as many are taken as its windows need.
+        """
+        for frame in [feeds] if isinstance(feeds, Mapping) else _frames(feeds):
+            found = self.feed(frame)
+            if found is not None:
+                return found
+        sentence = "the windows of the model are not full yet"
+        cure = "feed further frames, or give all of them to one call as a list"
+        raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
+
+    def feed(self, feeds: Mapping[str, Any]) -> Arrays | None:
+        """Outputs of one execution, or None while a window still waits for frames."""
+        if not isinstance(feeds, Mapping):
+            raise UsageError("inputs are given as a mapping from their names to arrays")
+        unknown = [name for name in feeds if name not in self.compiled.inputs]
+        if unknown:
+            known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
+            raise UsageError(f"there is no input {quote(str(unknown[0]))}; inputs are {known}")
+        for name in self.compiled.inputs:
+            if name not in feeds:
+                raise UsageError(f"no value is given for input {quote(name)}")
+            self._write(name, feeds[name])
+        if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
+            return None
+        return {name: self._array(name).copy() for name in self.compiled.outputs}
+
+    def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
+        """Outputs of every execution that completes, frame after frame."""
+        for frame in _frames(frames):
+            found = self.feed(frame)
+            if found is not None:
+                yield found
+
+    def reset(self) -> None:
+        """Forget all state."""
+        self.graph.reset()
+
+    def snapshot(self) -> tuple[bytes, dict[str, int]]:
+        """State to be restored later."""
+        return self.graph.snapshot()
+
+    def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
+        """State as it was at a snapshot."""
+        self.graph.restore(saved)
+
+    @property
+    def compiled(self) -> CompiledGraph:
+        """The graph as it was prepared."""
+        return self.graph.compiled
+
+    @property
+    def counters(self) -> Counters:
+        """Executions and copied bytes so far."""
+        return self.graph.counters
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Rules that were broken so far."""
+        return tuple(self.backend.findings)
+
+    def close(self) -> None:
+        """Free the context, then the memory it used, in the documented order."""
+        if not self.context.is_freed:
+            self.context.free()
+            for zone in self._extensions.broken_guards():
+                self.backend.note(finding("X2", f"bytes {zone} were overwritten"))
+            self.backend.free()
+            self._buffers.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read(self, content: memoryview) -> Any:
+        """The binary where the run wants it: mapped from its file, or in TCM."""
+        if self._extensions.mem_type is MemType.DDR:
+            return content
+        buffer = self._extensions.allocate(len(content), "model binary")
+        buffer.view[: len(content)] = content
+        return buffer.view[: len(content)]
+
+    def _set_up(self) -> None:
+        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self.backend.get_property([question, None])
+        self._buffers: list[HeapBuffer] = []
+        self._hand_over(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM)
+        self._hand_over(
+            GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM
+        )
+        self.graph.finalize()
+        self._io: dict[str, NDArray[Any]] = {}
+        self._inputs: list[Tensor] | None = None
+        self._outputs: list[Tensor] | None = None
+        own = self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE
+        if own:
+            self._inputs, self._outputs = (
+                [self._bring(tensor) for tensor in group] for group in io_tensors(self.compiled)
+            )
+
+    def _hand_over(self, asked: GraphProperty, config: GraphOption) -> None:
+        question = custom_property(asked)
+        self.graph.get_property([question, None])
+        size = question.value.value
+        if size:
+            buffer = self._extensions.allocate_pool(size, config.name)
+            self._buffers.append(buffer)
+            self.graph.set_config([custom(config, Mem(MemType.DDR, buffer.size, buffer)), None])
+
+    def _bring(self, tensor: Tensor) -> Tensor:
+        buffer = self._extensions.allocate(tensor.nbytes, f"tensor {tensor.name[:80]}")
+        self._buffers.append(buffer)
+        tensor.client_buf, tensor.data_size = buffer, tensor.nbytes
+        self._io[tensor.name] = buffer.array[: tensor.nbytes]
+        return tensor
+
+    def _array(self, name: str) -> NDArray[Any]:
+        if name in self._io:
+            return typed(self._io[name], self.compiled.model.tensors[name])
+        return self.graph.view(name).array
+
+    def _write(self, name: str, value: Any) -> None:
+        import numpy
+
+        tensor: IrTensor = self.compiled.model.tensors[name]
+        given = numpy.asarray(value)
+        quant = self.compiled.quants.get(name)
+        if given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float:
+            given = to_native(given, tensor, quant)
+        target = self._array(name)
+        if given.shape != target.shape or given.dtype != target.dtype:
+            raise UsageError(
+                f"input {quote(name)} is {target.dtype.name} {list(target.shape)}, "
+                f"but was given as {given.dtype.name} {list(given.shape)}"
+            )
+        target[...] = given
+
+
+def _check_words(path: object, graph: object, mem_type: object) -> None:
+    if not isinstance(path, str | Path):
+        raise UsageError(f"a {type(path).__name__} is not the path of a context binary")
+    if not isinstance(graph, str | None) or not isinstance(mem_type, str):
+        raise UsageError("the graph and the memory type are given by name")
+
+
+def _frames(frames: object) -> Iterable[Mapping[str, Any]]:
+    """Frames to go through one by one; an array is not a list of frames."""
+    if not isinstance(frames, Iterable) or hasattr(frames, "__array__") or _is_bytes(frames):
+        raise UsageError("frames are given as a list of mappings from names of inputs to arrays")
+    return frames
+
+
+def _is_bytes(frames: object) -> bool:
+    try:
+        memoryview(frames).release()  # type: ignore[arg-type]  # whether it can is the question
+    except TypeError:
+        return isinstance(frames, str)
+    except ValueError:  # released or closed
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""The compiled half of the planner; importing a module of this folder imports numba."""

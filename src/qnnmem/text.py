@@ -1,0 +1,50 @@
+"""Text from strangers, made safe to show: quoted, printable, short."""
+
+from __future__ import annotations
+
+_QUOTED = 80
+_MAX_SENTENCE = 200
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
+
+
+def quote(value: object) -> str:
+    """A name from a file in quotes, escaped and short enough for one sentence."""
+    if isinstance(value, int):
+        return _digits(value)
+    if not isinstance(value, str):
+        return f"a {type(value).__name__}"  # the value may be deep or large
+    quoted = repr(value[: _QUOTED + 1])
+    return quoted if len(quoted) <= _QUOTED else f"{quoted[: _QUOTED - 3]}..."
+
+
+def _digits(value: int) -> str:
+    # str() of a giant integer raises ValueError above Python's digit limit.
+    return str(value) if abs(value) < 1 << 64 else f"{'-' if value < 0 else ''}2^64 or more"
+
+
+def plain_or_quoted(name: str, width: int = _QUOTED) -> str:
+    """A name as it is where that is printable and at most `width` long, else quoted."""
+    return name if len(name) <= width and name.isprintable() else quote(name)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with every control character replaced, except those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _UNSHOWN for c in text)
+
+
+def shorten(name: str, width: int = 60) -> str:
+    """A printable name, shortened in the middle to `width` characters."""
+    head = name if len(name) <= 4 * width else name[: 2 * width] + name[-2 * width :]
+    shown = printable(head)
+    if len(shown) <= width:
+        return shown
+    keep = width - 1
+    return f"{shown[: keep - keep // 2]}…{shown[-(keep // 2) :]}"
+
+
+def sentence(exc: BaseException) -> str:
+    """What an exception says, as one printable line."""
+    lines = str(exc).strip().splitlines() or [type(exc).__name__]
+    return printable(lines[0][:_MAX_SENTENCE])
