@@ -1,6 +1,6 @@
 """Measures qnnmem's way to the real HTP compiler against ONNX Runtime called directly.
 
-    python benchmarks/htp.py            four models, a minute or two, writes docs/benchmarks-htp.md
+    python benchmarks/htp.py            four models, a minute or two, writes its page
     python benchmarks/htp.py --quick    one model, nothing written
 
 Each model is compiled for the same SoC in turns: by a plain script in a process of its own, which
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "benchmarks-htp.md"
+PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "htp.md"
 MODELS = ("silero_ov16k", "lk_embed", "magika", "nudenet")
 SOC = "SM8650"
 ROUNDS = 7

@@ -1,4 +1,4 @@
-"""Measures the LPAI runtime against a plain onnxruntime session and writes docs/benchmarks-lpai.md.
+"""Measures the LPAI runtime against a plain onnxruntime session and writes its page.
 
     python benchmarks/lpai.py            all fetched models of the test set, some minutes
     python benchmarks/lpai.py --quick    three models, nothing written
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "benchmarks-lpai.md"
+PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "lpai.md"
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 QUICK = ("silero_ov16k", "lk_embed", "nudenet")

@@ -1,4 +1,4 @@
-"""Measures the planner and writes docs/benchmarks.md.
+"""Measures the planner and writes docs/reference/benchmarks/planner.md.
 
     python benchmarks/run.py            everything, some minutes
     python benchmarks/run.py --quick    a taste of each table, nothing written
@@ -34,7 +34,7 @@ from qnnmem.plan.warm import warm_up
 from qnnmem.units import Bytes
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "planner.md"
 CAPACITY = Bytes(1 << 20)
 
 

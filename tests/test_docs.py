@@ -128,7 +128,7 @@ def test_the_plan_page_lists_every_json_key(workplace: Path) -> None:
 
     command = [sys.executable, "-m", "qnnmem", "plan", "examples/tiny.eaix", "--format", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    page = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "plan.md").read_text("utf-8")
     values = json.loads(done.stdout)
     keys = [*values, *values["buffers"][0], *values["peak"], *values["tcm"]]
     assert [key for key in keys if f"`{key}`" not in page] == []

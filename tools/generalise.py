@@ -1,6 +1,6 @@
 """Measures how the doctor does on logs that its knowledge base was not written from.
 
-    python tools/generalise.py            some minutes, writes docs/generalisation.md
+    python tools/generalise.py            some minutes, writes the page about unseen logs
     python tools/generalise.py --quick    without the noise, nothing written
 
 Leave one source out: for each source of stored logs, every line template that matches lines of that
@@ -35,7 +35,7 @@ from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "generalisation.md"
+PAGE = ROOT / "docs" / "reference" / "benchmarks" / "unseen-logs.md"
 CUT = 8
 NOISE_LINES = 50_000
 

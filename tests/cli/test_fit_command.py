@@ -74,7 +74,7 @@ def test_every_soc_is_one_line(tmp_path: Path) -> None:
 
 def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
     """For one SoC and for all, with and without answers."""
-    page = (ROOT / "docs" / "fit.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "fit.md").read_text("utf-8")
     for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
         values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
         jsonschema.validate(values, fit_json.schema())

@@ -61,7 +61,8 @@ def test_json_has_the_same_numbers(binary: Path) -> None:
 
 def test_the_page_explains_every_json_key(binary: Path) -> None:
     """Each key of the JSON output is in the documentation."""
-    page = (Path(__file__).parents[2] / "docs" / "footprint.md").read_text("utf-8")
+    commands = Path(__file__).parents[2] / "docs" / "reference" / "commands"
+    page = (commands / "footprint.md").read_text("utf-8")
     values = json.loads(run(binary, "--json").stdout)
     assert [key for key in (*values, *values["total"]) if f"`{key}`" not in page] == []
 

@@ -73,7 +73,7 @@ def test_a_budget_can_be_given(tmp_path: Path) -> None:
 
 def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> None:
     """Every key is on the page."""
-    page = (ROOT / "docs" / "place.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "place.md").read_text("utf-8")
     one = binary(tmp_path, "a.bin", 3000)
     values = json.loads(run(one, one, "--json").stdout)
     jsonschema.validate(values, place_json.schema())

@@ -17,7 +17,7 @@ from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke import Attempt, Kind, Provoked
 from qnnmem.report import provoke_json
 
-PAGE = Path(__file__).parents[2] / "docs" / "provoke.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
 
 
 def run(*arguments: str | Path) -> Result:

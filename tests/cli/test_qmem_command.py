@@ -79,14 +79,14 @@ def test_json_satisfies_its_schema_and_is_documented(binary: Path) -> None:
     jsonschema.validate(values, qmem_json.schema())
     assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
     assert values["recommended"] == {"prepared": "memhandle", "executed": "memhandle"}
-    page = (ROOT / "docs" / "qmem.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
     keys = [*values, *values["rows"][0], *values["io_exact"], *values["flags"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 def test_the_page_states_every_rule() -> None:
     """Rules of shared memory are documented in their own words, with their codes."""
-    page = (ROOT / "docs" / "qmem.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
     for name, rule in RULES.items():
         code = str(rule.codes[0]) if rule.codes else "reported"
         assert f"| {name} | {code} | {rule.sentence}" in page

@@ -92,7 +92,7 @@ class TestRealLibrary:
 
     def test_the_json_obeys_its_schema_and_the_page_explains_it(self, tmp_path: Path) -> None:
         """A row that fits and one that does not; none that fits is exit code 1."""
-        page = (ROOT / "docs" / "sweep.md").read_text("utf-8")
+        page = (ROOT / "docs" / "reference" / "commands" / "sweep.md").read_text("utf-8")
         words = (sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--cache", tmp_path / "cache")
         done = run(*words, "--vary", "batch=2,3000", "--json", "--jobs", "2")
         values = json.loads(done.stdout)

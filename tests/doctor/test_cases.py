@@ -63,7 +63,7 @@ def test_noise_alone_is_healthy(style: str) -> None:
 
 
 def test_page_about_unseen_logs_is_current() -> None:
-    """The numbers of docs/generalisation.md are those of the knowledge base as it is."""
+    """The numbers on the page about unseen logs are those of the knowledge base as it is."""
     base = generalise.Base(CASES)
     found = [
         one

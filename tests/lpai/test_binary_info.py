@@ -163,7 +163,7 @@ def keys(value: Any) -> Iterator[str]:
 
 def test_the_page_explains_every_key() -> None:
     """Each key of the JSON is named on the page of the command."""
-    page = (ROOT / "docs" / "inspect.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "commands" / "inspect.md").read_text("utf-8")
     prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
     named = {word for text in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", text)}
     assert set(keys(binary_info(context()))) - named == set()

@@ -14,7 +14,7 @@ from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes
 
-PAGE = Path(__file__).parents[2] / "docs" / "lpai-choices.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-choices.md"
 every_choice = pytest.mark.parametrize("choice", choices().values(), ids=lambda c: c.id)
 
 

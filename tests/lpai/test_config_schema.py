@@ -10,7 +10,8 @@ import pytest
 from qnnmem.lpai.config.schema import BY_PATH, Key, tcm_works_on
 from qnnmem.lpai.config.text import Kind
 
-PAGE = (Path(__file__).parents[2] / "docs" / "lint.md").read_text("utf-8")
+COMMANDS = Path(__file__).parents[2] / "docs" / "reference" / "commands"
+PAGE = (COMMANDS / "lint.md").read_text("utf-8")
 LEAVES = [key for key in BY_PATH.values() if key.kind is not Kind.OBJECT and not key.item]
 
 

@@ -32,7 +32,7 @@ from qnnmem.qnn.enums import (
 from qnnmem.qnn.tensor import Tensor
 
 WAIT_S = 20.0
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "lpai-runtime.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "lpai-runtime.md"
 
 
 def code_of(call: Callable[[], object]) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from qnnmem.lpai.choices import choices
 from qnnmem.lpai.rules import Rule, finding, rules
 from qnnmem.qnn.codes import UNKNOWN, code_name
 
-PAGE = Path(__file__).parents[2] / "docs" / "lpai-rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-rules.md"
 SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").glob("*.py"))
 ANSWER = re.compile(r'\b_?fail\(\s*(\d+),\s*(?:finding\(\s*)?"([A-Z]\d+)"')
 every_rule = pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
