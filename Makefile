@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint bench models clean
+.PHONY: install demo test lint docs coverage bench models clean
 
 install: $(STAMP)
 
@@ -32,6 +32,15 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in site/. What the program knows is written anew first; broken links end the build.
+docs: install
+	$(BIN)/python tools/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Wrote site/index.html"
+
+coverage: install models
+	$(BIN)/python -m pytest --cov=qnnmem --cov-branch --cov-report=term-missing:skip-covered
+
 bench: install
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/lpai.py
@@ -39,5 +48,5 @@ bench: install
 	$(BIN)/python benchmarks/doctor.py
 
 clean:
-	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache .coverage build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
