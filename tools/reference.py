@@ -166,12 +166,12 @@ def _exit_codes() -> str:
 
 
 def _errors() -> str:
-    """Every error of the package with its exit code."""
-    found = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
+    """Every public error with its exit code."""
+    public = {*qnnmem.__all__, *qnnmem.lpai.__all__}
     rows = [
-        (f"`{kind.__name__}`", str(kind.exit_code), inspect.getdoc(kind) or "")
-        for kind in found
-        if issubclass(kind, errors.QnnMemError) and kind.__module__ == errors.__name__
+        (f"`{name}`", str(kind.exit_code), inspect.getdoc(kind) or "")
+        for name, kind in vars(errors).items()
+        if name in public and issubclass(kind, errors.QnnMemError)
     ]
     return "\n".join(_table(("error", "exit code", "meaning"), rows))
 
