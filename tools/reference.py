@@ -122,7 +122,7 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
     elif not option.is_flag and not option.count:
         metavar = " " + option.make_metavar(context).replace("INTEGER RANGE", "N")
     if choices:
-        meaning = f"{meaning} One of {choices}.".strip()
+        meaning = f"{choices}. {meaning}".strip()
     if option.multiple and "repeated" not in meaning and "several times" not in meaning:
         meaning += " May be repeated."
     spellings = ", ".join(f"`{spelling}{metavar}`" for spelling in option.opts)

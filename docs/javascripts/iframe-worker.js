@@ -1,7 +1,7 @@
 /* Browsers start no worker for a page that is read from disk, so search would stay silent there.
    This stands in for Worker in that case: the script runs in a hidden frame instead. */
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(url) {
       super();
       const frame = document.createElement("iframe");
@@ -41,7 +41,9 @@ if (location.protocol === "file:") {
       document.body.appendChild(frame);
     }
     postMessage(message) {
-      if (this.ready) this.frame.contentWindow.postMessage(message, "*");
+      // Not postMessage of the frame: the script in it has one that goes the other way.
+      const event = new MessageEvent("message", { data: message });
+      if (this.ready) this.frame.contentWindow.dispatchEvent(event);
       else this.waiting.push(message);
     }
     terminate() {
