@@ -11,10 +11,16 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from qnnmem.cli import qnnmem
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import reference  # noqa: E402 - a script, not a package
+
+COMMANDS = ROOT / "docs" / "reference" / "commands"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -110,7 +116,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", sorted(qnnmem.commands))
 def test_every_verb_has_a_page_with_every_option(name: str) -> None:
     """Each verb has a page of its name, which mentions every spelling of every option."""
-    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    page = (COMMANDS / f"{name}.md").read_text("utf-8")
     command = qnnmem.commands[name]
     verbs = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     options = [p for verb in verbs for p in verb.params if isinstance(p, click.Option)]
@@ -128,7 +134,7 @@ def test_the_plan_page_lists_every_json_key(workplace: Path) -> None:
 
     command = [sys.executable, "-m", "qnnmem", "plan", "examples/tiny.eaix", "--format", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    page = (ROOT / "docs" / "reference" / "commands" / "plan.md").read_text("utf-8")
+    page = (COMMANDS / "plan.md").read_text("utf-8")
     values = json.loads(done.stdout)
     keys = [*values, *values["buffers"][0], *values["peak"], *values["tcm"]]
     assert [key for key in keys if f"`{key}`" not in page] == []
@@ -148,8 +154,86 @@ def test_links_inside_the_repository_resolve(page: Path) -> None:
 
 def test_every_page_is_in_the_index() -> None:
     """No page is hidden: the index links to all others."""
-    index = ROOT / "docs" / "index.md"
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} == {"index.md", *links(index)}
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    assert pages == {"index.md", *links(docs / "index.md")}
+
+
+def test_pages_stand_in_four_groups() -> None:
+    """A page beside the index is a tutorial, a how-to, a reference or an explanation."""
+    docs = ROOT / "docs"
+    groups = {page.relative_to(docs).parts[0] for page in docs.rglob("*.md")}
+    assert groups == {"index.md", "tutorials", "how-to", "reference", "explanation"}
+
+
+def test_generated_parts_are_current() -> None:
+    """What the program knows is on the pages as the program says it."""
+    stale = [str(page.relative_to(ROOT)) for page, _ in reference.stale()]
+    assert stale == [], "run python tools/reference.py"
+
+
+def test_everything_that_can_be_generated_is_on_a_page() -> None:
+    """Every verb, family of rules and stage of diagnoses has its generated part."""
+    import json
+
+    rules = json.loads(CliRunner().invoke(qnnmem, ["lpai", "rules", "--json"]).stdout)["rules"]
+    entries = json.loads(CliRunner().invoke(qnnmem, ["kb", "list", "--json"]).stdout)["entries"]
+    wanted = {f"options {name}" for name, _ in reference.commands()}
+    wanted |= {f"lpai-rules {rule['id'][0]}" for rule in rules}
+    wanted |= {f"diagnoses {entry['stage']}" for entry in entries}
+    wanted |= set(reference.PARTS) - {"options", "lpai-rules", "diagnoses"}
+    assert wanted == reference.parts()
+
+
+def test_a_page_that_is_not_current_is_named_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--check` names it and exits with 1; without it the page is put right."""
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("before\n<!-- generated: errors -->\nold\n<!-- end of generated -->\nafter\n")
+    monkeypatch.setattr(reference, "ROOT", tmp_path)
+    monkeypatch.setattr(reference, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(sys, "argv", ["reference.py", "--check"])
+    assert reference.main() == 1
+    assert "page.md" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["reference.py"])
+    assert reference.main() == 0
+    assert page.read_text("utf-8").startswith("before\n<!-- generated: errors -->\n\n| error |")
+    assert list(reference.stale()) == []
+
+
+def test_the_layout_page_names_every_folder() -> None:
+    """A folder of the package that is new or renamed is described, and none that is gone."""
+    source = ROOT / "src" / "qnnmem"
+    folders = {
+        f"{folder.relative_to(source).as_posix()}/"
+        for folder in source.rglob("*")
+        if folder.is_dir() and folder.name != "__pycache__"
+    }
+    page = (ROOT / "docs" / "explanation" / "code-layout.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([\w/]+/)` \|", page, re.MULTILINE)) == folders
+
+
+def test_the_layout_page_names_every_module_beside_the_folders() -> None:
+    """The base modules are described, each by its name."""
+    modules = {path.stem for path in (ROOT / "src" / "qnnmem").glob("*.py")}
+    page = (ROOT / "docs" / "explanation" / "code-layout.md").read_text("utf-8")
+    section = page.split("## Base modules")[1].split("\n## ")[0]
+    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert named == {name for name in modules if not name.startswith("__")}
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Every link and anchor resolves, and no page asks the network for a script, style or image."""
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^>]+>")
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) >= len(PAGES) - 10
+    assert [hit for page in pages for hit in loaded.findall(page.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize("code", python_snippets())
