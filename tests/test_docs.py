@@ -317,6 +317,11 @@ def test_the_picture_shows_every_buffer(workplace: Path) -> None:
     assert "peak: step 0, 2,304 bytes alive" in text
 
 
+def test_quantize_is_spelled_in_one_way() -> None:
+    """Pages, code and messages write the word as QNN and ONNX do."""
+    assert hits(re.compile("quanti" + "s", re.IGNORECASE)) == []
+
+
 @pytest.mark.parametrize(
     "pattern", [MACHINE_PATH, REGISTRY, WORKPLACE], ids=["paths", "registries", "workplace"]
 )

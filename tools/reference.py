@@ -47,6 +47,7 @@ ANSWERS = {
     "C": "our choice, see [LPAI choices](lpai-choices.md)",
 }
 MIB = 1 << 20
+WIDE = 1000  # columns: a usage line is never wrapped
 
 
 def main() -> int:
@@ -99,7 +100,13 @@ def _options(*words: str) -> str:
     """Usage, options and exit codes of one verb."""
     name = " ".join(words)
     command = dict(commands())[name]
-    parent = click.Context(program, info_name="qnnmem", **program.context_settings)
+    parent = click.Context(
+        program,
+        info_name="qnnmem",
+        max_content_width=WIDE,
+        terminal_width=WIDE,
+        **program.context_settings,
+    )
     *groups, last = words
     for group in groups:
         parent = click.Context(program.commands[group], info_name=group, parent=parent)
