@@ -239,12 +239,14 @@ def _qnn_codes() -> str:
     lines: list[str] = []
     ordered = sorted(codes().values(), key=lambda one: one.code)
     for component, group in groupby(ordered, lambda one: one.component):
-        rows = [
-            (str(one.code), f"`{one.name}`", one.meaning, " ".join(f"`{a}`" for a in one.aliases))
-            for one in group
-        ]
-        lines += [f"## {component}", "", *_table(("code", "name", "meaning", "also"), rows), ""]
+        rows = [(str(one.code), _names(one.name, one.aliases), one.meaning) for one in group]
+        lines += [f"## {component}", "", *_table(("code", "name", "meaning"), rows), ""]
     return "\n".join(lines)
+
+
+def _names(name: str, aliases: Sequence[str]) -> str:
+    others = ", ".join(f"`{alias}`" for alias in aliases)
+    return f"`{name}`" + (f"; also {others}" if others else "")
 
 
 def _socs() -> str:
