@@ -32,10 +32,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The site, in site/. What the program knows is written anew first; broken links end the build.
+# The site, in site/. What the program knows is written anew first; a broken link or anchor ends the
+# build (not with --quiet, which hides warnings from --strict).
 docs: install
 	$(BIN)/python tools/reference.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Wrote site/index.html"
 
 coverage: install models

@@ -227,7 +227,7 @@ def test_the_layout_page_names_every_module_beside_the_folders() -> None:
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Every link and anchor resolves, and no page asks the network for a script, style or image."""
     pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     loaded = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?(?:https?:)?//[^>]+>")
