@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "qnnmem"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -20,14 +20,14 @@ DOORS = {"cli", "web"}
 # What each folder may import besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": {"qnn"},  # for type checkers: what a finding is
-    "text": set(),
-    "child": set(),
-    "bounded_file": {"errors", "text", "units"},
-    "calibration": {"errors", "text", "bounded_file", "units"},
     "units": {"errors"},
     "provenance": set(),
     "version": set(),
+    "text": set(),
+    "child": {"errors"},
     "whole_file": {"errors"},
+    "bounded_file": {"errors", "text", "units"},
+    "calibration": {"errors", "text", "units", "bounded_file"},
     "cache_folder": set(),
     "ir": BASE,
     "load": {"ir"} | BASE,
@@ -38,8 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "lpai", "htp", "doctor", "targets"} | BASE,
-    "history": {"plan", "ir", "units", "provenance"},
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "targets"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
@@ -54,18 +53,20 @@ ONLY_IN = {
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
     ),
     "onnxruntime": (
-        *("qnnmem.load.onnx.trial_program", "qnnmem.lpai.program.run"),
+        *("qnnmem.load.onnx", "qnnmem.lpai.program.run"),
         *("qnnmem.lpai.program.source", "qnnmem.lpai.quantize", "qnnmem.htp.native"),
     ),
     "tflite": ("qnnmem.load.tflite",),
-    "numba": ("qnnmem.plan.compiled.",),
+    "numba": ("qnnmem.plan.compiled",),
     "ctypes": ("qnnmem.htp.native",),
     "rich": ("qnnmem.cli",),
     "click": ("qnnmem.cli",),
 }
 HEAVY = {"numpy", "onnx", "onnxruntime", "numba", "tflite", "flatbuffers", "rich", "google"}
+COMPILED = "qnnmem.plan.compiled."
 BANNED = {"pickle", "marshal", "shelve", "dill"}
 MAX_LINES = 500
+MAX_FUNCTION = 60
 
 
 def module_name(path: Path) -> str:
@@ -79,6 +80,16 @@ def layer_of(path: Path) -> str:
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
+LAYERS = {layer_of(path) for path in MODULES}
+NAMES = {module_name(path) for path in MODULES}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once."""
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imported(node: ast.AST) -> Iterator[str]:
     """Modules that one statement imports, as full names."""
     if isinstance(node, ast.Import):
@@ -90,11 +101,11 @@ def imported(node: ast.AST) -> Iterator[str]:
 def layers_imported(path: Path) -> set[str]:
     """Layers of ours that a file imports anywhere; the bare package counts as `__init__`."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(tree_of(path)):
         for name in imported(node):
             parts = name.split(".")
             if parts[0] == "qnnmem":
-                known = len(parts) > 1 and parts[1] in {layer_of(p) for p in MODULES}
+                known = len(parts) > 1 and parts[1] in LAYERS
                 whole = isinstance(node, ast.ImportFrom) and node.module == "qnnmem"
                 found.add(parts[1] if known and not whole else "__init__")
     return found
@@ -106,102 +117,189 @@ def others_imported(nodes: Iterable[ast.AST]) -> set[str]:
     return names - {"qnnmem", "__future__"}
 
 
+def modules_imported(path: Path) -> set[str]:
+    """Modules of ours that a file imports anywhere, if only for type checkers."""
+    found = set()
+    for node in ast.walk(tree_of(path)):
+        for name in imported(node):
+            while name and name not in NAMES:
+                name = name.rpartition(".")[0]
+            found.add(name)
+    return found - {"", module_name(path)}
+
+
+def is_typing_block(node: ast.AST) -> bool:
+    """Whether only type checkers read a block."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def at_import_time(node: ast.AST) -> Iterator[ast.AST]:
     """Nodes that run when a module is imported; functions and blocks for type checkers do not."""
     for child in ast.iter_child_nodes(node):
-        typing_only = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        if not (typing_only or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
+        if not (
+            is_typing_block(child) or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        ):
             yield child
             yield from at_import_time(child)
 
 
-files = pytest.mark.parametrize("path", MODULES, ids=module_name)
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other in a circle (Tarjan's components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            group = stack[at:]
+            del stack[at:]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return found
 
 
-@files
-def test_a_layer_imports_only_what_the_table_allows(path: Path) -> None:
+def test_a_layer_imports_only_what_the_table_allows() -> None:
     """Imports go down the layers, never up or sideways; the doors may import everything."""
-    layer = layer_of(path)
-    if layer not in DOORS:
-        assert layers_imported(path) - {layer} <= MAY_IMPORT[layer]
+    wrong = {
+        module_name(path): extra
+        for path in MODULES
+        if layer_of(path) not in DOORS
+        and (extra := layers_imported(path) - {layer_of(path)} - MAY_IMPORT[layer_of(path)])
+    }
+    assert not wrong
 
 
-@files
-def test_nobody_imports_a_door(path: Path) -> None:
+def test_nobody_imports_a_door() -> None:
     """Command line and web page are entered from outside only."""
-    if layer_of(path) not in DOORS | {"__main__"}:
-        assert not layers_imported(path) & DOORS
+    inside = [path for path in MODULES if layer_of(path) not in DOORS | {"__main__"}]
+    assert not [module_name(path) for path in inside if layers_imported(path) & DOORS]
 
 
-@files
-def test_imports_are_absolute(path: Path) -> None:
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Every module can be understood after those that it imports."""
+    assert circles({module_name(path): modules_imported(path) for path in MODULES}) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    """The search for circles finds one, and only what is part of it."""
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_imports_are_absolute() -> None:
     """A relative import would hide from these checks."""
-    tree = ast.parse(path.read_text("utf-8"))
-    assert not [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level]
+    for path in MODULES:
+        relative = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ImportFrom) and n.level]
+        assert not relative, module_name(path)
 
 
-@files
-def test_packages_of_others_stay_where_they_belong(path: Path) -> None:
+def test_packages_of_others_stay_where_they_belong() -> None:
     """Formats and compilers are known to one place each."""
-    name = module_name(path)
-    for package in others_imported(ast.walk(ast.parse(path.read_text("utf-8")))):
-        homes = ONLY_IN.get(package, ("",))
-        assert name.startswith(homes), f"{name} imports {package}"
+    for path in MODULES:
+        for package in others_imported(ast.walk(tree_of(path))):
+            homes = ONLY_IN.get(package, ("",))
+            assert module_name(path).startswith(homes), f"{module_name(path)} imports {package}"
 
 
-@files
-def test_heavy_packages_are_imported_late(path: Path) -> None:
+def test_heavy_packages_are_imported_late() -> None:
     """Importing a module loads nothing heavy; the compiled modules are imported late themselves."""
-    if not module_name(path).startswith("qnnmem.plan.compiled."):
-        tree = ast.parse(path.read_text("utf-8"))
-        assert not others_imported(at_import_time(tree)) & HEAVY
+    for path in MODULES:
+        if not module_name(path).startswith(COMPILED):
+            heavy = others_imported(at_import_time(tree_of(path))) & HEAVY
+            assert not heavy, f"{module_name(path)} imports {heavy}"
 
 
-@files
-def test_compiled_modules_are_imported_late(path: Path) -> None:
+def test_compiled_modules_are_imported_late() -> None:
     """Only a compiled module may import a compiled module when it is itself imported."""
-    if not module_name(path).startswith("qnnmem.plan.compiled."):
-        for node in at_import_time(ast.parse(path.read_text("utf-8"))):
-            assert not [n for n in imported(node) if n.startswith("qnnmem.plan.compiled.")]
+    for path in MODULES:
+        if not module_name(path).startswith(COMPILED):
+            for node in at_import_time(tree_of(path)):
+                early = [name for name in imported(node) if name.startswith(COMPILED)]
+                assert not early, f"{module_name(path)} imports {early}"
 
 
-@files
-def test_nothing_runs_code_from_files(path: Path) -> None:
+def test_nothing_runs_code_from_files() -> None:
     """No pickles, no eval, no exec, no shell."""
-    tree = ast.parse(path.read_text("utf-8"))
-    assert not others_imported(ast.walk(tree)) & BANNED
-    calls = [ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    assert not {"eval", "exec", "compile", "os.system", "os.popen"} & set(calls)
+    for path in MODULES:
+        assert not others_imported(ast.walk(tree_of(path))) & BANNED, module_name(path)
+        nodes = ast.walk(tree_of(path))
+        calls = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call)}
+        wrong = calls & {"eval", "exec", "compile", "os.system", "os.popen"}
+        assert not wrong, f"{module_name(path)} calls {wrong}"
 
 
-@files
-def test_a_module_is_short(path: Path) -> None:
+def test_only_the_command_line_speaks_of_its_options() -> None:
+    """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
+    theirs = ("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice")
+    for path in MODULES:
+        name = module_name(path)
+        if layer_of(path) in {"cli", "report"} or name.startswith(theirs):
+            continue
+        nodes = ast.walk(tree_of(path))
+        texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        flags = [text for text in texts if re.search(r"(?<![\w-])--[a-z][a-z-]+", text)]
+        assert not flags, f"{name} says {flags[0]!r}"
+
+
+def test_a_module_is_short() -> None:
     """A module of more than 500 lines holds more than one noun."""
-    assert len(path.read_text("utf-8").splitlines()) <= MAX_LINES
+    for path in MODULES:
+        count = len(path.read_text("utf-8").splitlines())
+        assert count <= MAX_LINES, f"{module_name(path)} has {count} lines"
 
 
-@files
-def test_a_module_says_what_it_is_for(path: Path) -> None:
+def test_a_function_is_short() -> None:
+    """A function of more than 60 lines does more than one thing."""
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+                count = node.end_lineno - node.lineno + 1
+                assert count <= MAX_FUNCTION, f"{module_name(path)}.{node.name} has {count} lines"
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """No two public classes of the package share a name."""
+    homes = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module_name(path))
+    assert not {name: found for name, found in homes.items() if len(found) > 1}
+
+
+def test_a_module_says_what_it_is_for() -> None:
     """The first line of every module is a sentence about it."""
-    assert ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert not [module_name(path) for path in MODULES if not ast.get_docstring(tree_of(path))]
 
 
 def test_the_verifier_trusts_nobody() -> None:
     """The checker of plans knows the problem and none of the planners."""
-    tree = ast.parse((SOURCE / "plan" / "verify.py").read_text("utf-8"))
+    tree = tree_of(SOURCE / "plan" / "verify.py")
     ours = {n for node in ast.walk(tree) for n in imported(node) if n.startswith("qnnmem")}
     assert all(name.startswith("qnnmem.plan.problem.") for name in ours)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in sorted(SOURCE.rglob("*")) if p.suffix in {".py", ".toml", ".json", ".md"}],
-    ids=lambda path: str(path.relative_to(SOURCE)),
-)
-def test_no_file_knows_the_machine_it_was_written_on(path: Path) -> None:
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
     """No absolute path of somebody's machine and nothing outside the repository is mentioned."""
-    text = path.read_text("utf-8")
-    assert not re.findall(r"\.\./shared|/(?:work|home|root|tmp|opt|Users|mnt)/\S*", text)
+    for path in sorted(SOURCE.rglob("*")):
+        if path.suffix in {".py", ".toml", ".json", ".md"}:
+            text = path.read_text("utf-8")
+            found = re.findall(r"\.\./shared|/(?:work|home|root|tmp|opt|Users|mnt)/\S*", text)
+            assert not found, f"{path.relative_to(SOURCE)} mentions {found[0]}"
 
 
 def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_damaged_files_are_planned_or_refused(tmp_path: Path) -> None:
     """Of some hundred mutants none crashes a reader, the planner or a report."""
     done = mutate("--count", "400", "--seed", "7", "--keep", tmp_path / "failed")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "\n400 mutants, 0 failed; " in done.stdout
+    assert "\n400 mutants, 0 failed, " in done.stdout
     assert not (tmp_path / "failed").exists()
 
 

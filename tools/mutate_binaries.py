@@ -9,19 +9,28 @@ whose text is one plain line. The same seed makes the same mutants. Exit code 1 
 
 from __future__ import annotations
 
-import argparse
-import copy
 import json
 import random
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mutation_trial import try_all
+from mutation import (
+    ANY,
+    NUMBERS,
+    TEXTS,
+    Mutant,
+    Mutation,
+    change_value,
+    in_head,
+    options,
+    overwrite_integer,
+    refusal,
+    stream,
+    try_all,
+)
 
 from qnnmem.errors import QnnError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
@@ -34,26 +43,11 @@ from qnnmem.report import inspect_text
 from qnnmem.units import Bytes, Offset
 
 CODES = {5004, 5005, 5008, 5011, 30010}
-NUMBERS = (0, 1, 2, 63, 64, 255, 256, 4096, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**60, 2**63 - 1)
 VALUES: tuple[Any, ...] = (
     *NUMBERS,
     *(-1, -256, 2**64, 10**30, 0.5, -1.0, 1e308, None, True, False, [], {}, [[]] * 9),
-    *("", "x", "y", "h", "\x00", "\x1b[31m", "\ud800", "é" * 300, "a" * 70_000, "v99", "float32"),
+    *(*TEXTS, "a" * 70_000, "v99", "float32"),
 )
-
-Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A damaged binary and how it came about."""
-
-    index: int
-    kind: str
-    content: bytes
-
-
-# --- Binaries to damage --------------------------------------------------------------------------
 
 
 def random_context(rng: random.Random) -> CompiledContext:
@@ -129,52 +123,6 @@ def _constants(rng: random.Random, model: Model, stored: bytearray) -> Iterator[
         yield Constant(name, element, tensor.shape, offset, Bytes(tensor.nbytes), name == "c")
 
 
-# --- Ways to damage any file ---------------------------------------------------------------------
-
-
-def flip_bits(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Flip one to eight bits."""
-    out = bytearray(data)
-    for _ in range(rng.randint(1, 8)):
-        out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
-    return bytes(out)
-
-
-def truncate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Keep a beginning, or rarely an end."""
-    at = rng.randrange(len(data))
-    return data[at:] if rng.random() < 0.2 else data[:at]
-
-
-def extend(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Append zeros, noise or another binary."""
-    return data + rng.choice((bytes(rng.randint(1, 512)), rng.randbytes(64), rng.choice(others)))
-
-
-def overwrite_integer(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Set a little-endian integer, mostly of the header, to something extreme."""
-    width = rng.choice((1, 2, 4, 4, 8))
-    end = min(len(data), 256) if rng.random() < 0.7 else len(data)
-    at = rng.randrange(end - width)
-    value = rng.choice(NUMBERS) % (1 << 8 * width)
-    return data[:at] + value.to_bytes(width, "little") + data[at + width :]
-
-
-def swap_ranges(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Swap two neighbouring stretches."""
-    a, b, c = sorted(rng.randrange(len(data) + 1) for _ in range(3))
-    return data[:a] + data[b:c] + data[a:b] + data[c:]
-
-
-def splice(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Join the beginning of one binary with the end of another."""
-    other = rng.choice(others)
-    return data[: rng.randrange(len(data))] + other[rng.randrange(len(other)) :]
-
-
-# --- Ways to damage what the bytes mean, with checksums that fit ---------------------------------
-
-
 def seal_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Change an integer of the header or the table and make the header's checksum right."""
     count = struct.unpack_from("<I", data, 24)[0]
@@ -221,37 +169,8 @@ def seal_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
     parts = _sections(data)
     document = json.loads(bytes(parts.meta))
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        _change(rng, document)
+        change_value(rng, document, VALUES)
     return _seal(json.dumps(document).encode(), list(parts.programs), parts.constants)
-
-
-def _change(rng: random.Random, document: Any) -> None:
-    places = list(_places(document))
-    if not places:
-        return
-    holder, key = rng.choice(places)
-    source, other = rng.choice(places)
-    action, value = rng.randrange(6), holder[key]
-    if action == 0:
-        holder[key] = rng.choice(VALUES)
-    elif action == 1:
-        holder[key] = copy.deepcopy(source[other])
-    elif action == 2:
-        del holder[key]
-    elif action == 3 and isinstance(holder, list):
-        holder.insert(key, copy.deepcopy(value))
-    elif isinstance(value, int):
-        holder[key] = value + rng.choice((-256, -64, -1, 1, 64, 256))
-    elif isinstance(value, str):  # another name of the same document
-        holder[key] = rng.choice([h[k] for h, k in places if isinstance(h[k], str)])
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    keys = list(value) if isinstance(value, dict) else range(len(value))
-    for key in keys:
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])
 
 
 def _sections(data: bytes) -> Sections:
@@ -263,18 +182,8 @@ def _seal(meta: bytes | memoryview, programs: list[memoryview], constants: memor
     return b"".join(assemble(bytes(meta), whole, constants))
 
 
-RAW: tuple[Mutation, ...] = (
-    flip_bits,
-    truncate,
-    extend,
-    overwrite_integer,
-    overwrite_integer,
-    swap_ranges,
-    splice,
-)
+RAW = (*ANY, *(in_head(mutation, 256) for mutation in (overwrite_integer,) * 3))
 SEALED: tuple[Mutation, ...] = (seal_header, seal_sections, seal_text, *(seal_json,) * 5)
-
-# --- The run -------------------------------------------------------------------------------------
 
 
 def seed_binaries(seed: int) -> list[bytes]:
@@ -286,9 +195,9 @@ def seed_binaries(seed: int) -> list[bytes]:
 def mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant]:
     """Make the mutants of a seed."""
     for index in range(count):
-        rng = random.Random(f"{seed}/{index}")  # noqa: S311  wanted: the same again
+        rng = stream(seed, index)
         mutate = rng.choice(SEALED if index % 2 else RAW)
-        yield Mutant(index, mutate.__name__, mutate(rng, rng.choice(binaries), binaries))
+        yield Mutant("bin", index, mutate.__name__, mutate(rng, rng.choice(binaries), binaries))
 
 
 def _read(mutant: Mutant) -> tuple[str, str]:
@@ -298,8 +207,9 @@ def _read(mutant: Mutant) -> tuple[str, str]:
         _use(context, len(mutant.content))
         check_device(context, "v5_1", strict=mutant.index % 4 == 0)
     except QnnError as exc:
-        fault = _fault_of(exc)
-        return ("FAILED", fault) if fault else (str(exc.code), "")
+        if exc.code not in CODES:
+            return "FAILED", f"code {exc.code} is none of {sorted(CODES)}"
+        return refusal(exc, str(exc.code), longest=1000)
     return "loaded", ""
 
 
@@ -312,25 +222,10 @@ def _use(context: CompiledContext, size: int) -> None:
         raise AssertionError("what was loaded is not what is written")
 
 
-def _fault_of(exc: QnnError) -> str:
-    """Say what is wrong with a refusal; empty when nothing is."""
-    text = str(exc)
-    if exc.code not in CODES:
-        return f"code {exc.code} is none of {sorted(CODES)}"
-    if not text.isprintable():
-        return f"error text with control characters: {text[:200]!r}"
-    return f"error text of {len(text)} characters" if len(text) > 1000 else ""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--binary", type=Path, help="a sound binary to damage instead of made ones")
-    parser.add_argument("--keep", type=Path, help="folder for the mutants that failed")
-    given = parser.parse_args(arguments)
-    binaries = seed_binaries(given.seed) if given.binary is None else [given.binary.read_bytes()]
+    given = options(__doc__, binaries=True).parse_args(arguments)
+    binaries = [path.read_bytes() for path in given.binary or ()] or seed_binaries(given.seed)
     damaged = mutants(given.count, given.seed, binaries)
     return 1 if try_all(given.seed, damaged, _read, given.keep) else 0
 

@@ -9,14 +9,11 @@ seed makes the same mutants. Exit code 1 when one failed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import struct
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +25,19 @@ from context_writer import (
     old_graph,
     pack_context,
 )
-from mutation_trial import try_all
+from mutation import (
+    ANY,
+    NUMBERS,
+    Mutant,
+    Mutation,
+    bump_integer,
+    in_head,
+    options,
+    overwrite_integer,
+    refusal,
+    stream,
+    try_all,
+)
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.bill import bill_of
@@ -39,21 +48,7 @@ from qnnmem.report import bill_json, bill_text
 from qnnmem.targets.socs import find_soc
 
 HEAD = 2048  # metadata of the seeds end before; the rest of a binary is hardly read
-NUMBERS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 255, 256, 4096, 2**16 - 1, 2**16, 2**31 - 1, 2**31)
-LARGE = (*NUMBERS, 2**32 - 4, 2**32 - 1, 2**40, 2**60, 2**60 + 1, 2**63, 2**64 - 1)
 SOCS = (None, "SM8650", "SM7325", "SA8797")
-
-Mutation = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A damaged binary and how it came about."""
-
-    index: int
-    kind: str
-    content: bytes
-    embedded: bool
 
 
 def seed_binaries() -> list[bytes]:
@@ -72,87 +67,30 @@ def seed_binaries() -> list[bytes]:
     return [pack_context(context) for context in contexts]
 
 
-# --- Ways to damage a binary ---------------------------------------------------------------------
-
-
-def flip_bits(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Flip one to eight bits, mostly of the head."""
-    out = bytearray(data)
-    for _ in range(rng.randint(1, 8)):
-        out[_place(rng, data, 1)] ^= 1 << rng.randrange(8)
-    return bytes(out)
-
-
-def truncate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Keep a beginning, or rarely an end."""
-    at = _place(rng, data, 1)
-    return data[at:] if rng.random() < 0.2 else data[:at]
-
-
-def extend(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Append zeros, noise or another binary."""
-    return data + rng.choice((bytes(rng.randint(1, 512)), rng.randbytes(64), rng.choice(others)))
-
-
 def overwrite_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Set a number of the header to something extreme."""
     at = rng.choice((0, 4, 8, 16, 24, 32))
     width = 4 if at < 8 else 8
-    value = rng.choice((*LARGE, len(data), len(data) - 1)) % (1 << 8 * width)
+    value = rng.choice((*NUMBERS, len(data), len(data) - 1)) % (1 << 8 * width)
     part = value.to_bytes(width, "big" if at < 8 else "little")
     return data[:at] + part + data[at + width :]
-
-
-def overwrite_word(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Set aligned words of the metadata: lengths, offsets, numbers."""
-    out = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        width = rng.choice((2, 4, 4, 8))
-        at = _place(rng, data, width) // width * width
-        value = rng.choice((*LARGE, rng.randrange(1 << 12)))
-        out[at : at + width] = (value % (1 << 8 * width)).to_bytes(width, "little")
-    return bytes(out)
-
-
-def nudge_word(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Move an offset or a length by a little, so that it still looks sound."""
-    out = bytearray(data)
-    at = _place(rng, data, 4) // 4 * 4
-    old = struct.unpack_from("<I", out, at)[0]
-    step = rng.choice((-64, -8, -4, -2, -1, 1, 2, 4, 8, 64))
-    struct.pack_into("<I", out, at, (old + step) % (1 << 32))
-    return bytes(out)
 
 
 def redirect(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Copy words over others, so that offsets meet targets of another kind."""
     out = bytearray(data)
     for _ in range(rng.randint(1, 6)):
-        source, target = (_place(rng, data, 4) // 4 * 4 for _ in range(2))
+        source, target = (rng.randrange(max(len(data) - 4, 1)) // 4 * 4 for _ in range(2))
         out[target : target + 4] = out[source : source + 4]
     return bytes(out)
 
 
-def splice(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Join the beginning of one binary with the end of another."""
-    other, at = rng.choice(others), _place(rng, data, 1)
-    return data[:at] + other[at:]
-
-
-def _place(rng: random.Random, data: bytes, width: int) -> int:
-    end = len(data) if rng.random() < 0.1 else min(HEAD, len(data))
-    return rng.randrange(max(end - width, 1))
-
-
 MUTATIONS: tuple[Mutation, ...] = (
-    flip_bits,
-    truncate,
-    extend,
     overwrite_header,
-    *(overwrite_word,) * 3,
-    *(nudge_word,) * 3,
-    *(redirect,) * 2,
-    splice,
+    *(
+        in_head(mutation, HEAD)
+        for mutation in (*ANY, *(overwrite_integer, bump_integer, redirect) * 2)
+    ),
 )
 
 
@@ -175,17 +113,15 @@ def _field(number: int, data: bytes) -> bytes:
     return bytes([number << 3 | 2, *length, size]) + data
 
 
-# --- The run -------------------------------------------------------------------------------------
-
-
 def mutants(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[Mutant]:
     """Make the mutants of a seed."""
     for index in range(count):
-        rng = random.Random(f"{seed}/{index}")  # noqa: S311  wanted: the same again
+        rng = stream(seed, index)
         mutate = rng.choice(MUTATIONS)
         content = mutate(rng, rng.choice(binaries), binaries)
         inside = index % 8 == 0
-        yield Mutant(index, mutate.__name__, embed(rng, content) if inside else content, inside)
+        reader = "onnx" if inside else "bin"
+        yield Mutant(reader, index, mutate.__name__, embed(rng, content) if inside else content)
 
 
 def _read(mutant: Mutant, folder: Path) -> tuple[str, str]:
@@ -193,15 +129,12 @@ def _read(mutant: Mutant, folder: Path) -> tuple[str, str]:
     try:
         _use(_context(mutant, folder), SOCS[mutant.index % len(SOCS)])
     except LoadError as exc:
-        text = str(exc)
-        if not text.isprintable() or len(text) > 1000:
-            return "FAILED", f"error text of {len(text)} characters: {text[:200]!r}"
-        return "refused", ""
+        return refusal(exc, longest=1000)
     return "read", ""
 
 
 def _context(mutant: Mutant, folder: Path) -> HtpContext:
-    if not mutant.embedded:
+    if mutant.reader == "bin":
         return context_from_bytes(mutant.content, "mutant.bin")
     path = folder / "mutant.onnx"
     path.write_bytes(mutant.content)
@@ -218,11 +151,7 @@ def _use(context: HtpContext, soc: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the options and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--binary", type=Path, nargs="*", help="sound binaries to damage instead")
-    parser.add_argument("--keep", type=Path, help="folder for the mutants that failed")
+    parser = options(__doc__, binaries=True)
     given = parser.parse_args(arguments)
     binaries = [path.read_bytes() for path in given.binary or ()] or seed_binaries()
     damaged = mutants(given.count, given.seed, binaries)
