@@ -19,7 +19,7 @@ from qnnmem.errors import QnnError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import MALFORMED_BINARY, check_device, pack, unpack
 from qnnmem.lpai.binary.layout import assemble, take_apart
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.plan import PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
@@ -48,7 +48,7 @@ def context() -> CompiledContext:
         plan.persistent_bytes,
         plan.align,
         states=states,
-        windows=(Window("win", "h", "n", 2, 8, 4, True, 0, "x"),),
+        windows=(FrameWindow("win", "h", "n", 2, 8, 4, True, 0, "x"),),
         quants={"x": Quant(0.5, 1)},
         constants=(Constant("w", 3, (8, 4), Offset(0), Bytes(32), False),),
         program=b"program",
@@ -125,7 +125,7 @@ def test_the_sound_binary_loads() -> None:
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
         (PlacedBuffer, lambda document: buffer(document, "x"), set()),
-        (Window, lambda document: rows("windows")(document), set()),
+        (FrameWindow, lambda document: rows("windows")(document), set()),
         (Constant, lambda document: rows("constants")(document), set()),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -223,7 +223,7 @@ def test_padding_is_zero() -> None:
         (b"\x7fELF" + bytes(99), "a shared library"),
         (b' {"graphs": []}' + bytes(99), "JSON"),
         (SOUND.replace(b"\r\n", b"\n"), "transfer as text"),
-        (b"anything else" + bytes(99), "no context binary of qnnmem;"),
+        (b"anything else" + bytes(99), "the file is not a context binary of qnnmem;"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

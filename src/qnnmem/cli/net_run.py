@@ -11,7 +11,8 @@ from qnnmem.cli.options import seconds
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.net_run import Report
+    from qnnmem.errors import QnnError
+    from qnnmem.lpai.net_run import RunReport
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.lpai.net_run.options import RunOptions
     from qnnmem.qnn.enums import MemRegisterType
@@ -153,12 +154,20 @@ def _line(*, err: bool) -> Callable[[str], None]:
     return lambda text: click.echo(shorten(text, 4000), err=err)
 
 
-def _explain(report: Report, console: Console) -> None:
+def _explain(report: RunReport, console: Console) -> None:
     """What went wrong, and what only looks as if it had."""
-    if report.failure is not None:
-        console.explain(report.failure.finding)
-    for hint in report.hints:
-        console.note(hint)
+    from qnnmem.errors import TcmFatal
+    from qnnmem.report.tcm import shortage_lines
+
+    failure = report.failure
+    if failure is not None and not isinstance(failure, TcmFatal):
+        console.explain(failure.finding)
+        for hint in _hints(failure):
+            console.note(hint)
+    for line in () if report.tcm is None else shortage_lines(report.tcm):
+        console.note(line)
+    if isinstance(failure, TcmFatal):
+        raise failure
     for found in report.findings:
         console.explain(found)
     tally = report.tally
@@ -167,6 +176,19 @@ def _explain(report: Report, console: Console) -> None:
             f"{tally.early} of {tally.executions} executions returned 6038 (early termination): "
             "a window was waiting for more frames, so they have no result"
         )
+
+
+def _hints(failure: QnnError) -> tuple[str, ...]:
+    """What else to do about a failure, in the words of the command line."""
+    rule, code = failure.finding.rule, failure.code
+    if rule == "R10" and code == 5010:
+        return (
+            'add "context_configs": {"is_persistent_binary": true} to the file of '
+            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o DIR`",
+        )
+    if rule == "R19" and code == 5008:
+        return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
+    return ()
 
 
 def _options(flags: dict[str, Any], console: Console) -> RunOptions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import FloatModel, UsageError
 from qnnmem.units import Align
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def prepare_lpai(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import PrepareOptions, prepare
-    from qnnmem.lpai.tcm import bill_graph
-    from qnnmem.report.prepare_text import render
+    from qnnmem.lpai.tcm import judge_binary
+    from qnnmem.report.prepare import render_text, word_float_model
 
     target = Path(output)
     check_free(target, force)
@@ -150,11 +150,13 @@ def prepare_lpai(
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
     with ProgressBar("preparing") as bar:
-        prepared = prepare(_named(files, names), options, bar.say)
+        try:
+            prepared = prepare(_named(files, names), options, bar.say)
+        except FloatModel as exc:
+            raise word_float_model(exc, options) from None
         size = write(prepared.context, target)
-    context, notes = prepared.context, (*notes, *prepared.warnings)
-    bills = [bill_graph(graph, size) for graph in context.graphs]
-    click.echo(render(context, prepared.plans, bills, notes, str(target), size))
+    tcm = judge_binary(prepared.context, size)
+    click.echo(render_text(prepared, tcm, notes, str(target), size))
     return 0
 
 

@@ -13,7 +13,7 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
 from qnnmem.load.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
-from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, Window
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, FrameWindow
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
 
@@ -187,7 +187,7 @@ def _check_windows(graph: CompiledGraph) -> None:
             raise Damaged(f"({quote(window.name)}) {fault}", f".windows[{number}]")
 
 
-def _window_fault(window: Window) -> str:
+def _window_fault(window: FrameWindow) -> str:
     if window.frames > window.size or window.size % window.frames:
         return f"holds {window.size:,} frames, no multiple of the {window.frames:,} that arrive"
     if not window.frames <= window.stride <= window.size or window.stride % window.frames:
