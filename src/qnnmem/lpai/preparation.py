@@ -243,7 +243,7 @@ def _compile(
 
 
 def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
-    """The model with old state copied, not merely seen under another name, where it is an output.
+    """The model with old state copied where it is an output, not only seen under another name.
 
     The memory of old state holds new state once an execution is over.
     """

@@ -52,7 +52,7 @@ DEFAULT_ALIGNMENT = TcmAlignment(*ALIGNMENTS["default"])
 
 @dataclass(frozen=True, slots=True)
 class TcmRequest:
-    """What shall lie in the pool, in the order of allocation, and how large the pool is."""
+    """What goes into the pool, in the order of allocation, and how large the pool is."""
 
     binary: int
     tensors: tuple[TcmTensor, ...]
@@ -170,7 +170,7 @@ def judge_graphs(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmVerdict:
-    """Whether these graphs of a binary of so many bytes fit in one run."""
+    """Whether these graphs of a binary fit in one run."""
     return judge(request_of(graphs, binary_bytes, alignment))
 
 

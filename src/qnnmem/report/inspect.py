@@ -116,7 +116,8 @@ def _window(window: Values) -> str:
 
 def _notes(graph: Values) -> Iterator[str]:
     if graph["float_ops"]:
-        yield f"  note: {_count(graph['float_ops'], 'op')} in floating point, which LPAI has not"
+        floats = _count(graph["float_ops"], "op")
+        yield f"  note: {floats} in floating point, which LPAI does not have"
     for note in graph["notes"][:SHOWN]:
         yield f"  note: {shorten(note, _WIDE)}"
     if len(graph["notes"]) > SHOWN:

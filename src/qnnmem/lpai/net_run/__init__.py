@@ -1,4 +1,4 @@
-"""`qnn-net-run` at a desk: a context binary executed under the memory contract, file by file.
+"""`qnn-net-run` without a device: a context binary run under the memory contract.
 
 read the config                     which platform, which memory
 create the backend, load the binary TCM: the binary is the first allocation

@@ -50,7 +50,7 @@ class IoBuffers:
     outputs: Sequence[Tensor]
     input_bytes: dict[str, NDArray[Any]]
     output_bytes: dict[str, NDArray[Any]]
-    # Whoever lends memory to an execution must hold it.
+    # Memory that is lent to an execution must stay alive.
     held: list[HeapBuffer] = field(default_factory=list)
     handles: list[MemHandle] = field(default_factory=list)
     fd: int | None = None

@@ -33,7 +33,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of qnn-net-run that mean something at a desk, and ours."""
+    """The flags of qnn-net-run that mean something without a device, and ours."""
 
     retrieve_context: Path
     input_lists: tuple[str, ...]
