@@ -35,11 +35,18 @@ from mutation import (
 from qnnmem.errors import QnnError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import check_device, pack, unpack
-from qnnmem.lpai.binary.layout import HEADER_SIZE, SECTION_SIZE, Sections, assemble, take_apart
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
+from qnnmem.lpai.binary.layout import (
+    HEADER_SIZE,
+    SECTION_SIZE,
+    BinarySections,
+    assemble,
+    take_apart,
+)
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
+from qnnmem.lpai.tcm import judge_binary
 from qnnmem.plan import Io, PoolOptions, plan_model
-from qnnmem.report import inspect_text
+from qnnmem.report.inspect import render_text
 from qnnmem.units import Bytes, Offset
 
 CODES = {5004, 5005, 5008, 5011, 30010}
@@ -63,7 +70,7 @@ def _graph(rng: random.Random, name: str, stored: bytearray) -> CompiledGraph:
     model = _model(rng, bool(states))
     io = rng.choice((Io.INSIDE, Io.OUTSIDE))
     plan = plan_model(model, PoolOptions(io=io, states=states), time_limit=0.01)
-    window = Window("w", "h", "h next", 2, 8, 4, True, 2, rng.choice((None, "x")))
+    window = FrameWindow("w", "h", "h next", 2, 8, 4, True, 2, rng.choice((None, "x")))
     return CompiledGraph(
         name,
         plan.model,
@@ -173,7 +180,7 @@ def seal_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
     return _seal(json.dumps(document).encode(), list(parts.programs), parts.constants)
 
 
-def _sections(data: bytes) -> Sections:
+def _sections(data: bytes) -> BinarySections:
     return take_apart(memoryview(data))
 
 
@@ -214,9 +221,10 @@ def _read(mutant: Mutant) -> tuple[str, str]:
 
 
 def _use(context: CompiledContext, size: int) -> None:
-    info = binary_info(context, size)
+    tcm = judge_binary(context, size)
+    info = binary_info(context, size, tcm)
     json.loads(json.dumps(info))
-    if not inspect_text.render(info, "mutant").replace("\n", "").isprintable():
+    if not render_text(info, tcm, "mutant").replace("\n", "").isprintable():
         raise AssertionError("a control character in the text report")
     if unpack(b"".join(pack(context))) != context:
         raise AssertionError("what was loaded is not what is written")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
     from qnnmem.load import load
+    from qnnmem.lpai.tcm import TcmVerdict, judge_tcm
     from qnnmem.plan import (
         Buffer,
         Infeasible,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
         Pool,
         PoolOptions,
         Problem,
-        TcmVerdict,
-        judge_tcm,
         plan,
         verify,
     )
@@ -93,6 +92,7 @@ _HOMES = {
     ),
     "qnnmem.load": ("load",),
     "qnnmem.lpai": ("lpai",),
+    "qnnmem.lpai.tcm": ("TcmVerdict", "judge_tcm"),
     "qnnmem.plan": (
         "Buffer",
         "Infeasible",
@@ -103,8 +103,6 @@ _HOMES = {
         "Pool",
         "PoolOptions",
         "Problem",
-        "TcmVerdict",
-        "judge_tcm",
         "plan",
         "verify",
     ),

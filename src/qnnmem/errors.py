@@ -2,6 +2,7 @@
 
 QnnMemError                  exit code 2
 ├── UsageError               a request that contradicts the model or itself
+│   └── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
 ├── LoadError                a file that cannot be read
 │   ├── FreeDimensions       a model whose shapes are not all fixed
 │   ├── NotCompiled          an ONNX model that holds no context binary
@@ -71,6 +72,18 @@ class QnnMemError(Exception):
 
 class UsageError(QnnMemError):
     """A request contradicts the model or another part of the request."""
+
+
+class FloatModel(UsageError):
+    """A model computes in floating point, which LPAI cannot."""
+
+    def __init__(self, path: Path | str, what: str, *, quantizable: bool) -> None:
+        self.path, self.quantizable = str(path), quantizable
+        here = ("set ", Setting("quantize"), " to quantize it on the way, or add ")
+        way = here if quantizable else ("quantize it before, or add ",)
+        super().__init__(
+            what, where=path, cure=(*way, Setting("allow_float"), " for a desk experiment")
+        )
 
 
 class LoadError(QnnMemError):

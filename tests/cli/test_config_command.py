@@ -13,6 +13,7 @@ from qnnmem import QnnMemError
 from qnnmem.cli import qnnmem as program
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
+from qnnmem.report.flags import flag
 
 PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 
@@ -90,6 +91,34 @@ def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_pat
     result = run(folder, *options)
     assert getattr(result.exception, "exit_code", None) == 2
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--mem-type", "tcm", "--target-env", "arm"],
+            "TCM works in direct mode on the aDSP only, not with target arm; "
+            "use --target-env adsp or --mem-type ddr",
+        ),
+        (
+            ["--mem-type", "tcm", "--hw-ver", "v5_1"],
+            "TCM needs LPAI v6 or later, not v5_1; use --hw-ver v6 or --mem-type ddr",
+        ),
+        (
+            ["--fps", "0"],
+            "a real_time client with 0 frames per second asks for nothing; "
+            "use --fps 1 or more, or --client-type non_real_time",
+        ),
+    ],
+)
+def test_a_contradiction_names_the_options_that_end_it(
+    options: list[str], sentence: str, tmp_path: Path
+) -> None:
+    """The sentence is in the words of the command line."""
+    exc = run(tmp_path / "new", *options).exception
+    assert isinstance(exc, QnnMemError)
+    assert exc.sentence(flag) == sentence
 
 
 @pytest.mark.parametrize("taken", PAIR)

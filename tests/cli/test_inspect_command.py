@@ -14,7 +14,7 @@ from qnnmem import QnnMemError
 from qnnmem.cli import qnnmem as program
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Quant, Window
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.plan import PoolOptions, plan_model
 
@@ -51,7 +51,7 @@ def graph(name: str = "speech", inputs: int = 1) -> CompiledGraph:
         plan.persistent_bytes,
         plan.align,
         states=states,
-        windows=(Window("win", "h", "n", 2, 8, 4, True, 1, "x0"),),
+        windows=(FrameWindow("win", "h", "n", 2, 8, 4, True, 1, "x0"),),
         quants={"x0": Quant(0.125, 128)},
         program=b"program",
     )

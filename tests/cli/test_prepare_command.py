@@ -16,6 +16,7 @@ from qnnmem.cli import qnnmem as program
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.plan import Io
+from qnnmem.report.flags import flag
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>
@@ -38,7 +39,9 @@ def sentence_of(result: Result) -> str:
     """Sentence of the error that `main` would show."""
     exc = result.exception
     assert exc is not None
-    return exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
+    if isinstance(exc, click.ClickException):
+        return exc.format_message()
+    return exc.sentence(flag) if isinstance(exc, QnnMemError) else str(exc)
 
 
 def rows(folder: Path, name: str = "rows.csv") -> Path:
@@ -89,17 +92,21 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
 
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
     """Nothing is written, and the sentence holds the command that quantizes."""
-    target = tmp_path / "out.bin"
-    result = run(model(tmp_path), "-o", target)
-    assert "qnnmem prepare" in sentence_of(result)
-    assert "--quantize" in sentence_of(result)
+    path, target = model(tmp_path), tmp_path / "out.bin"
+    said = sentence_of(run(path, "-o", target, "--state", "h_in=h_out"))
+    assert said.startswith(f"{path}: LPAI runs 8- and 16-bit models only, ")
+    assert said.endswith(
+        f"; quantize it on the way with qnnmem prepare {path} --backend lpai --quantize int8 "
+        "--calibration DIR --state=h_in=h_out -o model.bin or add --float for a desk experiment"
+    )
     assert not target.exists()
 
 
 def test_likely_state_is_a_note(tmp_path: Path) -> None:
     """What looks like state is suggested with the option that keeps it."""
     result = run(model(tmp_path), "-o", tmp_path / "out.bin", "--float")
-    assert "note: h_in and h_out look like state; --state=h_in=h_out" in result.output
+    note = "h_in and h_out look like state; --state=h_in=h_out keeps it in persistent memory"
+    assert f"note: {note}\n" in result.output
 
 
 def test_a_config_file_is_honoured(tmp_path: Path) -> None:
@@ -147,7 +154,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     [
         (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, 2 given"),
         (("--calibration", "somewhere"), "--calibration is for --quantize int8 or int16"),
-        (("--quantize", "int8"), "are for ONNX models"),
+        (("--quantize", "int8"), "rows.csv: --quantize and --rnn-state are for ONNX models"),
         (("--quantize", "int7"), "int7"),
         (("--backend", "htp"), "htp"),
         (("--hw-ver", "v9"), "v9"),

@@ -19,7 +19,7 @@ from qnnmem.errors import QnnError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import MALFORMED_BINARY, check_device, pack, unpack
 from qnnmem.lpai.binary.layout import assemble, take_apart
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.plan import PlacedBuffer, PoolOptions, plan_model
 from qnnmem.units import Bytes, Offset
 
@@ -48,7 +48,7 @@ def context() -> CompiledContext:
         plan.persistent_bytes,
         plan.align,
         states=states,
-        windows=(Window("win", "h", "n", 2, 8, 4, True, 0, "x"),),
+        windows=(FrameWindow("win", "h", "n", 2, 8, 4, True, 0, "x"),),
         quants={"x": Quant(0.5, 1)},
         constants=(Constant("w", 3, (8, 4), Offset(0), Bytes(32), False),),
         program=b"program",
@@ -125,7 +125,7 @@ def test_the_sound_binary_loads() -> None:
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
         (PlacedBuffer, lambda document: buffer(document, "x"), set()),
-        (Window, lambda document: rows("windows")(document), set()),
+        (FrameWindow, lambda document: rows("windows")(document), set()),
         (Constant, lambda document: rows("constants")(document), set()),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -223,7 +223,7 @@ def test_padding_is_zero() -> None:
         (b"\x7fELF" + bytes(99), "a shared library"),
         (b' {"graphs": []}' + bytes(99), "JSON"),
         (SOUND.replace(b"\r\n", b"\n"), "transfer as text"),
-        (b"anything else" + bytes(99), "no context binary of qnnmem;"),
+        (b"anything else" + bytes(99), "the file is not a context binary of qnnmem;"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -321,7 +321,7 @@ def nest_bodies(document: Any) -> None:
         (put(model, "inputs", ["x", "h", "x"]), "model.inputs names 'x' twice"),
         (put(model, "outputs", ["y", "zz"]), "model.outputs names 'zz'"),
         (put(model, "states", ["w"]), "give 'w' no place"),
-        (put(op, "inputs", ["zz"]), "ops[0].inputs names 'zz', which is no tensor"),
+        (put(op, "inputs", ["zz"]), "ops[0].inputs names 'zz', which is not a tensor"),
         (put(op, "outputs", ["zz"]), "ops[0].outputs names 'zz'"),
         (put(op, "sources", [-1]), "ops[0].sources[0] is -1"),
         (put(op, "sources", [2**31]), "ops[0].sources[0] is 2147483648"),
@@ -331,13 +331,13 @@ def nest_bodies(document: Any) -> None:
         (put(graph, "states", [["x", "y"], ["x", "n"]]), "states names 'x' twice"),
         (put(graph, "states", [["y", "x"]]), "is not an input and an output"),
         (put(lambda d: tensor(d, "n"), "dtype", "uint8"), "another type or shape"),
-        (put(rows("windows"), "frames", 3), "no multiple of the 3 that arrive"),
+        (put(rows("windows"), "frames", 3), "not a multiple of the 3 that arrive"),
         (put(rows("windows"), "frames", 0), "frames is 0"),
         (put(rows("windows"), "stride", 9), "moves by 9 frames"),
         (put(rows("windows"), "stride", 1), "moves by 1 frames"),
         (put(rows("windows"), "padding", 9), "starts with 9 frames"),
-        (put(rows("windows"), "reset", "y"), "reset by 'y', which is no input"),
-        (put(rows("windows"), "old", "x"), "no state pair"),
+        (put(rows("windows"), "reset", "y"), "reset by 'y', which is not an input"),
+        (put(rows("windows"), "old", "x"), "not a state pair"),
         (put(rows("quants"), "name", "zz"), "quants names 'zz'"),
         (put(rows("quants"), "scale", 0.0), "scale is 0.0, not a positive number"),
         (put(rows("quants"), "scale", 1), "scale is 1, not a positive number"),

@@ -14,16 +14,17 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant
-from qnnmem.lpai.inspect import binary_info, data_type
+from qnnmem.lpai.inspect import SCHEMA, binary_info, data_type
 from qnnmem.plan import Io, PoolOptions, plan_model
 from qnnmem.qnn.enums import DataType
+from qnnmem.report.inspect import render_json
+from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes, Offset
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = ROOT / "src" / "qnnmem" / "report" / "schemas" / "inspect-1.json"
 
 
-def context(io: Io = Io.INSIDE) -> CompiledContext:
+def context(io: Io = Io.INSIDE, program: bytes = b"p") -> CompiledContext:
     """Give a graph with one quantized input, one plain output and state."""
     tensors = {name: Tensor(name, DType.INT8, (2, 3)) for name in ("x", "w", "h", "n")}
     tensors["y"] = Tensor("y", DType.INT32, ())
@@ -44,6 +45,7 @@ def context(io: Io = Io.INSIDE) -> CompiledContext:
         constants=tuple(
             Constant(name, 3, (2, 3), Offset(0), Bytes(6), False) for name in ("w", "w again")
         ),
+        program=program,
     )
     return CompiledContext((graph,), "v6", "qnnmem 0.1.0", memoryview(bytes(6)))
 
@@ -131,6 +133,25 @@ def test_our_part_has_pools_and_places(io: Io) -> None:
     assert (ours["hw_version"], ours["format_version"]) == ("v6", "1.0")
 
 
+def test_the_tcm_account_is_that_of_the_judge() -> None:
+    """Each graph alone, and all together; state has no buffer in the pool."""
+    ours = binary_info(context(), 1000)["qnnmem"]
+    account = {
+        "fits": True,
+        "need_bytes": 1024 + 64 + 64,
+        "limit_bytes": 2_035_712,
+        "buffers": 3,
+        "max_buffers": 32,
+    }
+    assert ours["tcm"] == ours["graphs"][0]["tcm"] == account
+
+
+def test_a_layout_has_no_tcm_account() -> None:
+    """Its binary lacks the constants, so that its size says nothing."""
+    ours = binary_info(context(program=b""), 1000)["qnnmem"]
+    assert (ours["tcm"], ours["graphs"][0]["tcm"]) == (None, None)
+
+
 def test_everything_is_json() -> None:
     """The values survive a trip through JSON unchanged."""
     info = binary_info(context(), 1000)
@@ -138,12 +159,13 @@ def test_everything_is_json() -> None:
     assert info["info"]["contextBlobSize"] == info["qnnmem"]["file_bytes"] == 1000
 
 
+@pytest.mark.parametrize("program", [b"p", b""])
 @pytest.mark.parametrize("io", list(Io))
-def test_the_schema_holds(io: Io) -> None:
+def test_the_schema_holds(io: Io, program: bytes) -> None:
     """The values satisfy the schema that is shipped, which allows nothing else."""
-    schema = json.loads(SCHEMA.read_text("utf-8"))
+    schema = load_schema(SCHEMA)
     jsonschema.Draft202012Validator.check_schema(schema)
-    info = json.loads(json.dumps(binary_info(context(io))))
+    info = json.loads(render_json(binary_info(context(io, program))))
     jsonschema.validate(info, schema)
     info["qnnmem"]["graphs"][0]["extra"] = 1
     with pytest.raises(jsonschema.ValidationError, match="extra"):

@@ -88,7 +88,7 @@ def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
         ("1 2\n1 2 3\n", r"line 2 .* names 3 files for 2 inputs"),
         ("1  2\n", r"line 1 .* has an entry without a file"),
         ("a:= b:=1\n", r"entry without a file"),
-        ("a:=1 c:=2\n", r"names 'c', which is no input; inputs are 'a', 'b'"),
+        ("a:=1 c:=2\n", r"names 'c', which is not an input; inputs are 'a', 'b'"),
         ("a:=1 a:=2\n", r"names input 'a' twice"),
         ("a:=1\n", r"has no file for input 'b'"),
     ],

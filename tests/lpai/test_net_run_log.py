@@ -7,8 +7,7 @@ import re
 import pytest
 
 from qnnmem.errors import QnnError
-from qnnmem.lpai.net_run.log import CODE, LEVELS, Console
-from qnnmem.lpai.net_run.profile import ApiTimes
+from qnnmem.lpai.net_run.log import CODE, LEVELS, ApiTimes, Console
 from qnnmem.lpai.rules import finding
 from qnnmem.qnn.enums import LogLevel
 from qnnmem.qnn.finding import qnn_error

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.net_run.names import file_stems, matching, native_tensors, sanitized
+from qnnmem.lpai.net_run.inputs import matching, native_tensors, sanitized
+from qnnmem.lpai.net_run.outputs import file_stems
 
 
 @pytest.mark.parametrize(

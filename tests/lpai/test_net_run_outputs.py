@@ -1,4 +1,4 @@
-"""The output tree and the account of TCM."""
+"""The output tree."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Quant
-from qnnmem.lpai.net_run.bill import bill_lines, bill_of
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree, ResultWriter
-from qnnmem.lpai.profiles import profile
 from qnnmem.plan import plan_model
 from qnnmem.whole_file import write_whole
 
@@ -74,23 +72,3 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_whole(tmp_path / "x", "no bytes")  # type: ignore[arg-type] # what is tested
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_bill_names_everything_in_order_of_allocation() -> None:
-    """Binary, input and output have a row; the one that does not fit is marked."""
-    graphs = [graph(DType.INT16, 600_000)]
-    lines = list(bill_lines(bill_of(1_000_000, graphs, profile("adsp"))))
-    total = 1_000_000 + 2 * 1_200_000  # all of them multiples of 64
-    missing = total - 2_035_712
-    words = f"TCM: {total:,} bytes are needed, the pool has 2,035,712, {missing:,} are missing"
-    assert lines[0] == words
-    assert [line.split("  ")[-1] for line in lines[2:5] if "fit" not in line] == ["model binary"]
-    assert "input 'x'  <- does not fit" in lines[3]
-    assert "output 'y'  <- does not fit" in lines[4]
-    assert any("8-bit elements" in line for line in lines)
-
-
-def test_the_bill_of_several_graphs_says_whose_tensor_it_is() -> None:
-    """Equal names of two graphs are told apart."""
-    text = "\n".join(bill_lines(bill_of(10, [graph(), graph()], profile("adsp"))))
-    assert text.count("input 'g/x'") == 2

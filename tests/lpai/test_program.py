@@ -17,7 +17,7 @@ from qnnmem import lpai
 from qnnmem.errors import ProgramError, QnnError, UsageError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.compiled import CompiledGraph, Window
+from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program import INLINE_BYTES, arrange
 from qnnmem.lpai.program import run as program_run
 from qnnmem.lpai.program.run import Parts, rehearse
@@ -532,7 +532,7 @@ def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
     proto = bench.model(nodes, {"x": [1, 4], "h": [1, 4]}, ["y", "h"])
     proto.graph.output[1].CopyFrom(proto.graph.input[1])
     parts = bench.compile(proto)
-    window = Window("w", "x", "h", 1, 4, 1, blocking=True, padding=0, reset=None)
+    window = FrameWindow("w", "x", "h", 1, 4, 1, blocking=True, padding=0, reset=None)
     states = (("x", "h"),)
     broken = Parts(replace(parts.graph, states=states, windows=(window,)), parts.constants)
     assert "window 'w' is filled or emptied by nothing" in refusal(bench, broken)

@@ -22,7 +22,6 @@ from qnnmem.lpai.quantize import (
     encodings,
     float_io,
     float_tensors,
-    quantize_command,
     quantize_model,
 )
 from qnnmem.lpai.quantize.masks import replace_endless
@@ -390,17 +389,6 @@ def test_impossible_wishes_are_refused(options: Any, message: str, tmp_path: Pat
     """Widths and states that cannot be are named."""
     with pytest.raises(UsageError, match=message):
         quantize_model(chain(tmp_path), tmp_path / "out.onnx", **options)
-
-
-def test_the_command_can_be_pasted() -> None:
-    """Names with blanks are quoted, options repeat what was given."""
-    command = quantize_command(
-        Path("my model.onnx"), bits=16, dims={"n": 1}, shapes={"x": (1, 2), "s": ()}, states=STATE
-    )
-    assert command == (
-        "qnnmem prepare 'my model.onnx' --backend lpai --quantize int16 --calibration DIR "
-        "--dim=n=1 --shape=x=1x2 --shape=s=scalar --state=h=h_new -o model.bin"
-    )
 
 
 def test_results_are_frozen() -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
-from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, judge_tcm, verify
+from qnnmem.lpai.tcm import judge_plan
+from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
 from qnnmem.report import plan_json
 from qnnmem.report.plan_report import PlanReport
-from qnnmem.targets import tcm_pool
 from qnnmem.units import Align, Bytes, Offset, Step
 
 WANTED = {  # keys that programs were promised
@@ -42,10 +42,7 @@ def _seeds() -> Any:
 
 def report(plan: MemoryPlan, name: str = "model") -> PlanReport:
     """Add to a plan what the command line adds."""
-    pool, io = tcm_pool(), [size for _, size in plan.io_sizes]
-    verdict = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
-    tcm = verdict if plan.model.format != "csv" else None
-    return PlanReport(plan, tcm, name, "qnnmem 0", 0.25)
+    return PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25)
 
 
 def from_file(kind: str, place: int = 0) -> Callable[[Path], PlanReport]:

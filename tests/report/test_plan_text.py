@@ -9,10 +9,10 @@ import pytest
 import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.load.csv import write as write_csv
-from qnnmem.plan import MemoryPlan, Pool, PoolOptions, judge_tcm
+from qnnmem.lpai.tcm import judge_plan
+from qnnmem.plan import MemoryPlan, Pool, PoolOptions
 from qnnmem.report import plan_json, plan_text
 from qnnmem.report.plan_report import PlanReport
-from qnnmem.targets import tcm_pool
 from qnnmem.units import Bytes, Step
 
 EVIL = (
@@ -38,9 +38,7 @@ def chain(*names: str, size: int = 100, notes: tuple[str, ...] = ()) -> Model:
 
 def report(plan: MemoryPlan, name: str = "model.onnx") -> PlanReport:
     """Add to a plan what the command line adds."""
-    pool, io = tcm_pool(), [size for _, size in plan.io_sizes]
-    tcm = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
-    return PlanReport(plan, None if plan.model.buffers else tcm, name, "qnnmem 0", 0.25)
+    return PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25)
 
 
 def show(model: Model, budget: dict[Pool, Bytes] | None = None, **options: Any) -> str:

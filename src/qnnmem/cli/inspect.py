@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -51,9 +51,10 @@ def _real(path: Path, as_json: bool) -> str:
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.binary.utility_json import context_info
     from qnnmem.report import context_text
+    from qnnmem.report.schema import write_json
 
     context = read_context(path)
-    return _json(context_info(context)) if as_json else context_text.render(context, str(path))
+    return write_json(context_info(context)) if as_json else context_text.render(context, str(path))
 
 
 def _ours(path: Path, as_json: bool) -> str:
@@ -61,18 +62,15 @@ def _ours(path: Path, as_json: bool) -> str:
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
     from qnnmem.lpai.inspect import binary_info
-    from qnnmem.report import inspect_text
+    from qnnmem.lpai.tcm import judge_binary
+    from qnnmem.report.inspect import render_json, render_text
 
     # Read, not mapped: a file that shrinks meanwhile must end in a sentence.
     data = read_bytes(path, _LARGEST)
     try:
-        info = binary_info(unpack(data, MALFORMED_BINARY), len(data))
+        context = unpack(data, MALFORMED_BINARY)
     except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
         raise LoadError(path, str(exc)) from exc
-    return _json(info) if as_json else inspect_text.render(info, str(path))
-
-
-def _json(info: dict[str, Any]) -> str:
-    import json
-
-    return json.dumps(info, indent=1) + "\n"
+    tcm = judge_binary(context, len(data))
+    info = binary_info(context, len(data), tcm)
+    return render_json(info) if as_json else render_text(info, tcm, str(path))

@@ -46,12 +46,10 @@ def lint(
 
 
 def _render(report: LintReport, as_json: bool) -> str:
-    from qnnmem.report import lint_json, lint_text
+    from qnnmem.report.lint import render_json, render_text
     from qnnmem.version import __version__
 
-    if as_json:
-        return lint_json.render(report, f"qnnmem {__version__}")
-    return lint_text.render(report)
+    return render_json(report, f"qnnmem {__version__}") if as_json else render_text(report)
 
 
 def _complain(report: LintReport) -> None:

@@ -1,4 +1,4 @@
-"""`qnnmem net-run`: qnn-net-run's flags, at a desk."""
+"""`qnnmem net-run`: the flags of qnn-net-run, without a device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from qnnmem.cli.options import seconds
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.net_run import Report
+    from qnnmem.errors import QnnError
+    from qnnmem.lpai.net_run import RunReport
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.lpai.net_run.options import RunOptions
     from qnnmem.qnn.enums import MemRegisterType
 
-# Flags of the real tool that change nothing at a desk: accepted, with a word about it.
+# Flags of the real tool that change nothing without a device: accepted, with a warning.
 _IGNORED = {
     "op_packages": "operators come from the binary",
     "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
@@ -36,7 +37,7 @@ _REFUSED = {
     "dlc_path": "needs a converted model; prepare the original with "
     "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
     "binary_updates": "would change the weights; prepare the changed model again",
-    "set_output_tensors": "cannot go with --retrieve_context: a binary has the outputs it has",
+    "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
 }
 _Decorated = Callable[..., Any]
 
@@ -93,12 +94,12 @@ def _one_of(
 )
 @_one_of("--input_data_type", "float native", "Type of input files.")
 @_one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
-@_count("--num_inferences", "Loop over the list until so many ran.", least=1)
+@_count("--num_inferences", "Loop over the list until N inferences ran.", least=1)
 @click.option(
     "--duration",
     type=seconds,
     metavar="SECONDS",
-    help="Loop over the list until so much time passed.",
+    help="Loop over the list for this long.",
 )
 @_count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
 @_count("--batch_multiplier", "Only 1 is possible here.", least=1)
@@ -106,7 +107,7 @@ def _one_of(
 @_flag("--asynchronous", "Execute through the queue, as deep as the config says.")
 @_one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
 @_one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
-@_flag("--debug", "Refused: a binary has the outputs it has.")
+@_flag("--debug", "Refused: the outputs of a binary are fixed.")
 @_flag("--use_mmap", "Map the context binary instead of reading it.")
 @_flag("--validate_binary", "Every binary is validated anyway.")
 @_foreign
@@ -118,7 +119,7 @@ def _one_of(
 def net_run(**flags: Any) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
-    Flags of the real tool that mean nothing at a desk are ignored with a warning; those that
+    Flags of the real tool that mean nothing without a device are ignored with a warning; those that
     would change results are refused.
 
     Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments or unreadable
@@ -153,12 +154,20 @@ def _line(*, err: bool) -> Callable[[str], None]:
     return lambda text: click.echo(shorten(text, 4000), err=err)
 
 
-def _explain(report: Report, console: Console) -> None:
+def _explain(report: RunReport, console: Console) -> None:
     """What went wrong, and what only looks as if it had."""
-    if report.failure is not None:
-        console.explain(report.failure.finding)
-    for hint in report.hints:
-        console.note(hint)
+    from qnnmem.errors import TcmFatal
+    from qnnmem.report.tcm import shortage_lines
+
+    failure = report.failure
+    if failure is not None and not isinstance(failure, TcmFatal):
+        console.explain(failure.finding)
+        for hint in _hints(failure):
+            console.note(hint)
+    for line in () if report.tcm is None else shortage_lines(report.tcm):
+        console.note(line)
+    if isinstance(failure, TcmFatal):
+        raise failure
     for found in report.findings:
         console.explain(found)
     tally = report.tally
@@ -167,6 +176,19 @@ def _explain(report: Report, console: Console) -> None:
             f"{tally.early} of {tally.executions} executions returned 6038 (early termination): "
             "a window was waiting for more frames, so they have no result"
         )
+
+
+def _hints(failure: QnnError) -> tuple[str, ...]:
+    """What else to do about a failure, in the words of the command line."""
+    rule, code = failure.finding.rule, failure.code
+    if rule == "R10" and code == 5010:
+        return (
+            'add "context_configs": {"is_persistent_binary": true} to the file of '
+            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o DIR`",
+        )
+    if rule == "R19" and code == 5008:
+        return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
+    return ()
 
 
 def _options(flags: dict[str, Any], console: Console) -> RunOptions:
@@ -214,7 +236,9 @@ def _answer_foreign(flags: dict[str, Any], console: Console) -> None:
         if flags[name] is not None:
             raise UsageError(f"--{name} {reason}")
     if flags["debug"]:
-        raise UsageError("--debug cannot go with --retrieve_context: a binary has its outputs")
+        raise UsageError(
+            "--debug cannot go with --retrieve_context: the outputs of a binary are fixed"
+        )
     if flags["batch_multiplier"] not in (None, 1):
         raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
     if flags["direct_mode"] not in (None, "adsp"):

@@ -181,16 +181,11 @@ def _budgets(given: tuple[tuple[str, Bytes], ...], capacity: Bytes | None) -> di
 
 
 def _report(result: MemoryPlan, file: Path, seconds: float, given: tuple[str, ...]) -> PlanReport:
-    from qnnmem.plan import judge_tcm
+    from qnnmem.lpai.tcm import judge_plan
     from qnnmem.report.plan_report import PlanReport
-    from qnnmem.targets import tcm_pool
     from qnnmem.version import __version__
 
-    tcm = None
-    if result.model.format != "csv":
-        pool = tcm_pool()
-        io = [size for _, size in result.io_sizes]
-        tcm = judge_tcm(result.constant_bytes, io, result.align, pool.size, pool.max_allocations)
+    tcm = judge_plan(result)
     return PlanReport(result, tcm, str(file), f"qnnmem {__version__}", seconds, given)
 
 

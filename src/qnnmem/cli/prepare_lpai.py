@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import FloatModel, UsageError
 from qnnmem.units import Align
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ _OPTIONS = (
         "--config",
         type=click.Path(),
         metavar="FILE",
-        help="lpai: config or tool file; its prepare section and hardware version are honoured.",
+        help="lpai: config or tool file; its prepare section and hardware version are used.",
     ),
 )
 # Names of the options above that only mean something here.
@@ -123,11 +123,7 @@ def prepare_lpai(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.lpai.binary import write
-    from qnnmem.lpai.preparation import PrepareOptions, prepare
-    from qnnmem.lpai.tcm import bill_graph
-    from qnnmem.report.prepare_text import render
+    from qnnmem.lpai.preparation import PrepareOptions
 
     target = Path(output)
     check_free(target, force)
@@ -149,13 +145,28 @@ def prepare_lpai(
     options, notes = _with_config(options, config, io, hw_ver)
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
-    with ProgressBar("preparing") as bar:
-        prepared = prepare(_named(files, names), options, bar.say)
-        size = write(prepared.context, target)
-    context, notes = prepared.context, (*notes, *prepared.warnings)
-    bills = [bill_graph(graph, size) for graph in context.graphs]
-    click.echo(render(context, prepared.plans, bills, notes, str(target), size))
+    click.echo(_prepare(_named(files, names), options, target, notes))
     return 0
+
+
+def _prepare(
+    models: dict[str, Path], options: PrepareOptions, target: Path, notes: tuple[str, ...]
+) -> str:
+    """Write the binary and say what is in it."""
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.lpai.binary import write
+    from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.tcm import judge_binary
+    from qnnmem.report.prepare import render_text, word_float_model
+
+    with ProgressBar("preparing") as bar:
+        try:
+            prepared = prepare(models, options, bar.say)
+        except FloatModel as exc:
+            raise word_float_model(exc, options) from None
+        size = write(prepared.context, target)
+    tcm = judge_binary(prepared.context, size)
+    return render_text(prepared, tcm, notes, str(target), size)
 
 
 def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:

@@ -198,17 +198,16 @@ def _of_plan(path: Path, options: CompileOptions | None) -> Numbers:
 
 def of_plan(plan: MemoryPlan) -> Numbers:
     """The numbers of a plan for LPAI."""
-    from qnnmem.plan import Pool, judge_tcm
-    from qnnmem.targets import tcm_pool
+    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.plan import Pool
 
     parts = tuple(
         (pool.value, Sourced(plan.pool_bytes(pool), Origin.COMPUTED, _PLANNED)) for pool in Pool
     )
-    if plan.model.format == "csv":
+    tcm = judge_plan(plan)
+    if tcm is None:
         return Numbers(parts)
-    pool = tcm_pool()
-    io = [size for _, size in plan.io_sizes]
-    tcm = judge_tcm(plan.constant_bytes, io, plan.align, pool.size, pool.max_allocations)
-    made_of = (("constants", int(plan.constant_bytes)), ("IO", int(sum(io))))
+    io = sum(size for _, size in plan.io_sizes)
+    made_of = (("constants", int(plan.constant_bytes)), ("IO", int(io)))
     compared = Comparison("TCM", made_of, tcm.need, tcm.need, tcm.limit.value)
     return Numbers((*parts, ("TCM pool", tcm.limit)), (compared,))

@@ -41,7 +41,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class FrameWindow:
     """A Buffer op: a sliding window of frames kept in persistent memory."""
 
     name: str
@@ -79,7 +79,7 @@ class CompiledGraph:
     align: Align
     io: Io = Io.INSIDE
     states: tuple[tuple[str, str], ...] = ()
-    windows: tuple[Window, ...] = ()
+    windows: tuple[FrameWindow, ...] = ()
     quants: Mapping[str, Quant] = field(default_factory=dict)
     constants: tuple[Constant, ...] = ()
     program: bytes = b""

@@ -13,6 +13,7 @@ from qnnmem.ir import DType
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.binary.layout import MAJOR, MINOR
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place, Quant
+from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict, judge_binary
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.qnn.enums import BackendId, DataType, TensorType
 
@@ -26,13 +27,18 @@ _PACKED = {DType.INT4: DataType.SFIXED_POINT_4, DType.UINT4: DataType.UFIXED_POI
 _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if data.bits >= 8}
 
 
-def binary_info(context: CompiledContext, file_bytes: int | None = None) -> dict[str, Any]:
+def binary_info(
+    context: CompiledContext, file_bytes: int | None = None, tcm: BinaryTcm | None = None
+) -> dict[str, Any]:
     """Everything about a context but the bytes of programs and constants.
 
-    `file_bytes` is the size of its binary, computed when not given.
+    `file_bytes` is the size of its binary, `tcm` what that takes of the TCM pool; both are
+    computed when not given.
     """
     if file_bytes is None:
         file_bytes = sum(len(piece) for piece in pack(context))
+    if tcm is None:
+        tcm = judge_binary(context, file_bytes)
     info = {
         "backendId": int(BackendId.LPAI),
         "buildId": context.producer,
@@ -53,7 +59,11 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> dict
         "format_version": f"{MAJOR}.{MINOR}",
         "file_bytes": file_bytes,
         "constants_bytes": context.constants.nbytes,
-        "graphs": [_plan(graph) for graph in context.graphs],
+        "tcm": _tcm(tcm.together),
+        "graphs": [
+            _plan(graph) | {"tcm": _tcm(alone)}
+            for graph, alone in zip(context.graphs, tcm.graphs, strict=True)
+        ],
     }
     return {"info": info, "version": 1, "qnnmem": ours}
 
@@ -153,6 +163,18 @@ def _pools(graph: CompiledGraph) -> dict[str, int]:
     # Graphs may share constants, so a stretch that several name counts once.
     stored = {(constant.offset, constant.size) for constant in graph.constants}
     return pools | {"constants": sum(size for _, size in stored)}
+
+
+def _tcm(verdict: TcmVerdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    return {
+        "fits": verdict.fits,
+        "need_bytes": verdict.need,
+        "limit_bytes": verdict.limit.value,
+        "buffers": verdict.buffers,
+        "max_buffers": verdict.max_buffers.value,
+    }
 
 
 def _tensor_row(graph: CompiledGraph, name: str, place: Place | None) -> dict[str, Any]:

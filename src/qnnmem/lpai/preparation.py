@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.program.state_window import BLOCKING
 from qnnmem.lpai.program.state_window import Window as Gate
-from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
+from qnnmem.lpai.quantize import classify, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.text import quote
 from qnnmem.units import Align, round_up
@@ -62,7 +62,12 @@ class Prepared:
 
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[Words, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know, settings by their Python names."""
+        return tuple(join_words(note) for note in self.notes)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def prepare(
         raise UsageError("there is no model to prepare")
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
-    warnings: list[str] = []
+    warnings: list[Words] = []
     block = bytearray()
     for name, path in files.items():
         with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
@@ -94,10 +99,7 @@ def prepare(
             warnings += notes
             say(f"planning {name}")
             graph, plan, constants = _compile(name, loaded, options, len(block), say)
-        warnings += [
-            f"{old} and {new} look like state; --state={old}={new} keeps it in persistent memory"
-            for old, new in plan.likely_states
-        ]
+        warnings += [_likely_state(old, new) for old, new in plan.likely_states]
         block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
         graphs.append(graph)
         plans.append(plan)
@@ -107,9 +109,14 @@ def prepare(
     return Prepared(context, tuple(plans), tuple(warnings))
 
 
+def _likely_state(old: str, new: str) -> Words:
+    kept = Setting("states", f"{old}={new}")
+    return (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+
+
 def _load(
     path: Path, options: PrepareOptions, folder: Path, say: Say
-) -> tuple[_Loaded, tuple[str, ...]]:
+) -> tuple[_Loaded, tuple[Words, ...]]:
     from qnnmem.load import kind_of
 
     if kind_of(path) != "onnx":
@@ -123,7 +130,8 @@ def _load(
     keep = options.rnn_state
     made = rewrite_states(path, rewritten_to, keep_rnn_state=keep, dims=dims, shapes=shapes)
     states = (*options.states, *made.states)
-    source, warnings = made.path, made.notes
+    source = made.path
+    warnings: tuple[Words, ...] = made.notes
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
         warnings += _quantize(made.path, source, states, options, say)
@@ -137,7 +145,8 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     from qnnmem.load import load
 
     if options.quantize is not None or options.rnn_state:
-        raise UsageError(f"{path}: --quantize and --rnn-state are for ONNX models")
+        what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
+        raise UsageError(what, where=path)
     model = load(path, dims=dict(options.dims), shapes=dict(options.shapes))
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
@@ -151,7 +160,7 @@ def _quantize(
     states: Sequence[tuple[str, str]],
     options: PrepareOptions,
     say: Say,
-) -> tuple[str, ...]:
+) -> tuple[Words, ...]:
     if options.quantize is None:
         return ()
     say(f"quantizing {path.name}")
@@ -174,19 +183,13 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     precision = classify(loaded.model)
     if precision.is_quantized or options.allow_float:
         return
-    if loaded.proto is None:
-        way = "quantize it before, or add --float for a desk experiment"
-    else:
-        command = quantize_command(
-            path, dims=options.dims, shapes=options.shapes, states=options.states
-        )
-        way = f"quantize it on the way with {command} or add --float for a desk experiment"
-    raise UsageError(f"{path}: LPAI runs 8- and 16-bit models only, {precision.sentence}; {way}")
+    what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
+    raise FloatModel(path, what, quantizable=loaded.proto is not None)
 
 
-def _windows(gates: Sequence[Gate]) -> tuple[Window, ...]:
+def _windows(gates: Sequence[Gate]) -> tuple[FrameWindow, ...]:
     return tuple(
-        Window(
+        FrameWindow(
             name=w.name,
             old=w.state[0],
             new=w.state[1],
@@ -240,7 +243,7 @@ def _compile(
 
 
 def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
-    """The model with old state copied, not merely seen under another name, where it is an output.
+    """The model with old state copied where it is an output, not only seen under another name.
 
     The memory of old state holds new state once an execution is over.
     """

@@ -1,267 +1,214 @@
-"""What takes the room in the TCM pool, and which changes would make everything fit.
+"""Whether a model binary and the inputs and outputs of its graphs fit the TCM pool.
 
-Every suggestion is checked by laying the changed allocations out again, so a change that is called
-enough is enough.
+One layout answers for a plan, one graph of a binary, some of its graphs, and all of them:
+
+binary               the first allocation, counted once
+inputs, outputs      graph by graph, an allocation each, in the order of a run
+sizes, starts        rounded up to the size and the start alignment of the platform
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
+from qnnmem.lpai.profiles import ALIGNMENTS
+from qnnmem.plan import MemoryPlan
+from qnnmem.provenance import Sourced
 from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES, round_up
+from qnnmem.units import MAX_BYTES, Align, Bytes, round_up
 
-_BINARY = "model binary"
+BINARY = "model binary"
+
+
+@dataclass(frozen=True, slots=True)
+class TcmTensor:
+    """An input or output: one allocation."""
+
+    name: str
+    size: int
+    kind: str  # "input" or "output"
+    bits: int = 0  # of one element; 0 where not known
+
+    @property
+    def label(self) -> str:
+        """Kind and name, safe to print."""
+        return f"{self.kind} {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TcmAlignment:
+    """What the platform asks of an allocation."""
+
+    start: int
+    size: int
+
+
+DEFAULT_ALIGNMENT = TcmAlignment(*ALIGNMENTS["default"])
+
+
+@dataclass(frozen=True, slots=True)
+class TcmRequest:
+    """What goes into the pool, in the order of allocation, and how large the pool is."""
+
+    binary: int
+    tensors: tuple[TcmTensor, ...]
+    alignment: TcmAlignment
+    limit: Sourced
+    max_buffers: Sourced
+
+    def rows(self) -> Iterator[TcmRow]:
+        """Each allocation where it would lie if the pool had no end."""
+        free = total = 0
+        sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
+        for number, (what, exact) in enumerate(sizes, 1):
+            begin = round_up(free, self.alignment.start)
+            end = begin + round_up(exact, self.alignment.size)
+            fits = end <= self.limit.value and number <= self.max_buffers.value
+            yield TcmRow(what, exact, end - total - exact, end, fits)
+            # Even an empty tensor has an address of its own. A binary is never empty; one of no
+            # bytes is a plan without constants.
+            free, total = end if what is BINARY else max(end, begin + 1), end
 
 
 @dataclass(frozen=True, slots=True)
 class TcmRow:
-    """One allocation: its bytes, what rounding adds, and where the pool stands after it."""
+    """One allocation: its bytes, what alignment adds, and where the pool stands after it."""
 
     what: str
     exact: int
-    rounded: int
-    padding: int  # rounding and, where the start alignment is larger, the gap before it
+    padding: int  # rounding of the size and the gap before the start
     running_total: int
     fits: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
-    """A change, or several together, and the bytes the pool then saves."""
+class TcmVerdict:
+    """What model binary and IO take of the TCM pool, an allocation each, and whether they fit."""
 
-    what: str
-    saves: int
-    sufficient: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TcmBill:
-    """The whole account of the pool."""
-
-    rows: tuple[TcmRow, ...]
-    total: int
-    limit: int
-    max_allocations: int
-    cures: tuple[Cure, ...]
+    need: Bytes
+    limit: Sourced
+    buffers: int
+    max_buffers: Sourced
+    rows: tuple[TcmRow, ...] = ()
 
     @property
-    def allocations(self) -> int:
-        """Allocations asked for."""
-        return len(self.rows)
+    def fits(self) -> bool:
+        """Whether both the bytes and the number of allocations are within the pool."""
+        return not self.missing and self.buffers <= self.max_buffers.value
 
     @property
     def missing(self) -> int:
-        """Bytes the pool is short of."""
-        return max(0, self.total - self.limit)
-
-    @property
-    def fits(self) -> bool:
-        """Whether bytes and number of allocations are both within the pool."""
-        return not self.missing and self.allocations <= self.max_allocations
+        """Bytes that the pool is short of."""
+        return max(0, self.need - self.limit.value)
 
     @property
     def first_failure(self) -> TcmRow | None:
-        """The allocation at which initialisation would fail."""
+        """The allocation at which a run would fail."""
         return next((row for row in self.rows if not row.fits), None)
 
-    @property
-    def advice(self) -> str:
-        """What to do, in one sentence."""
-        enough = [cure.what for cure in self.cures if cure.sufficient]
-        if self.fits:
-            return "everything fits, nothing needs to change"
-        if not enough:
-            return "no change of the known ones is enough; use mem_type ddr"
-        if all(" + " in what for what in enough):
-            return f"no single change is enough: {enough[0]}"
-        return f"enough by itself: {'; or '.join(enough)}"
-
 
 @dataclass(frozen=True, slots=True)
-class _Io:
-    name: str
-    size: int
-    kind: str  # "input" or "output"
-    bits: int  # of one element; 0 where not known
+class BinaryTcm:
+    """Verdicts about a context binary: each graph alone, and all of them in one run.
 
-    @property
-    def label(self) -> str:
-        return f"{self.kind} {quote(self.name)}"
+    A graph without a program is not judged: its binary lacks the constants it would have.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    binary: int
-    io: tuple[_Io, ...]
-    start: int
-    unit: int
-    limit: int
-    most: int
-
-    def rows(self) -> Iterator[TcmRow]:
-        cursor = 0
-        sizes = [(_BINARY, self.binary), *((io.label, io.size) for io in self.io)]
-        for number, (what, exact) in enumerate(sizes, 1):
-            rounded = round_up(exact, self.unit)
-            end = round_up(cursor, self.start) + rounded
-            fits = end <= self.limit and number <= self.most
-            yield TcmRow(what, exact, rounded, end - cursor - exact, end, fits)
-            cursor = end
-
-    @property
-    def total(self) -> int:
-        return max(row.running_total for row in self.rows())
-
-    @property
-    def fits(self) -> bool:
-        return all(row.fits for row in self.rows())
+    graphs: tuple[TcmVerdict | None, ...]  # in the order of the binary
+    together: TcmVerdict | None  # None where no graph has a program
 
 
-_Maker = Callable[[_Ask], Iterator[tuple[str, _Ask]]]
-
-
-def explain_tcm(
-    binary_bytes: int,
-    inputs: Iterable[tuple[str, int]],
-    outputs: Iterable[tuple[str, int]],
-    start_alignment: int = 64,
-    size_alignment: int = 64,
-    *,
-    io_bits: Mapping[str, int] | None = None,
-    limit: int | None = None,
-    max_allocations: int | None = None,
-) -> TcmBill:
-    """The account of a model in TCM; `io_bits` (element width by name) allows more suggestions."""
-    bits, facts = io_bits or {}, tcm_pool()
-    ask = _Ask(
-        binary_bytes,
-        tuple(
-            _Io(name, size, kind, bits.get(name, 0))
-            for kind, tensors in (("input", inputs), ("output", outputs))
-            for name, size in tensors
-        ),
-        start_alignment,
-        size_alignment,
-        facts.size.value if limit is None else limit,
-        facts.max_allocations.value if max_allocations is None else max_allocations,
-    )
-    if min(ask.binary, *(io.size for io in ask.io), 0) < 0 or ask.binary > MAX_BYTES:
+def judge(request: TcmRequest) -> TcmVerdict:
+    """The verdict on a request; every other judgement comes down to this one."""
+    sizes = (request.binary, *(tensor.size for tensor in request.tensors))
+    if min(sizes) < 0 or request.binary > MAX_BYTES:
         raise UsageError("sizes of model binary, inputs and outputs are numbers of bytes")
-    rows = tuple(ask.rows())
-    return TcmBill(rows, ask.total, ask.limit, ask.most, () if ask.fits else _cures(ask))
+    rows = tuple(request.rows())
+    need = Bytes(rows[-1].running_total)
+    return TcmVerdict(need, request.limit, len(rows), request.max_buffers, rows)
 
 
-def _cures(ask: _Ask) -> tuple[Cure, ...]:
-    """Single changes, the sufficient ones first; where none is enough, the smallest combination."""
-    changes = [*_narrower(ask), *_without(ask), *_joined(ask)]
-    singles = [Cure(what, ask.total - new.total, new.fits) for what, new in changes]
-    singles += _smaller_binary("", ask, ask)
-    singles.sort(key=lambda cure: not cure.sufficient)  # stable: otherwise in the order above
-    if any(cure.sufficient for cure in singles):
-        return tuple(singles)
-    return (*_combined(ask), *singles)
-
-
-def _combined(ask: _Ask) -> tuple[Cure, ...]:
-    """The first pair, then three changes together, that is enough."""
-    makers = (_narrower, _joined, _without)
-    for count in (1, 2, 3):
-        for chosen in combinations(makers, count):
-            for what, new in _chain(ask, chosen):
-                if new.fits:
-                    return (Cure(what, ask.total - new.total, True),)
-                if shrunk := _smaller_binary(f"{what} + ", ask, new):
-                    return tuple(shrunk)
-    return ()
-
-
-def _chain(ask: _Ask, makers: Sequence[_Maker]) -> Iterator[tuple[str, _Ask]]:
-    for what, new in makers[0](ask):
-        if len(makers) == 1:
-            yield what, new
-        else:
-            yield from ((f"{what} + {more}", last) for more, last in _chain(new, makers[1:]))
-
-
-def _smaller_binary(prefix: str, before: _Ask, ask: _Ask) -> list[Cure]:
-    """The binary smaller by just enough bytes, if that is possible at all."""
-    low, high = 0, ask.binary  # bisection: a smaller binary never needs more
-    if not replace(ask, binary=low).fits:
-        return []
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if replace(ask, binary=middle).fits else (low, middle - 1)
-    if low == 0:  # a model of no bytes is no model
-        return []
-    smaller = replace(ask, binary=low)
-    what = f"{prefix}a model binary smaller by {ask.binary - low:,} bytes"
-    return [Cure(what, before.total - smaller.total, True)]
-
-
-def _narrower(ask: _Ask) -> Iterator[tuple[str, _Ask]]:
-    """IO of 16 bits or 8 bits in place of wider elements."""
-    for bits in (16, 8):
-        if any(io.bits > bits for io in ask.io):
-            io = tuple(_at(io, bits) if io.bits > bits else io for io in ask.io)
-            yield f"inputs and outputs of {bits}-bit elements", replace(ask, io=io)
-
-
-def _at(io: _Io, bits: int) -> _Io:
-    return replace(io, size=-(-io.size * bits // io.bits), bits=bits)
-
-
-def _without(ask: _Ask) -> Iterator[tuple[str, _Ask]]:
-    """The model without one output or input: the smallest that is enough, else the largest."""
-
-    def less(io: _Io) -> _Ask:
-        return replace(ask, io=tuple(other for other in ask.io if other is not io))
-
-    for kind in ("output", "input"):
-        tensors = sorted((io for io in ask.io if io.kind == kind), key=lambda io: io.size)
-        if len(tensors) > 1:  # something must go in and something must come out
-            found = bisect_left(tensors, True, key=lambda io: less(io).fits)
-            chosen = tensors[min(found, len(tensors) - 1)]
-            yield f"the model without {chosen.label}", less(chosen)
-
-
-def _joined(ask: _Ask) -> Iterator[tuple[str, _Ask]]:
-    """Tensors joined into one, where there are too many allocations."""
-    excess = 1 + len(ask.io) - ask.most
-    if excess <= 0:
-        return
-    by_kind = {kind: [io for io in ask.io if io.kind == kind] for kind in ("input", "output")}
-    for kind, tensors in by_kind.items():
-        small = sorted(tensors, key=lambda io: io.size)[: excess + 1]
-        if len(small) > excess:
-            joined = {id(io) for io in small}
-            rest = (io for io in ask.io if id(io) not in joined)
-            what = f"the {len(small)} smallest {kind}s joined into one"
-            yield what, replace(ask, io=(*rest, _join(kind, small)))
-    both = tuple(_join(kind, tensors) for kind, tensors in by_kind.items())
-    yield "all inputs joined into one, all outputs joined into one", replace(ask, io=both)
-
-
-def _join(kind: str, tensors: Iterable[_Io]) -> _Io:
-    return _Io("joined", sum(io.size for io in tensors), kind, 0)
-
-
-def bill_graph(
-    graph: CompiledGraph, binary_bytes: int, start_alignment: int = 64, size_alignment: int = 64
-) -> TcmBill:
-    """The account of one graph of a binary of that many bytes."""
-    tensors = graph.model.tensors
-    return explain_tcm(
-        binary_bytes,
-        [(name, tensors[name].nbytes) for name in graph.inputs],
-        [(name, tensors[name].nbytes) for name in graph.outputs],
-        start_alignment,
-        size_alignment,
-        io_bits={name: tensors[name].dtype.bits for name in (*graph.inputs, *graph.outputs)},
+def judge_tcm(
+    model_bytes: Bytes,
+    io: Iterable[Bytes],
+    align: Align,
+    limit: Sourced | None = None,
+    max_buffers: Sourced | None = None,
+) -> TcmVerdict:
+    """Whether a model and IO of these sizes fit; the limits are the documented ones by default."""
+    tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in enumerate(io))
+    request = _request(model_bytes, tensors, TcmAlignment(align, align))
+    return judge(
+        replace(
+            request,
+            limit=request.limit if limit is None else limit,
+            max_buffers=request.max_buffers if max_buffers is None else max_buffers,
+        )
     )
+
+
+def judge_plan(plan: MemoryPlan) -> TcmVerdict | None:
+    """Whether a planned model fits, its constants in place of the binary; None for a bare list."""
+    model, sizes = plan.model, dict(plan.io_sizes)
+    if model.format == "csv":
+        return None
+    tensors = tuple(
+        TcmTensor(name, sizes[name], kind)
+        for kind, names in (("input", model.inputs), ("output", model.outputs))
+        for name in names
+        if name in sizes  # state is not allocated with IO
+    )
+    return judge(_request(plan.constant_bytes, tensors, TcmAlignment(plan.align, plan.align)))
+
+
+def judge_graphs(
+    graphs: Sequence[CompiledGraph],
+    binary_bytes: int,
+    alignment: TcmAlignment = DEFAULT_ALIGNMENT,
+) -> TcmVerdict:
+    """Whether these graphs of a binary fit in one run."""
+    return judge(request_of(graphs, binary_bytes, alignment))
+
+
+def judge_binary(
+    context: CompiledContext,
+    binary_bytes: int,
+    alignment: TcmAlignment = DEFAULT_ALIGNMENT,
+) -> BinaryTcm:
+    """Whether each graph of a binary fits alone, and all of them together."""
+    programs = [graph for graph in context.graphs if graph.program]
+    alone = tuple(
+        judge_graphs([graph], binary_bytes, alignment) if graph.program else None
+        for graph in context.graphs
+    )
+    return BinaryTcm(alone, judge_graphs(programs, binary_bytes, alignment) if programs else None)
+
+
+def request_of(
+    graphs: Sequence[CompiledGraph],
+    binary_bytes: int,
+    alignment: TcmAlignment = DEFAULT_ALIGNMENT,
+) -> TcmRequest:
+    """What a run of these graphs asks of the pool; with several, names say whose tensor it is."""
+    several = len(graphs) > 1
+    tensors = tuple(
+        tensor for graph in graphs for tensor in _tensors(graph, graph.name if several else "")
+    )
+    return _request(binary_bytes, tensors, alignment)
+
+
+def _request(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlignment) -> TcmRequest:
+    pool = tcm_pool()
+    return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)
+
+
+def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
+    for kind, names in (("input", graph.inputs), ("output", graph.outputs)):
+        for name in names:
+            tensor = graph.model.tensors[name]
+            shown = f"{owner}/{name}" if owner else name
+            yield TcmTensor(shown, tensor.nbytes, kind, tensor.dtype.bits)

@@ -12,7 +12,6 @@ from qnnmem.plan.memory import plan_model
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Progress, Watcher, plan_problem
 from qnnmem.plan.pools import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions
 from qnnmem.plan.problem import Buffer, Infeasible, Peak, Plan, Problem, find_peak
-from qnnmem.plan.tcm import TcmVerdict, judge_tcm
 from qnnmem.plan.verify import verify
 from qnnmem.units import Bytes
 
@@ -28,9 +27,7 @@ __all__ = [
     "PoolOptions",
     "Problem",
     "Progress",
-    "TcmVerdict",
     "find_peak",
-    "judge_tcm",
     "plan",
     "plan_model",
     "plan_problem",

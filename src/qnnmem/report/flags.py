@@ -10,6 +10,7 @@ from qnnmem.errors import Setting
 _FLAGS = {
     "allow_float": "--float",
     "dims": "--dim",
+    "hw_version": "--hw-ver",
     "memory_limit_bytes": "--memory-limit",
     "shapes": "--shape",
     "states": "--state",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.plan import MemoryPlan, Pool, TcmVerdict
+from qnnmem.lpai.tcm import TcmVerdict
+from qnnmem.plan import MemoryPlan, Pool
 from qnnmem.units import Bytes
 
 

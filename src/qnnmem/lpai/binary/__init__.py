@@ -97,8 +97,8 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
 def map_file(path: Path | str) -> memoryview:
     """A file's bytes without reading them all; they stay as long as a view of them does.
 
-    The start is on a page, so every section is on 256 bytes in memory too. Nobody may shorten the
-    file meanwhile: touching a page that is gone ends the process.
+    The start is on a page, so every section is on 256 bytes in memory too. The file
+    must not be shortened meanwhile: touching a page that is gone ends the process.
     """
     import mmap
 
@@ -135,7 +135,7 @@ def _flat(view: memoryview) -> memoryview:
     if view.nbytes == 0:  # a view with a zero in its shape cannot be cast
         return memoryview(b"")
     if not view.c_contiguous:
-        raise UsageError("a binary lies in one stretch of memory, and this buffer has gaps")
+        raise UsageError("a binary must be contiguous in memory, and this buffer has gaps")
     return view.cast("B")
 
 

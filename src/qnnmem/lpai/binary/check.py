@@ -13,7 +13,7 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
 from qnnmem.load.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.meta import MAX_GRAPHS, MAX_POOL, MAX_TENSORS, Description
-from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, Window
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledGraph, Constant, FrameWindow
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
 
@@ -82,13 +82,13 @@ def _visible(names: Iterable[str], scope: Scope, where: str) -> None:
     """A body may read what the models around it define."""
     for name in names:
         if not any(name in tensors for tensors in scope):
-            raise Damaged(f"names {quote(name)}, which is no tensor", where)
+            raise Damaged(f"names {quote(name)}, which is not a tensor", where)
 
 
 def _known(names: Iterable[str], known: Collection[str], where: str) -> None:
     for name in names:
         if name not in known:
-            raise Damaged(f"names {quote(name)}, which is no tensor", where)
+            raise Damaged(f"names {quote(name)}, which is not a tensor", where)
 
 
 def _unique(names: Iterable[str], where: str) -> None:
@@ -126,7 +126,7 @@ def _fault(buffer: PlacedBuffer, pools: Mapping[Pool, int], align: int) -> str:
     if end > size:
         return f"ends at byte {end:,} of {buffer.pool.value}, which has {size:,}"
     if buffer.offset % align:
-        return f"starts at byte {buffer.offset:,}, no multiple of {align}"
+        return f"starts at byte {buffer.offset:,}, not a multiple of {align}"
     return ""
 
 
@@ -180,16 +180,16 @@ def _check_windows(graph: CompiledGraph) -> None:
     for number, window in enumerate(graph.windows):
         fault = _window_fault(window)
         if (window.old, window.new) not in pairs:
-            fault = "is carried by tensors that are no state pair"
+            fault = "is carried by tensors that are not a state pair"
         elif window.reset is not None and window.reset not in inputs:
-            fault = f"is reset by {quote(window.reset)}, which is no input"
+            fault = f"is reset by {quote(window.reset)}, which is not an input"
         if fault:
             raise Damaged(f"({quote(window.name)}) {fault}", f".windows[{number}]")
 
 
-def _window_fault(window: Window) -> str:
+def _window_fault(window: FrameWindow) -> str:
     if window.frames > window.size or window.size % window.frames:
-        return f"holds {window.size:,} frames, no multiple of the {window.frames:,} that arrive"
+        return f"holds {window.size:,} frames, not a multiple of the {window.frames:,} that arrive"
     if not window.frames <= window.stride <= window.size or window.stride % window.frames:
         return f"moves by {window.stride:,} frames, with {window.frames:,} of {window.size:,} new"
     if window.padding > window.size:
@@ -204,7 +204,7 @@ def _check_constants(constants: tuple[Constant, ...], constants_bytes: int) -> N
         need = Tensor(constant.name, DTYPES[constant.element], constant.shape).nbytes
         fault = ""
         if constant.offset % CONSTANT_ALIGN:
-            fault = f"starts at byte {constant.offset:,}, no multiple of {CONSTANT_ALIGN}"
+            fault = f"starts at byte {constant.offset:,}, not a multiple of {CONSTANT_ALIGN}"
         elif end > constants_bytes:
             fault = f"ends at byte {end:,} of {constants_bytes:,} bytes of constants"
         elif constant.size != need:

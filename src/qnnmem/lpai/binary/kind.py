@@ -18,7 +18,7 @@ _STARTS = (
 _PROTOBUF = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 # A Qualcomm binary names the SDK build that made it.
 _SDK_BUILD = re.compile(rb"v[12]\.[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{6}|qti\.aisw|libQnn")
-CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL --backend lpai -o model.bin'"
+CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"
 
 
 def guess_kind(file: memoryview) -> str:
@@ -28,8 +28,8 @@ def guess_kind(file: memoryview) -> str:
         return "the context binary is empty"
     kind = _kind(head)
     if kind is None:
-        return "the file is no context binary of qnnmem"
-    return f"the file is no context binary of qnnmem but seems to be {kind}"
+        return "the file is not a context binary of qnnmem"
+    return f"the file is not a context binary of qnnmem but seems to be {kind}"
 
 
 def _kind(head: bytes) -> str | None:

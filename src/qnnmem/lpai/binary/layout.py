@@ -45,7 +45,7 @@ class Section(NamedTuple):
         return f"program {self.graph}" if self.kind == PROGRAM else _KINDS[self.kind]
 
 
-class Sections(NamedTuple):
+class BinarySections(NamedTuple):
     """The content of a binary, as views of it."""
 
     meta: memoryview
@@ -87,7 +87,7 @@ def _head(table: Sequence[Section], header_size: int, file_size: int) -> bytes:
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def take_apart(file: memoryview) -> Sections:
+def take_apart(file: memoryview) -> BinarySections:
     """The sections of a binary, checksums and padding verified; raises `Damaged`."""
     table = _read_table(file)
     end = HEADER_SIZE + SECTION_SIZE * len(table)
@@ -99,7 +99,7 @@ def take_apart(file: memoryview) -> Sections:
         if zlib.crc32(body) != section.crc:
             raise Damaged(f"the {section.name} is damaged: it does not match its checksum")
         bodies.append(body)
-    return Sections(bodies[0], tuple(bodies[1:-1]), bodies[-1])
+    return BinarySections(bodies[0], tuple(bodies[1:-1]), bodies[-1])
 
 
 def _read_table(file: memoryview) -> list[Section]:

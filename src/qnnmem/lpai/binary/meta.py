@@ -15,7 +15,7 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.load.onnx.tensor import DTYPES
 from qnnmem.lpai.binary.fields import Record, flag, integer, listing, optional, pair, text, word
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, Quant, Window
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.plan import Io, PlacedBuffer, Pool
 from qnnmem.text import quote
 from qnnmem.units import Align, Bytes, Offset, Step
@@ -321,9 +321,9 @@ def _buffer(value: Any) -> PlacedBuffer:
     )
 
 
-def _window(value: Any) -> Window:
+def _window(value: Any) -> FrameWindow:
     record = Record(value, frozenset(_WINDOW))
-    return Window(
+    return FrameWindow(
         name=record.get("name", text),
         old=record.get("old", text),
         new=record.get("new", text),

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.lpai.config.cross import several_cores
 from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig
 from qnnmem.lpai.config.schema import tcm_works_on
@@ -42,20 +42,22 @@ def make_pair(config: LpaiConfig) -> ConfigPair:
 def refuse_contradictions(config: LpaiConfig) -> None:
     """Raises a UsageError for settings that `qnnmem lint` would complain about."""
     execute = config.execute
+    ddr = Setting("mem_type", "ddr")
     if execute.mem_type == "tcm" and config.target_env != "adsp":
         raise UsageError(
-            f"TCM works in direct mode on the aDSP only, not with target {config.target_env}; "
-            "use --target-env adsp or --mem-type ddr"
+            f"TCM works in direct mode on the aDSP only, not with target {config.target_env}",
+            cure=("use ", Setting("target_env", "adsp"), " or ", ddr),
         )
     if execute.mem_type == "tcm" and not tcm_works_on(config.hw_version):
         raise UsageError(
-            f"TCM needs LPAI v6 or later, not {config.hw_version}; "
-            "use --hw-ver v6 or --mem-type ddr"
+            f"TCM needs LPAI v6 or later, not {config.hw_version}",
+            cure=("use ", Setting("hw_version", "v6"), " or ", ddr),
         )
     if execute.client_type == "real_time" and execute.fps == 0:
+        other = Setting("client_type", "non_real_time")
         raise UsageError(
-            "a real_time client with 0 frames per second asks for nothing; "
-            "use --fps 1 or more, or --client-type non_real_time"
+            "a real_time client with 0 frames per second asks for nothing",
+            cure=("use ", Setting("fps", "1"), " or more, or ", other),
         )
     if several_cores(execute.core_selection):
         raise UsageError(

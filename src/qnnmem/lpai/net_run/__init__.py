@@ -1,4 +1,4 @@
-"""`qnn-net-run` at a desk: a context binary executed under the memory contract, file by file.
+"""`qnn-net-run` without a device: a context binary run under the memory contract.
 
 read the config                     which platform, which memory
 create the backend, load the binary TCM: the binary is the first allocation
@@ -20,31 +20,29 @@ from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, WrongSize
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.lpai.binary.layout import MAGIC
 from qnnmem.lpai.config.read import RunConfig, read_run_config
-from qnnmem.lpai.net_run.bill import bill_lines, bill_of
-from qnnmem.lpai.net_run.config import context_configs, graph_configs
 from qnnmem.lpai.net_run.inputs import InputList
-from qnnmem.lpai.net_run.io import heap_io, shared_io
-from qnnmem.lpai.net_run.jobs import Job, make_jobs
-from qnnmem.lpai.net_run.log import CODE, Console
-from qnnmem.lpai.net_run.loop import Loop, Tally, schedule
-from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
+from qnnmem.lpai.net_run.jobs import Job, Loop, Tally, chosen_graphs, make_jobs, schedule
+from qnnmem.lpai.net_run.log import CODE, PROFILE_NAME, ApiTimes, Console
+from qnnmem.lpai.net_run.memory import RunMemory
+from qnnmem.lpai.net_run.options import (
+    SKIP,
+    RunOptions,
+    check_backend,
+    context_configs,
+    graph_configs,
+    platform,
+)
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
-from qnnmem.lpai.net_run.profile import FILE_NAME, ApiTimes
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import Mem, custom, custom_property
+from qnnmem.lpai.runtime.descriptors import custom_property
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
-from qnnmem.qnn.enums import (
-    BackendProperty,
-    GraphOption,
-    GraphProperty,
-    LogLevel,
-    MemType,
-)
+from qnnmem.lpai.tcm import TcmAlignment, request_of
+from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm
+from qnnmem.qnn.enums import BackendProperty, LogLevel, MemType
 from qnnmem.qnn.finding import Finding, qnn_error
 from qnnmem.text import quote
 from qnnmem.units import format_size
@@ -59,13 +57,13 @@ _CREATE = ("Could not create context from binary.", "Create From Binary failure"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """What came of a run."""
 
-    failure: QnnError | None
+    failure: QnnError | TcmFatal | None
     findings: tuple[Finding, ...]
     tally: Tally
-    hints: tuple[str, ...] = ()  # more about the failure, line by line
+    tcm: TcmAccount | None = None  # where the run failed for lack of TCM
 
     @property
     def passes(self) -> bool:
@@ -73,7 +71,7 @@ class Report:
         return self.failure is None and not self.findings
 
 
-def net_run(options: RunOptions, console: Console, progress: Progress | None = None) -> Report:
+def net_run(options: RunOptions, console: Console, progress: Progress | None = None) -> RunReport:
     """Runs a binary as qnn-net-run would; results are files, everything else is printed."""
     return _Run(options, console, progress or (lambda _text: None)).go()
 
@@ -112,27 +110,23 @@ class _Run:
         self._context: Context | None = None
         self._binary: Any = None
         self._jobs: list[Job] = []
-        self._pools: list[HeapBuffer] = []
         self._tally = Tally()
 
-    def go(self) -> Report:
+    def go(self) -> RunReport:
         self._announce()
         failure: QnnError | None = None
-        hints: tuple[str, ...] = ()
         try:
             self._set_up()
             self._execute()
         except QnnError as exc:
-            failure, hints = exc, self._hints(exc)
-        except TcmFatal as exc:
+            failure = exc
+        except TcmFatal as exc:  # on the device nothing would be written any more
             self._console.log(LogLevel.ERROR, str(exc))
-            for line in self._bill():
-                self._console.note(line)
-            raise
+            return RunReport(exc, self._findings(None), self._tally, self._tcm_account())
         finally:
             self._close()
         self._write_profile()
-        report = Report(failure, self._findings(failure), self._tally, hints)
+        report = RunReport(failure, self._findings(failure), self._tally, self._shortage(failure))
         if self._options.direct and report.passes:
             self._console.say("[INFO] [Qnn Runtime] NonRPC net-run SUCCESS")
         return report
@@ -164,17 +158,18 @@ class _Run:
             self._finalize(job.graph, job.index)
 
     def _create_context(self) -> Context:
-        self._extensions = Extensions(self._backend, self._mem_type)
+        self._memory = RunMemory(Extensions(self._backend, self._mem_type), self._times)
         self._check_file()
-        self._binary = self._load_binary()
-        configs = context_configs(self._config, self._extensions.mem_type)
+        path, use_mmap = self._options.retrieve_context, self._options.use_mmap
+        self._binary = self._memory.load_binary(path, self._size, use_mmap=use_mmap)
+        configs = context_configs(self._config, self._memory.mem_type)
         with self._times.timed("QnnContext_createFromBinary"):
             return Context.create_from_binary(
                 self._backend, self._binary, configs, sanitize=self._options.sanitize
             )
 
     def _check_file(self) -> None:
-        """Refuse what is no binary of ours before room for all of it is allocated."""
+        """Refuse what is not a binary of ours before room for all of it is allocated."""
         path = self._options.retrieve_context
         head = read_head(path, _HEAD_BYTES)
         try:
@@ -185,35 +180,14 @@ class _Run:
         except QnnError as exc:
             self._backend.fail(exc.code, exc.finding)
 
-    def _load_binary(self) -> Any:
-        """The binary in memory of the run's type, or mapped where that is asked for."""
-        path = self._options.retrieve_context
-        if self._options.use_mmap and self._extensions.mem_type is MemType.DDR:
-            return map_file(path)
-        buffer = self._extensions.allocate(self._size, "model binary")
-        self._pools.append(buffer)
-        view = buffer.view[: self._size]
-        try:
-            with path.open("rb") as file:
-                read = file.readinto(view)
-        except OSError as exc:
-            raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
-        if read != self._size:
-            raise LoadError(path, "became shorter while it was read")
-        return view
-
     def _allocate_io(self, context: Context, job: Job) -> None:
         for _ in range(self._sets(job)):
-            kind = self._options.shared
-            if kind is None:
-                job.buffers.append(heap_io(self._extensions, job.compiled))
-            else:
-                with self._times.timed("QnnMem_register"):
-                    job.buffers.append(shared_io(context, job.compiled, kind))
+            shared = self._options.shared
+            job.buffers.append(self._memory.allocate_io(context, job.compiled, shared))
 
     def _sets(self, job: Job) -> int:
         """Sets of buffers: several only where executions wait in a queue, in DDR."""
-        if not self._options.asynchronous or self._extensions.mem_type is not MemType.DDR:
+        if not self._options.asynchronous or self._memory.mem_type is not MemType.DDR:
             return 1
         depth = 0 if self._config is None else self._config.context.async_execute_queue_depth
         wanted = self._options.num_inferences or len(job.lines)
@@ -223,33 +197,15 @@ class _Run:
         failed = f"Finalize Graph for Idx = {index} failed with error = {CODE}"
         with self._console.failing_with("Graph Finalize failure"):
             if self._platform.client_brings_pools:
-                self._hand_over(graph)
+                alignment = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+                self._backend.get_property([alignment, None])
+                self._memory.hand_over_pools(graph)
             configs = graph_configs(self._config, graph.name)
             if configs:
                 with self._times.timed("QnnGraph_setConfig"):
                     graph.set_config([*configs, None])
             with self._console.failing_with(failed), self._times.timed("QnnGraph_finalize"):
                 graph.finalize()
-
-    def _hand_over(self, graph: Graph) -> None:
-        """Ask for the sizes, allocate them aligned, hand them over."""
-        self._backend.get_property([custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ), None])
-        pools = (
-            (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
-            (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
-        )
-        for asked, option in pools:
-            question = custom_property(asked)
-            with self._times.timed("QnnGraph_getProperty"):
-                graph.get_property([question, None])
-            size = question.value.value
-            if not size:
-                continue
-            buffer = self._extensions.allocate_pool(size, option.name)
-            self._pools.append(buffer)
-            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
-            with self._times.timed("QnnGraph_setConfig"):
-                graph.set_config([config, None])
 
     # Executing
 
@@ -302,7 +258,7 @@ class _Run:
 
     def _write_profile(self) -> None:
         if self._options.profiling is not None:
-            self._tree.write_text(FILE_NAME, self._times.report(self._options.producer))
+            self._tree.write_text(PROFILE_NAME, self._times.report(self._options.producer))
 
     # Coming to an end
 
@@ -313,7 +269,7 @@ class _Run:
             with self._times.timed("QnnContext_free"):
                 context.free()
             if self._options.sanitize:
-                for zone in self._extensions.broken_guards():
+                for zone in self._memory.broken_guards():
                     self._backend.note(finding("X2", f"bytes {zone} were overwritten"))
         for job in self._jobs:
             for buffers in job.buffers:
@@ -325,29 +281,21 @@ class _Run:
         failed = None if failure is None else failure.finding
         return tuple(found for found in self._backend.findings if found is not failed)
 
-    def _hints(self, failure: QnnError) -> tuple[str, ...]:
-        """What more can be said about a failure."""
-        rule, code = failure.finding.rule, failure.code
-        if rule == "T1":
-            return self._bill()
-        if rule == "R10" and code == 5010:
-            return (
-                'add "context_configs": {"is_persistent_binary": true} to the file of '
-                "--config_file, or write a correct pair with `qnnmem config --backend lpai -o DIR`",
-            )
-        if rule == "R19" and code == 5008:
-            return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
-        return ()
+    def _shortage(self, failure: QnnError | None) -> TcmAccount | None:
+        short = failure is not None and failure.finding.rule == "T1"
+        return self._tcm_account() if short else None
 
-    def _bill(self) -> tuple[str, ...]:
+    def _tcm_account(self) -> TcmAccount | None:
         """The account of the TCM pool, where the binary can be read at all."""
         try:
             graphs = unpack(map_file(self._options.retrieve_context)).graphs
         except (QnnError, LoadError):
-            return ()
-        wanted = {job.compiled.name for job in self._jobs}
-        chosen = [graph for graph in graphs if not wanted or graph.name in wanted]
-        return tuple(bill_lines(bill_of(self._size, chosen, self._platform)))
+            return None
+        enabled = None if self._config is None else self._config.context.enable_graphs
+        wanted = [graph for graph in graphs if enabled is None or graph.name in enabled]
+        alignment = TcmAlignment(self._platform.start_alignment, self._platform.size_alignment)
+        chosen = chosen_graphs(wanted, self._lists)
+        return explain_tcm(request_of(chosen, self._size, alignment))
 
     def _check_graph_configs(self) -> None:
         names = {job.compiled.name for job in self._jobs}

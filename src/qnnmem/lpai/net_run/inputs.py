@@ -1,4 +1,4 @@
-"""Input lists: which file holds which input in which inference, and what is in the file.
+"""Inputs of a run: which file holds which tensor in which inference, and what is in the file.
 
 one line is one inference, entries are separated by single spaces
 an entry is `path` or `tensor:=path`; empty lines do not count
@@ -9,6 +9,7 @@ names count only if all entries of the first line have one; then that line fixes
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from qnnmem.bounded_file import read_head
-from qnnmem.errors import LoadError, WrongSize
+from qnnmem.errors import LoadError, UsageError, WrongSize
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.net_run.log import Line
-from qnnmem.lpai.net_run.names import matching
 from qnnmem.lpai.runtime.convert import to_native
 from qnnmem.text import plain_or_quoted, quote
 from qnnmem.units import format_size
@@ -34,7 +34,7 @@ _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InputEntry:
     """One input of one inference, as the list writes it."""
 
     name: str | None
@@ -61,7 +61,7 @@ class InputList:
                 del lines[0]
         return cls(file, tuple(lines))
 
-    def assigned(self, inputs: Sequence[str], warn: Line) -> Assigned:
+    def assigned(self, inputs: Sequence[str], warn: Line) -> InputFiles:
         """For each inference the file of each input; every line is looked at before the first."""
         order = self._order(inputs) if self.lines else []
         if self.lines and self.lines[0].endswith("\r"):
@@ -74,10 +74,10 @@ class InputList:
             entries = self.entries(number, len(order))
             if not warned:
                 warned = self._warn_of_order(entries, order, number, warn)
-        return Assigned(self, order)
+        return InputFiles(self, order)
 
-    def entries(self, number: int, count: int | None = None) -> list[Entry]:
-        """Entries of a line, of which there must be so many."""
+    def entries(self, number: int, count: int | None = None) -> list[InputEntry]:
+        """Entries of a line, `count` of them where that is given."""
         line = self.lines[number].removesuffix("\r").removesuffix(" ")
         entries = [_entry(text) for text in line.split(" ")]
         if not all(entry.path for entry in entries):
@@ -96,7 +96,9 @@ class InputList:
             name = matching(entry.name or "", inputs)
             if name is None:
                 known = ", ".join(quote(known) for known in inputs[:8])
-                self._refuse(0, f"names {quote(entry.name)}, which is no input; inputs are {known}")
+                self._refuse(
+                    0, f"names {quote(entry.name)}, which is not an input; inputs are {known}"
+                )
             if name in order:
                 self._refuse(0, f"names input {quote(name)} twice")
             order.append(name)
@@ -106,7 +108,7 @@ class InputList:
         return order
 
     def _warn_of_order(
-        self, entries: Sequence[Entry], order: Sequence[str], number: int, warn: Line
+        self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
         """Whether a line names its files in another order than it is read, which is then said."""
         for entry, name in zip(entries, order, strict=True):
@@ -124,7 +126,7 @@ class InputList:
         )
 
 
-class Assigned(Sequence[Mapping[str, Path]]):
+class InputFiles(Sequence[Mapping[str, Path]]):
     """For each inference the file of each input; lines are taken apart when they are asked for."""
 
     def __init__(self, inputs: InputList, order: Sequence[str]) -> None:
@@ -176,6 +178,54 @@ def is_convertible(tensor: Tensor) -> bool:
         return False
 
 
+def sanitized(name: str) -> str:
+    """A name of word characters: runs of others become `_`, and it does not begin with a digit."""
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return word if re.match(r"[A-Za-z_]", word) else f"_{word}"
+
+
+def matching(written: str, names: Sequence[str]) -> str | None:
+    """The tensor meant by a name in a list or option, which may be raw or sanitised."""
+    if written in names:
+        return written
+    return next((name for name in names if sanitized(name) == sanitized(written)), None)
+
+
+def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """Inputs by graph that `--native_input_tensor_names` means.
+
+    The text is `graph:tensor,tensor;graph:tensor`; without a graph the names are looked for in all.
+    """
+    found: dict[str, set[str]] = {graph: set() for graph in graphs}
+    for group in filter(None, text.split(";")):
+        meant, names = _of_graph(group, graphs)
+        for written in filter(None, names.split(",")):
+            hits = [(g, n) for g in meant if (n := _input(written, g, graphs)) is not None]
+            if not hits:
+                known = ", ".join(quote(n) for g in meant for n in graphs[g])[:200]
+                raise UsageError(
+                    f"--native_input_tensor_names: there is no input {quote(written)}; "
+                    f"inputs are {known}"
+                )
+            for graph, name in hits:
+                found[graph].add(name)
+    return {graph: frozenset(names) for graph, names in found.items()}
+
+
+def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
+    """Graphs that a group is about, and its names."""
+    graph, colon, names = group.partition(":")
+    if colon:
+        meant = matching(graph, list(graphs))
+        if meant is not None:
+            return [meant], names
+    return list(graphs), group
+
+
+def _input(written: str, graph: str, graphs: dict[str, Sequence[str]]) -> str | None:
+    return matching(written.removeprefix(f"{graph}:"), graphs[graph])
+
+
 def _check_convertible(path: Path, tensor: Tensor) -> None:
     if not is_convertible(tensor):
         reason = (
@@ -185,9 +235,9 @@ def _check_convertible(path: Path, tensor: Tensor) -> None:
         raise LoadError(path, reason)
 
 
-def _entry(text: str) -> Entry:
+def _entry(text: str) -> InputEntry:
     name, separator, path = text.partition(":=")
-    return Entry(name, path) if separator else Entry(None, text)
+    return InputEntry(name, path) if separator else InputEntry(None, text)
 
 
 def _counted(inputs: int) -> str:

@@ -1,4 +1,4 @@
-"""What a run prints: the lines of qnn-net-run, and beside them our own explanations.
+"""What a run tells: the lines of qnn-net-run, our explanations beside them, times of API calls.
 
 The transcript goes to one stream, with the words of the real tool. Warnings and diagnostics of ours
 go to another, so that a script that reads the transcript finds what it knows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, perf_counter_ns
 
 from qnnmem.errors import QnnError
 from qnnmem.qnn.enums import LogLevel
@@ -18,11 +18,15 @@ from qnnmem.qnn.finding import Finding
 Line = Callable[[str], None]
 
 LEVELS = {level.name.lower(): level for level in LogLevel}
+PROFILE_NAME = "qnn-profiling-data_0.log"
 CODE = "<code>"  # in a failure text: the code that the failing call returned
 
 _WORDS = {LogLevel.WARN: "WARNING"}
 # The reason behind a code goes to the stream of explanations; the log of a device has the code.
 _CODE_AND_REASON = re.compile(r"(\w+ \([0-9]+\))(?: \[\w+\])?: ")
+
+# Single calls that are listed; an endless run must not fill memory with its own measurements.
+_MAX_LISTED = 10_000
 
 
 class Console:
@@ -70,3 +74,46 @@ class Console:
             for text in texts:
                 self.log(LogLevel.ERROR, text.replace(CODE, str(exc.code)))
             raise
+
+
+class ApiTimes:
+    """Durations by API function; the format of the file is our own."""
+
+    def __init__(self, level: str | None) -> None:
+        self._level = level
+        self._totals: dict[str, list[int]] = {}  # calls, total, shortest, longest in ns
+        self._single: list[tuple[str, int]] = []
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Measures the block as one call of `name`."""
+        start = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._add(name, perf_counter_ns() - start)
+
+    def report(self, producer: str) -> str:
+        """All of it as text, the shortest unit being a microsecond."""
+        lines = [f"# {producer}: time per API call in microseconds; this format is its own"]
+        lines.append(
+            f"{'api':<32} {'calls':>8} {'total':>12} {'average':>10} {'min':>10} {'max':>10}"
+        )
+        for name, (calls, total, low, high) in self._totals.items():
+            numbers = (total / calls, low, high)
+            shown = " ".join(f"{ns / 1000:>10.1f}" for ns in numbers)
+            lines.append(f"{name:<32} {calls:>8} {total / 1000:>12.1f} {shown}")
+        if self._level == "detailed":
+            lines += ["", "# every call in order"]
+            lines += [f"{name:<32} {ns / 1000:.1f}" for name, ns in self._single]
+            if len(self._single) == _MAX_LISTED:
+                lines.append(f"# later calls than these {_MAX_LISTED} are not listed")
+        return "\n".join(lines) + "\n"
+
+    def _add(self, name: str, duration: int) -> None:
+        found = self._totals.setdefault(name, [0, 0, duration, duration])
+        found[0] += 1
+        found[1] += duration
+        found[2], found[3] = min(found[2], duration), max(found[3], duration)
+        if len(self._single) < _MAX_LISTED:
+            self._single.append((name, duration))

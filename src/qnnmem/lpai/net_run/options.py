@@ -1,4 +1,4 @@
-"""What a run is asked to do, and which platform that makes it."""
+"""What a run is asked to do: options, the platform they make, and configs for QNN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from qnnmem.errors import UsageError
 from qnnmem.lpai.config.read import RunConfig
 from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.profiles import Mode, Profile, profile
-from qnnmem.qnn.enums import MemRegisterType
+from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, PerfCfg, custom
+from qnnmem.qnn.enums import (
+    BinaryCompatibility,
+    ClientPerfType,
+    ContextCustomOption,
+    ContextOption,
+    CoreAffinity,
+    GraphConfigOption,
+    GraphOption,
+    MemRegisterType,
+    MemType,
+    Priority,
+)
 from qnnmem.text import quote
 
 SKIP = "__"  # in place of an input list: this graph is not executed
@@ -21,7 +33,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of qnn-net-run that mean something at a desk, and ours."""
+    """The flags of qnn-net-run that mean something without a device, and ours."""
 
     retrieve_context: Path
     input_lists: tuple[str, ...]
@@ -53,7 +65,7 @@ def check_backend(library: str) -> None:
     if _LPAI.match(name):
         return
     other = _OTHERS.match(name)
-    what = f"is the {other[1].upper()} backend" if other else "is no LPAI backend library"
+    what = f"is the {other[1].upper()} backend" if other else "is not an LPAI backend library"
     raise UsageError(f"--backend {quote(name)} {what}; this runner is LPAI, pass libQnnLpai.so")
 
 
@@ -83,3 +95,49 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
         "QNN is not on the DSP, so this runs as the traditional way over FastRPC (arm) does"
     )
     return Mode.ARM
+
+
+def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]:
+    """What `QnnContext_createFromBinary` is told."""
+    found: list[Config] = []
+    if config is not None:
+        settings = config.context
+        strict = settings.cache_compatibility_mode == "strict"
+        check = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
+        found = [
+            Config(ContextOption.PERSISTENT_BINARY, settings.is_persistent_binary),
+            Config(ContextOption.PRIORITY, _priority(settings.context_priority)),
+            Config(ContextOption.BINARY_COMPATIBILITY, check),
+            Config(ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, settings.async_execute_queue_depth),
+            Config(ContextOption.MEMORY_LIMIT_HINT, settings.memory_limit_hint),
+        ]
+        if settings.enable_graphs is not None:
+            found.append(Config(ContextOption.ENABLE_GRAPHS, settings.enable_graphs))
+    if mem_type is MemType.TCM:
+        found.append(custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, mem_type))
+    return found
+
+
+def graph_configs(config: RunConfig | None, name: str) -> list[Config]:
+    """What `QnnGraph_setConfig` is told about performance, cores and priority."""
+    if config is None:
+        return []
+    found = [
+        Config(GraphConfigOption.PRIORITY, _priority(entry.graph_priority))
+        for entry in config.graphs
+        if entry.graph_name == name
+    ]
+    if config.lpai.file is None:
+        return found
+    run = config.lpai.execute
+    perf = PerfCfg(run.fps, run.ftrt_ratio, ClientPerfType[run.client_type.upper()])
+    cores = CoreAffinityCfg(CoreAffinity[run.affinity.upper()], run.core_selection)
+    return [
+        *found,
+        custom(GraphOption.SET_CFG_PERF_CFG, perf),
+        custom(GraphOption.SET_CFG_CORE_AFFINITY, cores),
+    ]
+
+
+def _priority(word: str) -> Priority:
+    return Priority[word.upper()]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.net_run.inputs import is_convertible
-from qnnmem.lpai.net_run.names import file_stems
+from qnnmem.lpai.net_run.inputs import is_convertible, sanitized
 from qnnmem.lpai.runtime.convert import to_float
 from qnnmem.lpai.runtime.graph_io import typed
 from qnnmem.text import quote
@@ -19,6 +19,10 @@ from qnnmem.whole_file import write_whole
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from numpy.typing import NDArray
+
+
+# A file system takes names of 255 bytes; endings and temporary names need some of them.
+_LONGEST = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,27 @@ class ResultWriter:
                     f"output {quote(name)} is {tensor.dtype.value}, which cannot be written as "
                     "float32; add --use_native_output_files"
                 )
+
+
+def file_stems(names: Iterable[str]) -> dict[str, str]:
+    """A file name without ending for each tensor, different for all of them."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        stem = base = _short(name)
+        number = 2
+        while taken & {stem, f"{stem}_native"}:
+            stem, number = f"{base}_{number}", number + 1
+        found[name] = stem
+        taken |= {stem, f"{stem}_native"}
+    return found
+
+
+def _short(name: str) -> str:
+    word = sanitized(name)
+    if len(word) <= _LONGEST:
+        return word
+    return f"{word[: _LONGEST - 9]}_{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
 
 
 def _make(folder: Path) -> None:

@@ -7,7 +7,6 @@ ranges means running the model.
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -44,7 +43,6 @@ __all__ = [
     "encodings",
     "float_io",
     "float_tensors",
-    "quantize_command",
     "quantize_model",
 ]
 
@@ -111,25 +109,6 @@ def quantize_model(
     header, blob = _Child(path, time_limit_s).ask(options, model.SerializeToString(), progress)
     write_whole(output, blob)
     return _result(header, samples)
-
-
-def quantize_command(
-    path: Path,
-    *,
-    bits: int = 8,
-    output: Path = Path("model.bin"),
-    calibration: Path | None = None,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    states: Sequence[tuple[str, str]] = (),
-) -> str:
-    """The command to paste that quantizes a model on the way to its binary."""
-    words = ["qnnmem", "prepare", str(path), "--backend", "lpai", "--quantize", f"int{bits}"]
-    words += ["--calibration", "DIR" if calibration is None else str(calibration)]
-    words += [f"--dim={name}={value}" for name, value in dims.items()]
-    words += [f"--shape={n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in shapes.items()]
-    words += [f"--state={old}={new}" for old, new in states]
-    return shlex.join([*words, "-o", str(output)])
 
 
 def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> QuantizeResult:

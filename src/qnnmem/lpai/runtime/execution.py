@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ProgramError
 from qnnmem.ir import Effect
-from qnnmem.lpai.compiled import CompiledGraph, Window
+from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program.run import Parts, Stage
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.heap import POISON
@@ -316,7 +316,7 @@ class Execution:
                 self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
                 self._present[window.name] = window.padding
 
-    def _advance(self, window: Window, emptied: bool) -> bool:
+    def _advance(self, window: FrameWindow, emptied: bool) -> bool:
         """Count the frames that came; whether the window lets the execution go on."""
         before = window.padding if emptied else self._present[window.name]
         present = min(before + window.frames, window.size)

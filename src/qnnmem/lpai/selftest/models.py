@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import pack
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Window
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.plan import Io, PoolOptions, plan_model
 from qnnmem.units import Align
 
@@ -37,7 +37,7 @@ def context(hw_version: str = "v6") -> CompiledContext:
     state = (("h", "next"),)
     plain = _model(_op("Add", "x x", "t"), _op("Add", "t x", "y"))
     counter = _model(_op("Add", "x h", "next"), _op("Add", "next next", "y"), states=state)
-    slide = Window("window", "h", "next", 1, 2, 1, True, 0, None)
+    slide = FrameWindow("window", "h", "next", 1, 2, 1, True, 0, None)
     window = _model(
         _op("Split", "h", "gone kept"),
         _op("Concat", "kept x", "next"),
@@ -103,7 +103,7 @@ def _compiled(
     *,
     io: Io = Io.INSIDE,
     states: tuple[tuple[str, str], ...] = (),
-    windows: tuple[Window, ...] = (),
+    windows: tuple[FrameWindow, ...] = (),
 ) -> CompiledGraph:
     from qnnmem.lpai.program import arrange
 

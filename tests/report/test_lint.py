@@ -1,9 +1,17 @@
-"""Findings as lines of text."""
+"""Findings as lines of text, and as JSON against the shipped schema."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
-from qnnmem.report.lint_text import render
+from qnnmem.lpai.config.lint import lint_files
+from qnnmem.report.lint import SCHEMA, as_values, render_json, render_text
+from qnnmem.report.schema import load_schema
 
 
 def finding(severity: Severity = Severity.ERROR, **changes: object) -> ConfigFinding:
@@ -20,39 +28,66 @@ def report(*findings: ConfigFinding, strict: bool = False) -> LintReport:
 
 def test_a_clean_report_is_one_line() -> None:
     """Nothing wrong: the verdict and the files."""
-    assert render(report()) == "fine: a.conf\n"
+    assert render_text(report()) == "fine: a.conf\n"
 
 
 def test_a_finding_is_one_line_with_its_place() -> None:
     """Editors and people can follow file, line and column."""
-    text = render(report(finding()))
+    text = render_text(report(finding()))
     assert text == "1 error in 1 file\na.conf:3:5: error: x.fps: it is odd; write 1\n"
 
 
 def test_a_finding_about_the_file_has_no_line() -> None:
     """What concerns the whole file stands behind its name alone."""
-    text = render(report(finding(line=None, column=None, key="")))
+    text = render_text(report(finding(line=None, column=None, key="")))
     assert text.splitlines()[1] == "a.conf: error: it is odd; write 1"
 
 
 def test_the_verdict_counts_errors_and_warnings_only() -> None:
     """Notes are shown and not counted."""
     found = (finding(), finding(Severity.WARNING), finding(Severity.WARNING))
-    lines = render(report(*found, finding(Severity.NOTE))).splitlines()
+    lines = render_text(report(*found, finding(Severity.NOTE))).splitlines()
     assert lines[0] == "1 error, 2 warnings in 1 file"
     assert len(lines) == 5
-    assert render(report(finding(Severity.NOTE))).startswith("fine: a.conf\n")
+    assert render_text(report(finding(Severity.NOTE))).startswith("fine: a.conf\n")
 
 
 def test_strict_is_named_when_it_decides() -> None:
     """A reader of the log sees why warnings failed."""
-    text = render(report(finding(Severity.WARNING), strict=True))
+    text = render_text(report(finding(Severity.WARNING), strict=True))
     assert text.startswith("1 warning in 1 file; warnings count with --strict\n")
 
 
 def test_nothing_from_a_file_reaches_the_terminal_as_it_is() -> None:
     """Control characters are replaced wherever they stand."""
-    text = render(report(finding(sentence="a\x1b[31mb\nc", key="k\r")))
+    text = render_text(report(finding(sentence="a\x1b[31mb\nc", key="k\r")))
     assert "\x1b" not in text
     assert "\r" not in text
     assert text.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"lpai_backend": {"target_env": "arm"}}',
+        '{"lpai_backend": {"target_env": "q", "<script>": 1}, // x\n}',
+        '{"backend_extensions": {"shared_library_path": "/x/y.so", "config_file_path": "z"}}',
+        '{"graphs": []}',
+        '{"lpai_backend": ',
+    ],
+)
+def test_every_report_satisfies_the_schema(content: str, tmp_path: Path) -> None:
+    """Clean, faulty, foreign and unreadable files."""
+    path = tmp_path / "a.conf"
+    path.write_text(content)
+    values = json.loads(render_json(lint_files([path]), "qnnmem 0"))
+    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+    assert values["schema"] == SCHEMA == load_schema(SCHEMA)["title"]
+
+
+def test_the_schema_lists_every_key_and_no_other() -> None:
+    """Nothing is added or dropped without changing the schema."""
+    schema = load_schema(SCHEMA)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(schema["required"]) == set(schema["properties"])
+    assert set(as_values(lint_files([]), "t")) == set(schema["properties"])

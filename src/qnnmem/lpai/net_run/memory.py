@@ -1,4 +1,4 @@
-"""Buffers for the inputs and outputs of a graph: plain memory of a heap, or shared by fd."""
+"""The memory of a run: binary, pools, and IO in plain memory of a heap or shared by fd."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.errors import LoadError
+from qnnmem.lpai.binary import map_file
 from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom
+from qnnmem.lpai.runtime.descriptors import (
+    Mem,
+    MemDescriptor,
+    MemInfoCustom,
+    custom,
+    custom_property,
+)
 from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
-from qnnmem.qnn.enums import MemRegisterType, TensorMemType
+from qnnmem.qnn.enums import (
+    GraphOption,
+    GraphProperty,
+    MemRegisterType,
+    MemType,
+    TensorMemType,
+)
 from qnnmem.qnn.tensor import Tensor
 from qnnmem.units import round_up
 
@@ -33,7 +50,7 @@ class IoBuffers:
     outputs: Sequence[Tensor]
     input_bytes: dict[str, NDArray[Any]]
     output_bytes: dict[str, NDArray[Any]]
-    # Whoever lends memory to an execution must hold it.
+    # Memory that is lent to an execution must stay alive.
     held: list[HeapBuffer] = field(default_factory=list)
     handles: list[MemHandle] = field(default_factory=list)
     fd: int | None = None
@@ -43,6 +60,67 @@ class IoBuffers:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+
+class RunMemory:
+    """What a run allocates; everything is held until the run is over."""
+
+    def __init__(self, extensions: Extensions, times: ApiTimes) -> None:
+        self._extensions, self._times = extensions, times
+        self._held: list[HeapBuffer] = []
+
+    @property
+    def mem_type(self) -> MemType:
+        """The memory of binary and IO."""
+        return self._extensions.mem_type
+
+    def load_binary(self, path: Path, size: int, *, use_mmap: bool) -> Any:
+        """The binary in memory of the run's type, or mapped where that is asked for."""
+        if use_mmap and self.mem_type is MemType.DDR:
+            return map_file(path)
+        buffer = self._extensions.allocate(size, "model binary")
+        self._held.append(buffer)
+        view = buffer.view[:size]
+        try:
+            with path.open("rb") as file:
+                read = file.readinto(view)
+        except OSError as exc:
+            raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
+        if read != size:
+            raise LoadError(path, "became shorter while it was read")
+        return view
+
+    def allocate_io(
+        self, context: Context, graph: CompiledGraph, shared: MemRegisterType | None
+    ) -> IoBuffers:
+        """Buffers for one execution, registered with the context where they are shared."""
+        if shared is None:
+            return heap_io(self._extensions, graph)
+        with self._times.timed("QnnMem_register"):
+            return shared_io(context, graph, shared)
+
+    def hand_over_pools(self, graph: Graph) -> None:
+        """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over."""
+        pools = (
+            (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
+            (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
+        )
+        for asked, option in pools:
+            question = custom_property(asked)
+            with self._times.timed("QnnGraph_getProperty"):
+                graph.get_property([question, None])
+            size = question.value.value
+            if not size:
+                continue
+            buffer = self._extensions.allocate_pool(size, option.name)
+            self._held.append(buffer)
+            config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
+            with self._times.timed("QnnGraph_setConfig"):
+                graph.set_config([config, None])
+
+    def broken_guards(self) -> list[str]:
+        """Buffers that something wrote past."""
+        return self._extensions.broken_guards()
 
 
 def heap_io(extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
@@ -100,7 +178,7 @@ def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
 
 
 def _memory_fd(size: int) -> int:
-    """A file descriptor of so many bytes that has no name."""
+    """A file descriptor of `size` bytes that has no name."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("qnnmem-io")
     else:  # pragma: no cover - systems other than Linux

@@ -1,10 +1,16 @@
-"""A context binary as text: verdict first, then pools, inputs and outputs, state and notes."""
+"""A context binary of ours: text with the verdict first, and JSON (`qnnmem.inspect/1`).
+
+Both show the values of `lpai.inspect.binary_info`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
+from qnnmem.report.schema import write_json
+from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -14,11 +20,20 @@ _WIDE = 200  # for paths and notes
 Values = Mapping[str, Any]
 
 
-def render(info: Values, path: str) -> str:
-    """The whole report from the values behind the JSON; names are made safe to print."""
+def render_text(info: Values, tcm: BinaryTcm, path: str) -> str:
+    """The whole report; names are made safe to print."""
     ours = info["qnnmem"]
-    blocks = ["\n".join(_about(ours, path)), *(_graph(graph) for graph in ours["graphs"])]
+    blocks = ["\n".join(_about(ours, path))]
+    graphs = zip(ours["graphs"], tcm.graphs, strict=True)
+    blocks += [_graph(graph, alone) for graph, alone in graphs]
+    if shared := together(tcm):
+        blocks.append(f"{shared[0]} in one run\n{_tcm(shared[1])}")
     return "\n\n".join(blocks) + "\n"
+
+
+def render_json(info: Values) -> str:
+    """One JSON object with the nesting of qnn-context-binary-utility."""
+    return write_json(info)
 
 
 def _about(ours: Values, path: str) -> Iterator[str]:
@@ -33,9 +48,10 @@ def _about(ours: Values, path: str) -> Iterator[str]:
     yield f"{shorten(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
 
 
-def _graph(graph: Values) -> str:
-    parts = (_heading, _pools, _io, _states, _windows, _notes)
-    return "\n".join(line for part in parts for line in part(graph))
+def _graph(graph: Values, tcm: TcmVerdict | None) -> str:
+    lines = [*_heading(graph), *_pools(graph), *([] if tcm is None else [_tcm(tcm)])]
+    parts = (_io, _states, _windows, _notes)
+    return "\n".join([*lines, *(line for part in parts for line in part(graph))])
 
 
 def _heading(graph: Values) -> Iterator[str]:
@@ -58,6 +74,11 @@ def _pools(graph: Values) -> Iterator[str]:
         kind = "tensor" if pool == "constants" else "buffer"
         holds = f"{_count(held.get(pool, 0), kind)}{inside}"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
+
+
+def _tcm(verdict: TcmVerdict) -> str:
+    need = f"{verdict.need:>15,}{format_size(verdict.need):>13}"
+    return f"  {'TCM':<11}{need}   binary and IO, {verdict_words(verdict)}"
 
 
 def _io(graph: Values) -> Iterator[str]:
@@ -95,7 +116,8 @@ def _window(window: Values) -> str:
 
 def _notes(graph: Values) -> Iterator[str]:
     if graph["float_ops"]:
-        yield f"  note: {_count(graph['float_ops'], 'op')} in floating point, which LPAI has not"
+        floats = _count(graph["float_ops"], "op")
+        yield f"  note: {floats} in floating point, which LPAI does not have"
     for note in graph["notes"][:SHOWN]:
         yield f"  note: {shorten(note, _WIDE)}"
     if len(graph["notes"]) > SHOWN:

@@ -1,0 +1,60 @@
+"""What lies in the TCM pool: a line for a verdict, a table for a shortage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
+from qnnmem.lpai.tcm_changes import TcmAccount
+
+_MAX_ROWS = 64
+_MAX_CHANGES = 6
+
+
+def verdict_words(verdict: TcmVerdict) -> str:
+    """Whether it fits, by how much, and in how many allocations."""
+    spare = verdict.limit.value - verdict.need
+    if verdict.fits:
+        words = f"fits with {spare:,} bytes to spare"
+    elif spare < 0:
+        words = f"does not fit, {-spare:,} bytes too many"
+    else:
+        words = "does not fit, too many allocations"
+    return f"{words} ({verdict.buffers} allocations)"
+
+
+def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:
+    """A heading and the verdict on one run of all graphs, where a binary has several."""
+    count = sum(verdict is not None for verdict in tcm.graphs)
+    return None if tcm.together is None or count < 2 else (f"all {count} graphs", tcm.together)
+
+
+def shortage_lines(account: TcmAccount) -> Iterator[str]:
+    """What is missing, what took the room, and what would make it fit."""
+    verdict = account.verdict
+    if verdict.missing:
+        yield (
+            f"TCM: {verdict.need:,} bytes are needed, the pool has {verdict.limit.value:,}, "
+            f"{verdict.missing:,} are missing"
+        )
+    else:
+        yield (
+            f"TCM: {verdict.buffers} allocations are needed, the pool counts "
+            f"{verdict.max_buffers.value}"
+        )
+    yield f"  {'bytes':>12} {'padding':>8} {'in total':>12}  what"
+    for row in verdict.rows[:_MAX_ROWS]:
+        mark = "" if row.fits else "  <- does not fit"
+        yield f"  {row.exact:>12,} {row.padding:>8,} {row.running_total:>12,}  {row.what}{mark}"
+    if len(verdict.rows) > _MAX_ROWS:
+        yield f"  … and {len(verdict.rows) - _MAX_ROWS} more"
+    yield from _changes(account)
+
+
+def _changes(account: TcmAccount) -> Iterator[str]:
+    if account.changes:
+        yield "  what would change that:"
+    for change in account.changes[:_MAX_CHANGES]:
+        enough = "enough" if change.sufficient else "not enough alone"
+        yield f"  - {change.what}: saves {change.saves:,} bytes, {enough}"
+    yield f"  {account.advice}"

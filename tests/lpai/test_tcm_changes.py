@@ -1,0 +1,104 @@
+"""Changes that would make everything fit the TCM pool."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qnnmem.lpai.tcm import DEFAULT_ALIGNMENT, TcmRequest, TcmTensor
+from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm
+from qnnmem.targets import tcm_pool
+
+POOL = 2_035_712
+
+
+def account(binary: int, inputs: list[int], outputs: list[int], bits: int = 0) -> TcmAccount:
+    """The account of tensors x0, x1, ... and y0, y1, ..., of elements of so many bits."""
+    tensors = [TcmTensor(f"x{n}", size, "input", bits) for n, size in enumerate(inputs)]
+    tensors += [TcmTensor(f"y{n}", size, "output", bits) for n, size in enumerate(outputs)]
+    pool = tcm_pool()
+    request = TcmRequest(binary, tuple(tensors), DEFAULT_ALIGNMENT, pool.size, pool.max_allocations)
+    return explain_tcm(request)
+
+
+def test_what_fits_needs_no_change() -> None:
+    """Nothing is suggested where everything fits."""
+    made = account(1_500_000, [100_000, 100_000], [4_000])
+    assert (made.verdict.fits, made.changes) == (True, ())
+    assert made.advice == "everything fits, nothing needs to change"
+
+
+def test_narrower_elements_are_suggested_where_they_are_known() -> None:
+    """Float32 IO of twice the room: 16 bits are not enough here, 8 bits are."""
+    made = account(100_000, [4_000_000], [64], bits=32)
+    found = {change.what: change.sufficient for change in made.changes}
+    assert found["inputs and outputs of 8-bit elements"]
+    assert not found["inputs and outputs of 16-bit elements"]
+    assert made.advice.startswith("enough by itself: inputs and outputs of 8-bit elements")
+
+
+def test_narrower_elements_are_not_suggested_for_8_bit_io() -> None:
+    """What is narrow already cannot become narrower."""
+    assert not any(
+        "-bit" in change.what for change in account(3_000_000, [64], [64], bits=8).changes
+    )
+
+
+def test_the_smaller_binary_is_the_largest_that_fits() -> None:
+    """That many bytes less are enough, one byte fewer is not."""
+    made = account(3_000_000, [1000], [10])
+    (less,) = (
+        int(match[1].replace(",", ""))
+        for change in made.changes
+        if (match := re.search(r"smaller by ([\d,]+) bytes", change.what))
+    )
+    assert account(3_000_000 - less, [1000], [10]).verdict.fits
+    assert not account(3_000_000 - less + 1, [1000], [10]).verdict.fits
+
+
+def test_the_smallest_output_that_is_enough_is_named() -> None:
+    """Not the largest: only as much of the model goes as has to."""
+    made = account(1_500_000, [64], [200_000, 300_000, 600_000])
+    assert made.changes[0].what == "the model without output 'y2'"
+    made = account(1_000_000, [64], [200_000, 300_000, 600_000])
+    assert made.changes[0].what == "the model without output 'y0'"
+
+
+def test_the_only_input_is_never_dropped() -> None:
+    """A model needs an input and an output."""
+    assert not any("without" in change.what for change in account(10, [POOL], [64]).changes)
+
+
+def test_two_changes_are_combined_where_one_is_not_enough() -> None:
+    """16-bit IO still fills the pool: the binary has to shrink as well."""
+    made = account(1_900_000, [2 * POOL], [64], bits=16)
+    assert not any(change.sufficient and " + " not in change.what for change in made.changes)
+    assert made.advice == "no change of the known ones is enough; use mem_type ddr"
+    made = account(1_900_000, [POOL], [64], bits=16)
+    assert made.advice.startswith("no single change is enough: inputs and outputs of 8-bit")
+    assert " + a model binary smaller by " in made.advice
+
+
+def test_too_many_tensors_are_joined() -> None:
+    """31 tensors and the binary pass; with 33 the three smallest become one."""
+    assert account(64, [64] * 30, [64]).verdict.fits
+    made = account(64, [64] * 32, [64])
+    assert (made.verdict.fits, made.verdict.missing) == (False, 0)
+    assert made.changes[0].what == "the 3 smallest inputs joined into one"
+    assert made.changes[0].sufficient
+
+
+sizes = st.lists(st.integers(1, 700_000), min_size=1, max_size=4)
+
+
+@given(st.integers(1, 4_000_000), sizes, sizes, st.sampled_from([0, 8, 16, 32]))
+def test_what_does_not_fit_always_gets_advice(
+    binary: int, inputs: list[int], outputs: list[int], bits: int
+) -> None:
+    """Sufficient changes save at least the missing bytes, others do not."""
+    made = account(binary, inputs, outputs, bits)
+    for change in made.changes:
+        assert change.sufficient is (change.saves >= made.verdict.missing)
+    assert bool(made.changes) or made.verdict.fits or "mem_type ddr" in made.advice
