@@ -29,7 +29,7 @@ from qnnmem.qnn.enums import (
     Target,
     TensorMemType,
 )
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 
 WAIT_S = 20.0
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "lpai-runtime.md"
@@ -99,7 +99,7 @@ NONSENSE: dict[str, Callable[[], Any]] = {
     "config in a config": lambda: lpai.custom("x"),  # type: ignore[arg-type]  # on purpose
     "property": lambda: lpai.Property(0, lpai.Property([])),  # type: ignore[arg-type]  # on purpose
     "memory": lambda: lpai.Mem(1, 256, None),
-    "tensor": lambda: Tensor(0, "x", 0, 0x32, (1, 25)),  # type: ignore[arg-type]  # on purpose
+    "tensor": lambda: QnnTensor(0, "x", 0, 0x32, (1, 25)),  # type: ignore[arg-type]  # on purpose
     "enum": lambda: MemType.DDR,
 }
 
@@ -368,7 +368,7 @@ def shared() -> Iterator[int]:
         yield file.fileno()
 
 
-def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[Tensor], list[Tensor]]:
+def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[QnnTensor], list[QnnTensor]]:
     """Input and output of a graph in shared memory at these offsets."""
     inputs, outputs = client.tensors()
     places = [register(fd, custom_info=lpai.MemInfoCustom(fd, o)) for o in dict.fromkeys(offsets)]

@@ -21,7 +21,7 @@ from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Window
 from qnnmem.lpai.program.state_window import BLOCKING
-from qnnmem.lpai.program.state_window import Window as Gate
+from qnnmem.lpai.program.state_window import BufferWindow as Gate
 from qnnmem.lpai.quantize import classify, quantize_command, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.text import quote
@@ -277,7 +277,7 @@ def _with_program(
     graph: CompiledGraph, proto: onnx.ModelProto, folder: Path | None, start: int
 ) -> tuple[CompiledGraph, bytes]:
     from qnnmem.lpai.program import arrange
-    from qnnmem.lpai.program.run import Parts, rehearse
+    from qnnmem.lpai.program.run import Parts, runs_in_order
 
     begin = round_up(start, CONSTANT_ALIGN)
     program = arrange(proto, graph.model, folder, begin)
@@ -291,7 +291,7 @@ def _with_program(
     )
     # Offsets count from the first graph's constants; a view that begins earlier saves copying.
     here = memoryview(bytes(begin) + constants)
-    return replace(graph, in_order=rehearse(Parts(graph, here))), constants
+    return replace(graph, in_order=runs_in_order(Parts(graph, here))), constants
 
 
 def _gated(model: Model, windows: Sequence[Gate]) -> Model:

@@ -16,7 +16,7 @@ from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class IoBuffers:
     """Memory for all inputs and outputs of one execution."""
 
-    inputs: Sequence[Tensor]
-    outputs: Sequence[Tensor]
+    inputs: Sequence[QnnTensor]
+    outputs: Sequence[QnnTensor]
     input_bytes: dict[str, NDArray[Any]]
     output_bytes: dict[str, NDArray[Any]]
     # Whoever lends memory to an execution must hold it.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.program.source import Form, Source, outside_reads
+from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
 from qnnmem.units import Bytes, Offset, round_up
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class Program:
 
 def arrange(proto: onnx.ModelProto, model: Model, folder: Path | None, start: int = 0) -> Program:
     """Program of `model`, whose ops point into `proto`; constants are laid out from `start` on."""
-    return _Arrangement(Source(proto, model, folder), start).program()
+    return _Arrangement(ProgramSource(proto, model, folder), start).program()
 
 
 class _Arrangement:
-    def __init__(self, source: Source, start: int) -> None:
+    def __init__(self, source: ProgramSource, start: int) -> None:
         self._source, self._end = source, start
         self._computed = source.compute(dict.fromkeys(source.computed_up_front()))
         self._nodes: list[onnx.NodeProto] = []

@@ -254,7 +254,7 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
         raise ProgramError(f"the program cannot be opened: {first_line(exc)}") from exc
 
 
-def rehearse(parts: Parts) -> bool:
+def runs_in_order(parts: Parts) -> bool:
     """Whether onnxruntime runs a program in its own order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other

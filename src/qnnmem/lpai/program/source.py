@@ -51,7 +51,7 @@ def first_line(exc: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class ProgramSource:
     """A graph that sub-models are cut from."""
 
     proto: onnx.ModelProto

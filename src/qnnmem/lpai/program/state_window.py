@@ -25,7 +25,7 @@ _INT = 2  # AttributeProto.AttributeType; 0 in files that leave it out
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BufferWindow:
     """A Buffer op: a sliding window of frames that survives between executes."""
 
     name: str  # of the node
@@ -109,7 +109,7 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 
 def read_window(
     path: Path, node: onnx.NodeProto, kind: TensorType, reset: str | None
-) -> tuple[Window, TensorType]:
+) -> tuple[BufferWindow, TensorType]:
     """Window of a Buffer whose input has this type, and the window's own type."""
     given = read_settings(path, node)
     axis = _axis(path, node, given.axis, kind)
@@ -123,7 +123,7 @@ def read_window(
     check_shape(path, node.output[0], full.shape or (), DTYPES[full.elem])
     stride = _stride(path, node, given, frames)
     pair = ("", node.output[0])
-    window = Window(
+    window = BufferWindow(
         title(node),
         pair,
         pair[1],

@@ -24,7 +24,7 @@ from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
-    Precision,
+    ModelPrecision,
     classify,
     float_io,
     float_tensors,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Encoding",
     "FloatOp",
-    "Precision",
+    "ModelPrecision",
     "QuantizeResult",
     "classify",
     "encodings",

@@ -36,7 +36,7 @@ from qnnmem.lpai.quantize.graph import (
 )
 from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
 from qnnmem.lpai.quantize.masks import replace_endless
-from qnnmem.lpai.quantize.ranges import Feed, Measured, Range, measure, open_session
+from qnnmem.lpai.quantize.ranges import Feed, Measured, ValueRange, measure, open_session
 from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _measure(
     return measure(model, feeds(), states, lambda: say(f"calibrating {next(done)} of {count}"))
 
 
-def _range_notes(ranges: Mapping[str, Range]) -> Iterator[str]:
+def _range_notes(ranges: Mapping[str, ValueRange]) -> Iterator[str]:
     wide = [name for name, r in ranges.items() if max(-r.lowest, r.highest) > _WIDE_RANGE]
     if wide:
         yield (

@@ -37,7 +37,7 @@ class FloatOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class ModelPrecision:
     """What a model computes in."""
 
     ops: int  # all of them, those inside of branches and loops included
@@ -74,7 +74,7 @@ def float_io(model: Model) -> tuple[str, ...]:
     return tuple(n for n in names if n in model.tensors and model.tensors[n].dtype.is_float)
 
 
-def classify(model: Model) -> Precision:
+def classify(model: Model) -> ModelPrecision:
     """What a model computes in, and which of its ops compute in floating point."""
     floats = frozenset(float_tensors(model)) - _unread(model)
     border = _Border(model, floats)
@@ -84,7 +84,7 @@ def classify(model: Model) -> Precision:
         if any(_touched(op, floats)) and not border.allows(op)
     ]
     inner = [item for op in model.ops for body in op.bodies for item in _inside(body, floats)]
-    return Precision(
+    return ModelPrecision(
         ops=_count(model),
         float_ops=(*found, *inner),
         float_io=float_io(model),

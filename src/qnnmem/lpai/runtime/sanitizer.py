@@ -81,11 +81,11 @@ class Sanitizer:
             if name in self._views:
                 self._sums[name] = _sum(self._views[name])
         dead = [name for name in self._sums if self._last.get(name, -1) <= step]
-        graves = [self._owned.pop(name) for name in dead]
+        freed = [self._owned.pop(name) for name in dead]
         for name in dead:
             del self._sums[name]
-        for grave in graves:
-            for gap in self._gaps(grave):
+        for range_ in freed:
+            for gap in self._gaps(range_):
                 self._scratch[gap] = POISON
 
     def end(self) -> None:

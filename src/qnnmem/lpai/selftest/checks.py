@@ -8,7 +8,8 @@ from qnnmem.errors import TcmFatal
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.context import Context, ContextSettings
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import Mem, custom
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.heap import Heap
@@ -38,7 +39,7 @@ def _moved_tensor() -> None:
     broken = _moved(graph("plain"), "t", onto="x")
     compiled = replace(context(), graphs=(broken,))
     backend = Backend.create()
-    made = Context(backend, compiled, ContextSettings()).graph_retrieve("plain")
+    made = Context(backend, compiled, ContextConfig()).graph_retrieve("plain")
     client = Client("plain")
     buffer = client.buffer(broken.scratch_bytes)
     made.set_config([custom(1, Mem(MemType.DDR, buffer.size, buffer)), None])

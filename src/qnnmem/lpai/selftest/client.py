@@ -13,7 +13,7 @@ from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.lpai.selftest.models import ELEMENTS, binary
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Client:
         self.graph.finalize()
         return self
 
-    def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+    def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Inputs and outputs in buffers of the client, with their exact size."""
         groups = io_tensors(self.graph.compiled)
         for tensor in (*groups[0], *groups[1]):
@@ -110,7 +110,7 @@ class Client:
         return found
 
 
-def numbers(tensor: Tensor) -> NDArray[Any]:
+def numbers(tensor: QnnTensor) -> NDArray[Any]:
     """The tensor's buffer as numbers."""
     import numpy
 

@@ -15,7 +15,7 @@ from qnnmem.lpai.selftest.case import Suite, check, refused
 from qnnmem.lpai.selftest.client import KEEP, Client, is_all, numbers
 from qnnmem.lpai.selftest.models import ELEMENTS
 from qnnmem.qnn.enums import ContextOption, DataType, MemRegisterType, TensorMemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 
 IO = Suite([])
 _WAIT_S = 10.0
@@ -281,5 +281,5 @@ def _range(
     return MemDescriptor((1, elements), DataType.INT_32, kind, MemInfoCustom(fd, offset))
 
 
-def _use(tensor: Tensor, handle: object) -> None:
+def _use(tensor: QnnTensor, handle: object) -> None:
     tensor.mem_type, tensor.mem_handle, tensor.client_buf = TensorMemType.MEMHANDLE, handle, None

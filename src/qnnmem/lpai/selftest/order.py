@@ -7,7 +7,8 @@ from dataclasses import replace
 from qnnmem.ir import Model
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.context import Context, ContextSettings
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import (
     Config,
     CoreAffinityCfg,
@@ -210,7 +211,7 @@ def _island() -> None:
     arm = profile("arm")
     Client(profile=arm, configs=[custom(_ISLAND)])
     names = [custom(_ISLAND, "counter"), custom(_ISLAND, "plain")]
-    check(len(Client(profile=arm, configs=names).context.settings.island) == 2, "one was lost")
+    check(len(Client(profile=arm, configs=names).context.config.island) == 2, "one was lost")
 
 
 @ORDER.breaks("R15", "both forms of island together")
@@ -276,7 +277,7 @@ def _one_node() -> None:
 def _no_nodes() -> None:
     empty = replace(context().graphs[0], name="empty", model=Model("empty", "onnx"), buffers=())
     compiled = replace(context(), graphs=(empty,))
-    made = Context(Backend.create(), compiled, ContextSettings())
+    made = Context(Backend.create(), compiled, ContextConfig())
     with refused(6022, "R20"):
         made.graph_retrieve("empty").finalize()
 
