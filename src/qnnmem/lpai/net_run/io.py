@@ -22,7 +22,7 @@ from qnnmem.units import round_up
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from qnnmem.lpai.runtime.shared_memory import MemHandle
+    from qnnmem.qnn.shared_memory import MemHandle
 
 
 @dataclass(slots=True)

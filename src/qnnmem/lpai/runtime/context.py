@@ -23,7 +23,8 @@ from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.program_trial import try_programs
 from qnnmem.lpai.runtime.queue import ExecutionQueue
-from qnnmem.lpai.runtime.shared_memory import MemHandle, SharedMemory
+from qnnmem.lpai.runtime.shared_memory import SharedMemory
+from qnnmem.qnn.shared_memory import MemHandle
 
 # Enough to notice that a buffer holds something else now, cheap enough for every execution.
 _HEAD_BYTES = 4096

@@ -12,9 +12,10 @@ from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.lpai.runtime.shared_memory import MemHandle, SharedMemory
+from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io
 from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
