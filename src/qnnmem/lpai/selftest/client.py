@@ -36,17 +36,13 @@ class Client:
     ) -> None:
         self.heap = Heap(MemType.DDR)
         self.backend = Backend.create(profile=profile)
-        if ask:
-            self.align = self._alignment()
-        else:
-            self.align = AlignmentReq(64, 64)
+        self.align = self._alignment() if ask else AlignmentReq(64, 64)
         self.binary = self.buffer(len(binary()))
         self.binary.view[: len(binary())] = binary()
         content = self.binary.view[: len(binary())]
         self.context = Context.create_from_binary(self.backend, content, configs, trusted=True)
         self.graph = self.context.graph_retrieve(graph)
-        self.scratch: HeapBuffer | None = None
-        self.persistent: HeapBuffer | None = None
+        self._pools: dict[GraphOption, HeapBuffer] = {}
 
     @property
     def rules(self) -> list[str]:
@@ -65,22 +61,38 @@ class Client:
         size: int = question.value.value
         return size
 
-    def give_scratch(self) -> HeapBuffer | None:
-        """Hand over scratch, if the graph needs any."""
-        need = self.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
-        self.scratch = self.give(SCRATCH, self.buffer(need)) if need else None
-        return self.scratch
+    @property
+    def scratch(self) -> HeapBuffer:
+        """Scratch as it was handed over last."""
+        return self._pools[SCRATCH]
 
-    def give_persistent(self) -> HeapBuffer | None:
+    @property
+    def persistent(self) -> HeapBuffer:
+        """Persistent as it was handed over last."""
+        return self._pools[PERSISTENT]
+
+    def give_scratch(self) -> None:
+        """Hand over scratch, if the graph needs any."""
+        self._give(SCRATCH, GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+
+    def give_persistent(self) -> None:
         """Hand over persistent, if the graph needs any."""
-        need = self.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
-        self.persistent = self.give(PERSISTENT, self.buffer(need)) if need else None
-        return self.persistent
+        self._give(PERSISTENT, GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
 
     def give(self, option: GraphOption, buffer: HeapBuffer) -> HeapBuffer:
         """Hand over a whole buffer."""
-        self.graph.set_config([custom(option, Mem(MemType.DDR, buffer.size, buffer)), None])
+        self.set(custom(option, Mem(MemType.DDR, buffer.size, buffer)))
+        self._pools[option] = buffer
         return buffer
+
+    def set(self, *configs: Config | None) -> Client:
+        """Set options of the graph."""
+        self.graph.set_config([*configs, None])
+        return self
+
+    def finish(self) -> None:
+        """Wait for everything that is queued."""
+        self.context.queue.run(lambda: None)
 
     def ready(self) -> Client:
         """Hand over what is needed and finalize."""
@@ -102,6 +114,11 @@ class Client:
         numbers(inputs[0])[:] = value
         self.graph.execute(inputs, outputs)
         return numbers(outputs[0]).copy()
+
+    def _give(self, option: GraphOption, asked: GraphProperty) -> None:
+        need = self.need(asked)
+        if need:
+            self.give(option, self.buffer(need))
 
     def _alignment(self) -> AlignmentReq:
         question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)

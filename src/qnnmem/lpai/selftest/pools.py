@@ -2,248 +2,163 @@
 
 from __future__ import annotations
 
-from threading import Event
+from typing import Any
 
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
-from qnnmem.lpai.selftest.case import Suite, check, noted, refused
-from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client, is_all
+from qnnmem.lpai.selftest.case import FINDING, Steps, Trial, breaks, keeps
+from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, GraphProperty, MemType, Priority
 
-POOLS = Suite([])
-_SCRATCH_SIZE = GraphProperty.GET_PROP_SCRATCH_MEM_SIZE
-_WAIT_S = 10.0
+_PERF = GraphOption.SET_CFG_PERF_CFG
+_NULL = custom(SCRATCH, Mem(MemType.DDR, 0, None))
 
 
-@POOLS.keeps("R1", "alignment asked first")
-def _asked() -> None:
-    client = Client().ready()
-    check("R1" not in client.rules, "a client that asked was blamed for not asking")
+def gives(wanted: int, graph: str = "counter", given: int = 1, **settings: Any) -> Steps:
+    """A client that does everything right gets the right result."""
+    return lambda t: t.gives(Client(graph, **settings).ready(), wanted, given)
 
 
-@POOLS.breaks("R1", "memory handed over without ever asking")
-def _never_asked() -> None:
-    client = Client(ask=False)
-    with noted(client.backend, "R1"):
-        client.give_scratch()
+def _scratch(client: Client, size: int, start: int) -> Config:
+    """Scratch that says `size` bytes more than needed and starts `start` bytes off."""
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    block = client.heap.allocate(need + 64, 64)
+    return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
 
 
-@POOLS.keeps("R2", "both pools handed over, then finalize")
-def _both_pools() -> None:
-    check(is_all(Client().ready().run(), 2), "wrong result")
+def _wrong_scratch(size: int = 0, start: int = 0) -> Steps:
+    def steps(t: Trial) -> None:
+        client = Client()
+        t.refused(client.set, _scratch(client, size, start))
+        t.check(client.graph.scratch is None, "the refused buffer was taken")
+
+    return steps
 
 
-@POOLS.keeps("R2", "NULL descriptors where the need is 0")
-def _null_where_nothing_is_needed() -> None:
-    client = Client("bare")
-    client.graph.set_config([custom(SCRATCH, Mem()), custom(PERSISTENT, Mem()), None])
+def _nothing_needed(t: Trial) -> None:
+    client = Client("bare").set(custom(SCRATCH, Mem()), custom(PERSISTENT, Mem()))
     client.graph.finalize()
-    check(is_all(client.run(3), 6), "wrong result")
+    t.gives(client, 6, given=3)
 
 
-@POOLS.keeps("R2", "no pools at all in ARM mode")
-def _arm_brings_none() -> None:
+def _arm_brings_none(t: Trial) -> None:
     client = Client(profile=profile("arm"))
     client.graph.finalize()
-    check(is_all(client.run(), 2), "wrong result")
+    t.gives(client, 2)
 
 
-@POOLS.breaks("R2", "finalize without scratch")
-def _no_scratch() -> None:
+def _no_scratch(t: Trial) -> None:
     client = Client()
     client.give_persistent()
-    with refused(6022, "R2"):
-        client.graph.finalize()
+    t.refused(client.graph.finalize)
     client.give_scratch()
     client.graph.finalize()
 
 
-@POOLS.breaks("R2", "finalize without persistent")
-def _no_persistent() -> None:
+def _no_persistent(t: Trial) -> None:
     client = Client()
     client.give_scratch()
-    with refused(6022, "R2"):
-        client.graph.finalize()
-    check(not client.graph.is_finalized, "the graph counts as finalized")
+    t.refused(client.graph.finalize)
+    t.check(not client.graph.is_finalized, "the graph counts as finalized")
 
 
-@POOLS.keeps("R3", "start and size as asked, in each alignment profile")
-def _aligned() -> None:
+def _each_alignment(t: Trial) -> None:
     for name in ("default", "conservative", "v4-era"):
-        client = Client(profile=profile(alignment=name)).ready()
-        check(is_all(client.run(), 2), f"wrong result with alignment {name}")
+        t.gives(Client(profile=profile(alignment=name)).ready(), 2)
 
 
-@POOLS.keeps("R3", "lenient profile takes plain malloc, with a finding")
-def _lenient() -> None:
+def _lenient(t: Trial) -> None:
     client = Client(profile=profile(lenient_scratch=True))
-    off = client.heap.allocate(client.need(_SCRATCH_SIZE) + 64, 64)
-    with noted(client.backend, "R3"):
-        client.graph.set_config([custom(SCRATCH, Mem(1, off.size - 64, off.view[16:])), None])
+    t.noted(client, lambda c: c.set(_scratch(c, 0, 16)))
 
 
-@POOLS.breaks("R3", "start address 16 bytes off")
-def _misaligned_start() -> None:
+def _exact(t: Trial) -> None:
     client = Client()
-    off = client.heap.allocate(client.need(_SCRATCH_SIZE) + 64, 64)
-    with refused(6000, "R3"):
-        client.graph.set_config([custom(SCRATCH, Mem(1, off.size - 64, off.view[16:])), None])
-    check(client.graph.scratch is None, "the misaligned buffer was taken")
+    buffer = client.buffer(client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE))
+    t.check(client.give(SCRATCH, buffer) is buffer, "the buffer was not taken")
 
 
-@POOLS.breaks("R3", "size that is no multiple of the size alignment")
-def _misaligned_size() -> None:
-    client = Client()
-    buffer = client.buffer(client.need(_SCRATCH_SIZE) + 64)
-    with refused(6000, "R3"):
-        client.graph.set_config([custom(SCRATCH, Mem(1, buffer.size - 1, buffer)), None])
-
-
-@POOLS.keeps("R4", "exactly the size asked for")
-def _exact() -> None:
-    client = Client()
-    buffer = client.buffer(client.need(_SCRATCH_SIZE))
-    check(client.give(SCRATCH, buffer) is buffer, "the buffer was not taken")
-
-
-@POOLS.breaks("R4", "64 bytes too few")
-def _too_small() -> None:
-    client = Client()
-    buffer = client.buffer(client.need(_SCRATCH_SIZE))
-    with refused(6000, "R4"):
-        client.graph.set_config([custom(SCRATCH, Mem(1, buffer.size - 64, buffer)), None])
-
-
-@POOLS.breaks("R4", "a descriptor that claims more than the buffer has")
-def _claims_too_much() -> None:
-    client = Client()
-    buffer = client.buffer(client.need(_SCRATCH_SIZE))
-    with refused(6000, "R4"):
-        client.graph.set_config([custom(SCRATCH, Mem(1, buffer.size + 64, buffer)), None])
-
-
-@POOLS.keeps("R6", "scratch, performance, affinity and priority after finalize")
-def _later_configs() -> None:
+def _later_configs(t: Trial) -> None:
     client = Client().ready()
     client.give_scratch()
-    configs = (
-        custom(GraphOption.SET_CFG_PERF_CFG, PerfCfg(fps=30)),
-        custom(GraphOption.SET_CFG_CORE_AFFINITY, CoreAffinityCfg(core_selection=1)),
-        Config(GraphConfigOption.PRIORITY, Priority.HIGH),
-    )
-    client.graph.set_config([*configs, None])
-    check(client.graph.perf.fps == 30, "the performance config did not arrive")
-    check(client.graph.priority is Priority.HIGH, "the priority did not arrive")
+    affinity = custom(GraphOption.SET_CFG_CORE_AFFINITY, CoreAffinityCfg(core_selection=1))
+    priority = Config(GraphConfigOption.PRIORITY, Priority.HIGH)
+    client.set(custom(_PERF, PerfCfg(fps=30)), affinity, priority)
+    t.check(client.graph.perf.fps == 30, "the performance config did not arrive")
+    t.check(client.graph.priority is Priority.HIGH, "the priority did not arrive")
 
 
-@POOLS.breaks("R6", "new persistent memory after finalize")
-def _late_persistent() -> None:
+def _late_persistent(t: Trial) -> None:
     client = Client().ready()
     client.run()
-    with refused(6024, "R6"):
-        client.give_persistent()
-    check(is_all(client.run(), 4), "the state was lost")
+    t.refused(client.give_persistent)
+    t.gives(client, 4)
 
 
-@POOLS.breaks("R6", "prepare options after finalize")
-def _late_prepare() -> None:
-    client = Client().ready()
-    with refused(6024, "R6"):
-        client.graph.set_config([custom(GraphOption.SET_CFG_PREPARE), None])
-
-
-@POOLS.keeps("R7", "scratch replaced between executions, old buffer freed")
-def _replaced() -> None:
+def _replaced(t: Trial) -> None:
     client = Client().ready()
     client.run()
     old = client.scratch
     client.give_scratch()
-    if old is not None:
-        old.free()
-    check(is_all(client.run(), 4), "the result changed")
-    check(client.rules == [], f"findings: {', '.join(client.rules)}")
-    check(old is not None and not old.written_after_free(), "the old buffer is still written")
+    old.free()
+    t.gives(client, 4)
+    t.no_findings(client)
+    t.check(not old.written_after_free(), "the old buffer is still written")
 
 
-@POOLS.breaks("R7", "NULL in place of scratch")
-def _null_scratch() -> None:
+def _null_scratch(t: Trial) -> None:
     client = Client().ready()
-    for bad in (Mem(MemType.DDR, 0, None), Mem(MemType.DDR, 256, None)):
-        with refused(6000, "R7"):
-            client.graph.set_config([custom(SCRATCH, bad), None])
-    check(is_all(client.run(), 2), "the old scratch is not in use any more")
+    for null in (_NULL, custom(SCRATCH, Mem(MemType.DDR, 256, None))):
+        t.refused(client.set, null)
+    t.gives(client, 2)
 
 
-@POOLS.breaks("R7", "one bad option among good ones: nothing changes")
-def _all_or_nothing() -> None:
+def _all_or_nothing(t: Trial) -> None:
     client = Client().ready()
-    perf = custom(GraphOption.SET_CFG_PERF_CFG, PerfCfg(fps=7))
-    with refused(6000, "R7"):
-        client.graph.set_config([perf, custom(SCRATCH, Mem(MemType.DDR, 0, None)), None])
-    check(client.graph.perf.fps == 1, "half of a refused call took effect")
+    t.refused(client.set, custom(_PERF, PerfCfg(fps=7)), _NULL)
+    t.check(client.graph.perf.fps == 1, "half of a refused call took effect")
 
 
-@POOLS.keeps("R7", "of equal options the last counts, behind NULL nothing does")
-def _last_wins() -> None:
+def _last_wins(t: Trial) -> None:
     client = Client().ready()
-    fps = [custom(GraphOption.SET_CFG_PERF_CFG, PerfCfg(fps=n)) for n in (7, 8, 9)]
-    client.graph.set_config([fps[0], fps[1], None, fps[2]])
-    check(client.graph.perf.fps == 8, f"{client.graph.perf.fps} fps instead of 8")
-    client.graph.set_config([custom(SCRATCH, Mem()), _scratch(client), None])
-    check(is_all(client.run(), 2), "the last scratch is not in use")
+    fps = [custom(_PERF, PerfCfg(fps=n)) for n in (7, 8, 9)]
+    client.set(fps[0], fps[1], None, fps[2])
+    t.check(client.graph.perf.fps == 8, f"{client.graph.perf.fps} fps instead of 8")
+    client.set(custom(SCRATCH, Mem()), _scratch(client, 0, 0))
+    t.gives(client, 2)
 
 
-@POOLS.breaks("R7", "scratch replaced while an execution is under way")
-def _replaced_during_execution() -> None:
+def _replaced_during_execution(t: Trial) -> None:
     client = Client().ready()
-    told, go = Event(), Event()
-
-    def hold(_code: int) -> None:
-        told.set()
-        go.wait(_WAIT_S)
-
-    client.graph.execute_async(notify=hold)
-    check(told.wait(_WAIT_S), "the execution never ended")
-    client.graph.execute_async()  # waits behind the notification, so it is surely not over
-    try:
-        with refused(1005, "R7"):
-            client.give_scratch()
-    finally:
-        go.set()
-    client.context.queue.run(lambda: None)
+    with t.held(client):
+        client.graph.execute_async()  # waits behind the notification, so it is surely not over
+        t.refused(client.give_scratch)
+    client.finish()
     client.give_scratch()
 
 
-@POOLS.breaks("R7", "scratch freed and not replaced")
-def _scratch_freed() -> None:
+def _scratch_freed(t: Trial) -> None:
     client = Client("plain").ready()
-    if client.scratch is not None:
-        client.scratch.free()
-    with refused(6039, "R7"):
-        client.run()
+    client.scratch.free()
+    t.refused(client.run)
 
 
-@POOLS.keeps("R8", "persistent kept until the context is freed")
-def _persistent_kept() -> None:
+def _persistent_kept(t: Trial) -> None:
     client = Client().ready()
-    check([int(client.run()[0]) for _ in range(3)] == [2, 4, 6], "state did not survive")
+    for wanted in (2, 4, 6):
+        t.gives(client, wanted)
     client.context.free()
-    if client.persistent is not None:
-        client.persistent.free()
-    check(client.rules == [], f"findings: {', '.join(client.rules)}")
+    client.persistent.free()
+    t.no_findings(client)
 
 
-@POOLS.breaks("R8", "heap buffer of persistent freed too early")
-def _persistent_freed() -> None:
+def _persistent_freed(t: Trial) -> None:
     client = Client().ready()
-    if client.persistent is not None:
-        client.persistent.free()
-    with refused(6039, "R8"):
-        client.run()
+    client.persistent.free()
+    t.refused(client.run)
 
 
-@POOLS.breaks("R8", "the only reference to persistent dropped too early")
-def _persistent_dropped() -> None:
+def _persistent_dropped(t: Trial) -> None:
     import numpy
 
     client = Client()
@@ -251,14 +166,50 @@ def _persistent_dropped() -> None:
     block = numpy.zeros(client.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE) + 64, numpy.uint8)
     start = -block.__array_interface__["data"][0] % 64
     memory = block[start : start + block.size - 64]
-    client.graph.set_config([custom(PERSISTENT, Mem(MemType.DDR, memory.size, memory)), None])
+    client.set(custom(PERSISTENT, Mem(MemType.DDR, memory.size, memory)))
     client.graph.finalize()
-    check(is_all(client.run(), 2), "wrong result")
+    t.gives(client, 2)
     del block, memory
-    with refused(6039, "R8"):
-        client.run()
+    t.refused(client.run)
 
 
-def _scratch(client: Client) -> Config:
-    buffer = client.buffer(client.need(_SCRATCH_SIZE))
-    return custom(SCRATCH, Mem(MemType.DDR, buffer.size, buffer))
+POOLS = (
+    keeps("R1", "alignment asked first", lambda t: t.no_findings(Client().ready())),
+    breaks(
+        "R1",
+        "memory handed over without ever asking",
+        FINDING,
+        lambda t: t.noted(Client(ask=False), Client.give_scratch),
+    ),
+    keeps("R2", "both pools handed over, then finalize", gives(2)),
+    keeps("R2", "NULL descriptors where the need is 0", _nothing_needed),
+    keeps("R2", "no pools at all in ARM mode", _arm_brings_none),
+    breaks("R2", "finalize without scratch", 6022, _no_scratch),
+    breaks("R2", "finalize without persistent", 6022, _no_persistent),
+    keeps("R3", "start and size as asked, in each alignment profile", _each_alignment),
+    keeps("R3", "lenient profile takes plain malloc, with a finding", _lenient),
+    breaks("R3", "start address 16 bytes off", 6000, _wrong_scratch(start=16)),
+    breaks("R3", "size that is no multiple of the size alignment", 6000, _wrong_scratch(63)),
+    keeps("R4", "exactly the size asked for", _exact),
+    breaks("R4", "64 bytes too few", 6000, _wrong_scratch(-64)),
+    breaks("R4", "a descriptor that claims more than the buffer has", 6000, _wrong_scratch(128)),
+    keeps("R6", "scratch, performance, affinity and priority after finalize", _later_configs),
+    breaks("R6", "new persistent memory after finalize", 6024, _late_persistent),
+    breaks(
+        "R6",
+        "prepare options after finalize",
+        6024,
+        lambda t: t.refused(Client().ready().set, custom(GraphOption.SET_CFG_PREPARE)),
+    ),
+    keeps("R7", "scratch replaced between executions, old buffer freed", _replaced),
+    breaks("R7", "NULL in place of scratch", 6000, _null_scratch),
+    breaks("R7", "one bad option among good ones: nothing changes", 6000, _all_or_nothing),
+    keeps("R7", "of equal options the last counts, behind NULL nothing does", _last_wins),
+    breaks(
+        "R7", "scratch replaced while an execution is under way", 1005, _replaced_during_execution
+    ),
+    breaks("R7", "scratch freed and not replaced", 6039, _scratch_freed),
+    keeps("R8", "persistent kept until the context is freed", _persistent_kept),
+    breaks("R8", "heap buffer of persistent freed too early", 6039, _persistent_freed),
+    breaks("R8", "the only reference to persistent dropped too early", 6039, _persistent_dropped),
+)
