@@ -10,6 +10,7 @@ from qnnmem.cli import qnnmem
 from qnnmem.errors import UsageError
 from qnnmem.lpai.choices import choices
 from qnnmem.lpai.rules import rules
+from qnnmem.report.lpai import with_options
 from qnnmem.report.schema import load_schema
 
 
@@ -45,7 +46,7 @@ def test_choices_as_json_hold_the_whole_table() -> None:
     values = json.loads(output("choices", "--json"))
     assert values["schema"] == "qnnmem.lpai-choices/1"
     assert {c["id"]: c["override"] for c in values["choices"]} == {
-        choice.id: choice.override for choice in choices().values()
+        choice.id: with_options(choice).override for choice in choices().values()
     }
 
 

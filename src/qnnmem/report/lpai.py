@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
 
+from qnnmem.errors import Setting
 from qnnmem.lpai.choices import Choice
 from qnnmem.lpai.rules import Rule
 from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
+from qnnmem.report.flags import flag
 from qnnmem.report.schema import write_json
 
 RULES_SCHEMA = "qnnmem.lpai-rules/1"
@@ -44,12 +47,22 @@ def rule_text(rule: Rule, width: int) -> str:
 
 def choices_json(choices: Sequence[Choice]) -> str:
     """Every field of every choice."""
-    return write_json({"schema": CHOICES_SCHEMA, "choices": [asdict(one) for one in choices]})
+    values = [asdict(with_options(one)) for one in choices]
+    return write_json({"schema": CHOICES_SCHEMA, "choices": values})
 
 
 def choices_text(choices: Sequence[Choice], width: int) -> str:
     """Choices by section: what is done, why, and how to change it."""
-    return _text(_choice_lines(choices, width))
+    return _text(_choice_lines([with_options(one) for one in choices], width))
+
+
+def with_options(choice: Choice) -> Choice:
+    """The choice with settings of `prepare` in the words of the command line."""
+
+    def option(found: re.Match[str]) -> str:
+        return f"prepare {flag(Setting(found[1]))}"
+
+    return replace(choice, override=re.sub(r"PrepareOptions\.(\w+)", option, choice.override))
 
 
 def selftest_json(results: Sequence[RuleResult]) -> str:

@@ -44,7 +44,7 @@ def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 def _real_time(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     fps, client = f"{_EXECUTE}.fps", f"{_EXECUTE}.client_type"
     if setting(root, fps) == 0 and setting(root, client) == "real_time":
-        text = "0 frames per second ask for nothing, and a real_time client wants a guarantee"
+        text = "0 frames per second asks for nothing, but a real_time client wants a guarantee"
         cure = 'set fps to the rate you need, or client_type to "non_real_time"'
         yield find.warning(_place(root, fps), fps, "real-time-without-fps", text, cure)
 

@@ -1,8 +1,7 @@
 """JSON text of a config file with the place of every key and value.
 
-Python's own reader forgets where things stand and drops repeated keys, and both are what a user
-needs to hear about. Comments and commas too many are read over and noted, so that one issue does
-not hide the others.
+Python's own reader forgets where things stand and drops repeated keys, and a user needs to hear of
+both. Comments and stray commas are skipped and noted, so that one mistake does not hide the others.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class JsonNode:
         return next((m for m in reversed(self.members) if m.name == name), None)
 
     def find(self, path: str) -> JsonNode | None:
-        """The value at a dotted path; None where a step is missing or no object."""
+        """The value at a dotted path; None where a step is missing or not an object."""
         node: JsonNode | None = self
         for name in path.split("."):
             member = None if node is None else node.get(name)
@@ -87,7 +86,7 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxIssue:
-    """Something that is not JSON and was read over."""
+    """Something that is not JSON and was skipped."""
 
     at: Position
     sentence: str
@@ -119,7 +118,7 @@ def read_document(path: Path) -> Document:
 
 
 def read_strictly(path: Path) -> Document:
-    """Reads a config file as the tools do: a comment or a comma too many is refused."""
+    """Reads a config file as the tools do: a comment or a stray comma is refused."""
     document = read_document(path)
     for issue in document.issues:
         raise LoadError(path, f"line {issue.at.line}: {issue.sentence}; {issue.cure}")
@@ -292,7 +291,7 @@ def _no_value(word: str) -> str:
     if word in _FOREIGN:
         return f"{word} is written {_FOREIGN[word]} in JSON"
     if word.lstrip("+-").lower() in ("nan", "inf", "infinity"):
-        return f"{quote(word)} is no JSON number"
+        return f"{quote(word)} is not a JSON number"
     if word[0] in "+-." or word[0].isdigit():
         return f"{quote(word)} is not a number as JSON writes it"
     return f"{quote(word)} stands without double quotes"

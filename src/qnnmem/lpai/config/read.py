@@ -99,7 +99,7 @@ def read_run_config(path: Path) -> RunConfig:
             "points to it",
         )
     if kind is not FileKind.TOOL and document.root.members:
-        raise LoadError(path, f"is no tool file for LPAI: {_what(kind)}")
+        raise LoadError(path, f"is not a tool file for LPAI: {_what(kind)}")
     library = _read(document, "backend_extensions.shared_library_path")
     if library is not None and is_htp_library(str(library)):
         raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
@@ -119,7 +119,7 @@ def read_lpai_config(path: Path) -> LpaiConfig:
     if kind is FileKind.TOOL:
         return read_run_config(path).lpai
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(path, f"is no LPAI file: {_what(kind)}")
+        raise LoadError(path, f"is not an LPAI file: {_what(kind)}")
     return _lpai(document)
 
 
@@ -144,7 +144,7 @@ def _pointed(tool: Document) -> LpaiConfig:
     document = read_strictly(found.path)
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(found.path, "is no LPAI file, though the tool file names it as one")
+        raise LoadError(found.path, "is not an LPAI file, though the tool file names it as one")
     return _lpai(document)
 
 

@@ -13,7 +13,7 @@ from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, Js
 from qnnmem.lpai.config.schema import BY_PATH, FileKind, Key, file_of, keys_of
 from qnnmem.text import quote
 
-# A hostile file may hold 100,000 unknown keys; nobody reads more than this.
+# A hostile file may hold 100,000 unknown keys; more than this is of no use to a reader.
 MAX_FINDINGS = 100
 _PLAIN = re.compile(r"\w{1,60}", re.ASCII)
 
@@ -103,7 +103,7 @@ def _unknown_key(
         other = "" if file_of(home) is find.kind else f" of the {file_of(home).value}"
         text = f"{member.name} belongs in {where}{other}; here it has no effect"
         return find.error(member.at, path, "misplaced-key", text, f"move it to {where}{other}")
-    text = "not a known key; the tools drop such keys without a word"
+    text = "not a known key; the tools silently drop such keys"
     near = nearest(member.name, list(known))
     if near is not None:
         return find.warning(member.at, path, "unknown-key", text, f"did you mean {near}?")

@@ -255,7 +255,7 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def runs_in_order(parts: Parts) -> bool:
-    """Whether onnxruntime runs a program in its own order; tried in a child process.
+    """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
     shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
@@ -295,7 +295,7 @@ def runs_in_order(parts: Parts) -> bool:
 
 
 def _check_enclosed(program: bytes) -> None:
-    """A binary is one file: what its program read besides would be somebody else's."""
+    """A binary is one file: a program that reads anything else is refused."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

@@ -1,4 +1,4 @@
-"""Whether a model is a quantized one as LPAI needs it, and which ops are in the way.
+"""Whether a model is quantized as LPAI needs it, and which ops prevent that.
 
 A model counts as quantized when every op that computes reads and writes integers. Floats may only
 be at the border: a graph input may be float if it is quantized before anything computes on it, a
@@ -52,7 +52,7 @@ class ModelPrecision:
 
     @property
     def sentence(self) -> str:
-        """The verdict, with counts and the first ops in the way."""
+        """The verdict, with counts and the first ops that compute in floating point."""
         if self.is_quantized:
             border = f"; float at the border: {_some(self.float_io)}" if self.float_io else ""
             return f"quantized: none of {self.ops} ops computes in floating point{border}"
@@ -130,7 +130,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Further results of ops that nobody reads; a compiler leaves them out."""
+    """Further results of ops that nothing reads; a compiler leaves them out."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)

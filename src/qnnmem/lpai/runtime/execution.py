@@ -1,7 +1,7 @@
 """One graph in the application's memory: addresses, stages, state, copies.
 
-Everything here happens at fixed addresses. Which memory may be used, and when, is the contract's
-business (`graph.py`); here it is only used.
+Everything here happens at fixed addresses. Which memory may be used, and when, is for
+the contract to decide (`graph.py`); here it is only used.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Execution:
         return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
 
     def _check_gaps(self) -> list[Finding]:
-        """What somebody wrote between the states."""
+        """Writes to the gaps between states."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is None or not self._sanitize:
             return []

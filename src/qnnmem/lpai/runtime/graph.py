@@ -67,7 +67,7 @@ class Counters:
 
 
 class ScratchView:
-    """An input or output inside scratch; worthless once that scratch is replaced."""
+    """An input or output inside scratch; invalid once that scratch is replaced."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self._graph, self._name, self._scratch = graph, name, graph.scratch
@@ -288,7 +288,7 @@ class Graph:
         budget = 1_000_000 // perf.fps
         if takes > budget:
             sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
-            cure = "ask for fewer frames or be a non-real-time client"
+            cure = "ask for fewer frames, or set the client type to non-real-time"
             found = finding(
                 "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
             )

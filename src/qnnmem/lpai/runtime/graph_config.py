@@ -227,7 +227,7 @@ def _whole(*values: object) -> bool:
 
 
 def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:
-    """The buffer with the size the descriptor states."""
+    """The buffer, cut to the size that the descriptor states."""
     buffer.size = size
     buffer.array = buffer.array[:size]
     return buffer

@@ -94,7 +94,7 @@ class IoCheck:
             self._fail("R9", f"{what} is read-only memory", what, buffer.address)
         given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
-            self._fail("R4", f"{what} is given with a size that is no number", what)
+            self._fail("R4", f"{what} is given with a size that is not a number", what)
         self._size(buffer, given, exact, what)
         self._alignment(buffer, what)
         return UserBuffer(buffer.array[:exact])

@@ -3,7 +3,7 @@
     each step: the tensors it writes take their bytes
         bytes of a tensor that is still needed are lost: a collision
         unless both are meant to be the same bytes: a view, an element-wise op over an input that
-        dies there, a new state over the old one that nobody reads any more
+        dies there, a new state over the old one that no op reads any more
 
 Lifetimes are taken from the ops themselves, not from the plan: a plan with a wrong idea of how long
 a tensor lives is caught as well.
@@ -21,7 +21,7 @@ from qnnmem.plan import Pool
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """A tensor that loses bytes to another while somebody still needs it."""
+    """A tensor that loses bytes to another while it is still needed."""
 
     victim: str
     writer: str
@@ -93,7 +93,7 @@ class _ByteOwners:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Whether a new state takes the place of the old one, which nobody reads any more."""
+        """Whether a new state takes the place of the old one, which no op reads any more."""
         together = self.buffer[name] == self.buffer[other]
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 

@@ -62,7 +62,7 @@ class ExecutionQueue:
     def submit(self, work: Work) -> None:
         """Execute later; a full queue blocks or, in a profile that says so, fails."""
         self._start_worker()
-        # The worker itself would wait for itself for ever.
+        # The worker would wait for itself for ever.
         block = self._backend.profile.async_blocks and not self.is_worker
         try:
             self._waiting.put(work, block=block)

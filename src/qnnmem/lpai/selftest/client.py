@@ -50,7 +50,7 @@ class Client:
         return [found.rule for found in self.backend.findings]
 
     def buffer(self, size: int) -> HeapBuffer:
-        """Memory of at least so many bytes that keeps the alignment."""
+        """Aligned memory of at least `size` bytes."""
         rounded = round_up(size, self.align.size_alignment)
         return self.heap.allocate(rounded, self.align.start_addr_alignment)
 
