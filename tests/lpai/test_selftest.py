@@ -113,12 +113,9 @@ def test_a_call_that_should_be_refused_and_is_not_is_noticed() -> None:
 
 def test_what_does_not_hold_is_noticed() -> None:
     """A missing finding, a finding too many, a wrong result and a plain sentence."""
-    client = Client("plain", ask=False).ready()
     trial = Trial("X1")
-    trial.noted(client, Client.run)
-    trial.gives(client, 7)
-    trial.no_findings(client)
-    trial.check(False, "not so")
+    client = trial.client("plain", ask=False).ready().noted(Client.run).gives(7).no_findings()
+    client.holds(lambda c: c.graph.name == "bare", "not so")
     assert trial.problems == [
         "expected a finding of X1, got none",
         "the result is not 7",

@@ -38,10 +38,9 @@ def cases() -> tuple[ContractCase, ...]:
     from qnnmem.lpai.selftest.calls import CALLS
     from qnnmem.lpai.selftest.io import IO
     from qnnmem.lpai.selftest.memory import MEMORY
-    from qnnmem.lpai.selftest.pools import POOLS
 
     order = {rule: at for at, rule in enumerate(rules())}
-    return tuple(sorted((*POOLS, *CALLS, *IO, *MEMORY), key=lambda case: order[case.rule]))
+    return tuple(sorted((*MEMORY, *CALLS, *IO), key=lambda case: order[case.rule]))
 
 
 def run_cases(chosen: Iterable[ContractCase]) -> tuple[RuleResult, ...]:

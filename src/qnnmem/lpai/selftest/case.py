@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 from qnnmem.errors import QnnError, QnnMemError
 from qnnmem.lpai.selftest.client import Client, is_all
@@ -53,19 +53,26 @@ def breaks(rule: str, title: str, codes: int | tuple[int, ...], steps: Steps) ->
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a case: what the steps expect, and what went otherwise."""
+    """One run of a case: what it expects, and what went otherwise."""
 
     rule: str
     codes: tuple[int, ...] = ()
     problems: list[str] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
-    def check(self, holds: bool, sentence: str) -> None:
+    def client(self, graph: str = "counter", **settings: Any) -> TrialClient:
+        """A client whose expectations count for this trial."""
+        client = TrialClient(graph, **settings)
+        client.trial = self
+        return client
+
+    def check(self, holds: bool, otherwise: str) -> Trial:
         """Note a problem unless something holds."""
         if not holds:
-            self.problems.append(sentence)
+            self.problems.append(otherwise)
+        return self
 
-    def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> None:
+    def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
         """The call must fail with a code of the case, name its rule and explain itself.
 
         With several codes, `code` says which one.
@@ -82,25 +89,46 @@ class Trial:
             self.check(clear, "the finding does not explain itself")
         else:
             self.problems.append(f"{expected}, but the call succeeded")
+        return self
 
-    def noted(self, client: Client, call: Callable[[Client], object]) -> None:
-        """The call must succeed and leave a finding of the rule."""
-        before = len(client.rules)
-        call(client)
-        found = client.rules[before:]
-        got = ", ".join(found) or "none"
-        self.check(self.rule in found, f"expected a finding of {self.rule}, got {got}")
 
-    def gives(self, client: Client, wanted: int, given: int = 1) -> None:
+class TrialClient(Client):
+    """A client with expectations; every one gives the client back, so that steps are a chain."""
+
+    trial: Trial
+
+    def gives(self, wanted: int, given: int = 1) -> Self:
         """The graph must work: `wanted` everywhere for an input that is `given` everywhere."""
-        self.check(is_all(client.run(given), wanted), f"the result is not {wanted}")
+        self.trial.check(is_all(self.run(given), wanted), f"the result is not {wanted}")
+        return self
 
-    def no_findings(self, client: Client) -> None:
+    def refused(self, call: Callable[[Client], object], code: int | None = None) -> Self:
+        """The call must be refused."""
+        self.trial.refused(call, self, code=code or self.trial.codes[0])
+        return self
+
+    def noted(self, call: Callable[[Client], object]) -> Self:
+        """The call must succeed and leave a finding of the rule."""
+        before = len(self.rules)
+        call(self)
+        found, rule = self.rules[before:], self.trial.rule
+        self.trial.check(
+            rule in found, f"expected a finding of {rule}, got {', '.join(found) or 'none'}"
+        )
+        return self
+
+    def holds(self, test: Callable[[Client], bool], otherwise: str) -> Self:
+        """Something must hold."""
+        self.trial.check(test(self), otherwise)
+        return self
+
+    def no_findings(self) -> Self:
         """Nothing may have been found so far."""
-        self.check(not client.rules, f"findings: {', '.join(client.rules)}")
+        self.trial.check(not self.rules, f"findings: {', '.join(self.rules)}")
+        return self
 
     @contextmanager
-    def held(self, client: Client) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
         """Keep the queue's worker in a notification, so that what follows stays queued."""
         told, go = Event(), Event()
 
@@ -108,9 +136,10 @@ class Trial:
             told.set()
             go.wait(WAIT_S)
 
-        client.graph.execute_async(notify=hold)
-        self.check(told.wait(WAIT_S), "the execution never ended")
+        self.graph.execute_async(notify=hold)
+        self.trial.check(told.wait(WAIT_S), "the execution never ended")
         try:
             yield
         finally:
             go.set()
+            self.finish()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
@@ -71,34 +71,57 @@ class Client:
         """Persistent as it was handed over last."""
         return self._pools[PERSISTENT]
 
-    def give_scratch(self) -> None:
+    # What follows gives the client back, so that steps can be written as a chain.
+
+    def give_scratch(self) -> Self:
         """Hand over scratch, if the graph needs any."""
-        self._give(SCRATCH, GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+        need = self.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+        return self.give(SCRATCH, self.buffer(need)) if need else self
 
-    def give_persistent(self) -> None:
+    def give_persistent(self) -> Self:
         """Hand over persistent, if the graph needs any."""
-        self._give(PERSISTENT, GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
+        need = self.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
+        return self.give(PERSISTENT, self.buffer(need)) if need else self
 
-    def give(self, option: GraphOption, buffer: HeapBuffer) -> HeapBuffer:
+    def give(self, option: GraphOption, buffer: HeapBuffer) -> Self:
         """Hand over a whole buffer."""
         self.set(custom(option, Mem(MemType.DDR, buffer.size, buffer)))
         self._pools[option] = buffer
-        return buffer
+        return self
 
-    def set(self, *configs: Config | None) -> Client:
+    def set(self, *configs: Config | None) -> Self:
         """Set options of the graph."""
         self.graph.set_config([*configs, None])
         return self
 
-    def finish(self) -> None:
+    def finalize(self) -> Self:
+        """Finalize the graph."""
+        self.graph.finalize()
+        return self
+
+    def ready(self) -> Self:
+        """Hand over what is needed and finalize."""
+        return self.give_scratch().give_persistent().finalize()
+
+    def on(self, graph: str) -> Self:
+        """Go on with another graph of the context."""
+        self.graph = self.context.graph_retrieve(graph)
+        return self
+
+    def executed(self, value: int = 1) -> Self:
+        """Execute once."""
+        self.run(value)
+        return self
+
+    def freed(self, *names: str) -> Self:
+        """Free things of the client, in this order: scratch, persistent, binary, context, ..."""
+        for name in names:
+            getattr(self, name).free()
+        return self
+
+    def finish(self) -> Self:
         """Wait for everything that is queued."""
         self.context.queue.run(lambda: None)
-
-    def ready(self) -> Client:
-        """Hand over what is needed and finalize."""
-        self.give_scratch()
-        self.give_persistent()
-        self.graph.finalize()
         return self
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
@@ -114,11 +137,6 @@ class Client:
         numbers(inputs[0])[:] = value
         self.graph.execute(inputs, outputs)
         return numbers(outputs[0]).copy()
-
-    def _give(self, option: GraphOption, asked: GraphProperty) -> None:
-        need = self.need(asked)
-        if need:
-            self.give(option, self.buffer(need))
 
     def _alignment(self) -> AlignmentReq:
         question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)

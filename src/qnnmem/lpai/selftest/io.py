@@ -11,10 +11,9 @@ from qnnmem.lpai.profiles import Profile, profile
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION
 from qnnmem.lpai.runtime.queue import Signal
-from qnnmem.lpai.selftest.case import WAIT_S, Steps, Trial, breaks, keeps
-from qnnmem.lpai.selftest.client import KEEP, Client, is_all, numbers
+from qnnmem.lpai.selftest.case import WAIT_S, Steps, Trial, TrialClient, breaks, keeps
+from qnnmem.lpai.selftest.client import KEEP, is_all, numbers
 from qnnmem.lpai.selftest.models import ELEMENTS
-from qnnmem.lpai.selftest.pools import gives
 from qnnmem.qnn.enums import ContextOption, DataType, MemRegisterType, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
@@ -23,15 +22,15 @@ _CUSTOM, _ION, _DMA_BUF = MemRegisterType.CUSTOM, MemRegisterType.ION, MemRegist
 
 
 def _misaligned(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     inputs, outputs = client.tensors()
     inputs[0].client_buf = client.buffer(256).view[4:104]
     t.refused(client.graph.execute, inputs, outputs)
-    t.gives(client, 6, given=2)
+    client.gives(6, given=2)
 
 
 def _sizes(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     for size in (100, 101, 128):
         inputs, outputs = client.tensors()
         inputs[0].data_size = outputs[0].data_size = size
@@ -39,7 +38,7 @@ def _sizes(t: Trial) -> None:
 
 
 def _wrong_sizes(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     for size in (0, 99, 129, -1):
         inputs, outputs = client.tensors()
         outputs[0].data_size = size
@@ -47,7 +46,7 @@ def _wrong_sizes(t: Trial) -> None:
 
 
 def _in_scratch(t: Trial) -> None:
-    graph = Client("plain").ready().graph
+    graph = t.client("plain").ready().graph
     graph.view("x").array[:] = 5
     graph.execute()
     t.check(is_all(graph.view("y").array, 15), "wrong result")
@@ -55,7 +54,7 @@ def _in_scratch(t: Trial) -> None:
 
 
 def _early(t: Trial) -> None:
-    client = Client("window").ready()
+    client = t.client("window").ready()
     inputs, outputs = client.tensors()
     numbers(inputs[0])[:] = 4
     numbers(outputs[0])[:] = -1
@@ -67,7 +66,7 @@ def _early(t: Trial) -> None:
 
 
 def _freed_output(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     inputs, outputs = client.tensors()
     outputs[0].client_buf.free()
     t.refused(client.graph.execute, inputs, outputs)
@@ -77,19 +76,20 @@ def _freed_output(t: Trial) -> None:
     t.check(told == [6004], f"the notification said {told}")
 
 
-def _queued(*, blocks: bool) -> Client:
+def _queued(t: Trial, *, blocks: bool) -> TrialClient:
     depth = Config(ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, 1)
-    return Client("plain", profile(async_blocks=blocks), [KEEP, depth]).ready()
+    platform = profile(async_blocks=blocks)
+    return t.client("plain", profile=platform, configs=[KEEP, depth]).ready()
 
 
 def _waits(t: Trial) -> None:
-    client, done = _queued(blocks=True), Event()
+    client, done = _queued(t, blocks=True), Event()
 
     def third() -> None:
         client.graph.execute_async()
         done.set()
 
-    with t.held(client):
+    with client.held():
         client.graph.execute_async()
         Thread(target=third, daemon=True).start()
         t.check(not done.wait(0.02), "the call did not wait")
@@ -99,7 +99,7 @@ def _waits(t: Trial) -> None:
 
 
 def _in_order(t: Trial) -> None:
-    client, order = Client("plain").ready(), list[int]()
+    client, order = t.client("plain").ready(), list[int]()
     for number in range(8):
         client.graph.execute_async(notify=lambda code, n=number: order.append(code or n))  # type: ignore[misc]  # a default binds the number
     client.graph.execute()
@@ -107,28 +107,26 @@ def _in_order(t: Trial) -> None:
 
 
 def _full(t: Trial) -> None:
-    client, told = _queued(blocks=False), list[int]()
-    with t.held(client):
+    client, told = _queued(t, blocks=False), list[int]()
+    with client.held():
         client.graph.execute_async(notify=told.append)
         t.refused(client.graph.execute_async, notify=told.append)
-    client.finish()
     t.check(told == [0], f"notifications said {told} instead of one 0")
 
 
 def _signal_again(t: Trial) -> None:
-    client, signal = Client("plain").ready(), Signal()
+    client, signal = t.client("plain").ready(), Signal()
     client.graph.execute(signal=signal)
     client.graph.execute(signal=signal)
     t.check(not signal.in_use, "the signal is still taken")
 
 
 def _signal_twice(t: Trial) -> None:
-    client, signal, told = Client("plain").ready(), Signal(), list[int]()
-    with t.held(client):
+    client, signal, told = t.client("plain").ready(), Signal(), list[int]()
+    with client.held():
         client.graph.execute_async(notify=told.append, signal=signal)
         t.refused(client.graph.execute, signal=signal)
         t.refused(client.graph.execute_async, notify=told.append, signal=signal)
-    client.finish()
     t.check(told == [0] and not signal.in_use, "the first call suffered")
 
 
@@ -156,7 +154,7 @@ def _registers(
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
-            made = Client(profile=platform).context
+            made = t.client(profile=platform).context
             t.check(bool(made.mem_register([_range(fd, offset, elements, kind)])), "no handle")
 
     return steps
@@ -168,7 +166,7 @@ def _registers_not(offset: int, *kinds: MemRegisterType) -> Steps:
     def steps(t: Trial) -> None:
         with _shared() as fd:
             for kind in kinds:
-                t.refused(Client().context.mem_register, [_range(fd, offset, kind=kind)])
+                t.refused(t.client().context.mem_register, [_range(fd, offset, kind=kind)])
 
     return steps
 
@@ -178,7 +176,7 @@ def _use(tensor: QnnTensor, handle: object) -> None:
 
 
 def _two_ranges(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     with _shared() as fd:
         handles = client.context.mem_register([_range(fd, 0), _range(fd, 128)])
         inputs, outputs = client.tensors()
@@ -192,7 +190,7 @@ def _two_ranges(t: Trial) -> None:
 
 
 def _registered_twice(t: Trial) -> None:
-    made = Client("plain").ready().context
+    made = t.client("plain").ready().context
     with _shared() as fd:
         made.mem_register([_range(fd, 0)])
         t.refused(made.mem_register, [_range(fd, 128), _range(fd, 0)])
@@ -200,7 +198,7 @@ def _registered_twice(t: Trial) -> None:
 
 
 def _outside_the_fd(t: Trial) -> None:
-    client = Client("plain").ready()
+    client = t.client("plain").ready()
     made, (inputs, outputs) = client.context, client.tensors()
     with _shared() as fd:
         t.refused(made.mem_register, [_range(fd, _ROOM - 64)], code=8003)
@@ -212,19 +210,17 @@ def _outside_the_fd(t: Trial) -> None:
     t.refused(client.graph.execute, inputs, outputs, code=6004)
 
 
+# fmt: off
 IO = (
-    keeps("R3", "inputs and outputs on aligned addresses", gives(6, "outside", 2)),
+    keeps("R3", "inputs and outputs on aligned addresses",
+          lambda t: t.client("outside").ready().gives(6, 2)),
     breaks("R3", "an input 4 bytes off", 6004, _misaligned),
     keeps("R4", "data size exact, rounded up, or between", _sizes),
     breaks("R4", "data size below the tensor's or above the rounded one", 6004, _wrong_sizes),
     keeps("R9", "NULL data uses the tensors in scratch, without a copy", _in_scratch),
     keeps("R9", "6038 leaves the output alone until the window is full", _early),
-    breaks(
-        "R9",
-        "NULL data where IO is not in scratch",
-        6004,
-        lambda t: t.refused(Client("outside").ready().graph.execute),
-    ),
+    breaks("R9", "NULL data where IO is not in scratch", 6004,
+           lambda t: t.client("outside").ready().refused(lambda c: c.graph.execute())),
     breaks("R9", "an output freed before the execution, also in the queue", 6004, _freed_output),
     keeps("R17", "a full queue makes the next call wait", _waits),
     keeps("R17", "executions end in the order they were asked for", _in_order),
@@ -234,17 +230,10 @@ IO = (
     keeps("M1", "two ranges of one fd, registered once each", _two_ranges),
     breaks("M1", "the same range twice; nothing of that call stays", 8002, _registered_twice),
     keeps("M2", "a range that ends with its fd", _registers(_ROOM - 128, elements=32)),
-    breaks(
-        "M2",
-        "a range past the end, an fd that is not open, a handle that is gone",
-        (8003, 8001, 6004),
-        _outside_the_fd,
-    ),
-    keeps(
-        "M3",
-        "an offset on the start alignment",
-        _registers(256, platform=profile(alignment="conservative")),
-    ),
+    breaks("M2", "a range past the end, an fd that is not open, a handle that is gone",
+           (8003, 8001, 6004), _outside_the_fd),
+    keeps("M3", "an offset on the start alignment",
+          _registers(256, platform=profile(alignment="conservative"))),
     breaks("M3", "an offset between two multiples", 8004, _registers_not(32, _CUSTOM)),
     keeps("M4", "ION in ARM mode", _registers(0, kind=_ION, platform=profile("arm"))),
     breaks("M4", "ION and DMA_BUF in x86 mode", 8005, _registers_not(0, _ION, _DMA_BUF)),
