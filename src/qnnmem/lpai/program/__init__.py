@@ -21,6 +21,7 @@ from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
 from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
+from qnnmem.lpai.quantize.graph import METADATA_KEY
 from qnnmem.units import Bytes, Offset, round_up
 
 if TYPE_CHECKING:
@@ -167,13 +168,13 @@ def find_quants(
 
     found = dict(_node_quants(proto, initializers))
     for item in proto.metadata_props:
-        if item.key.startswith("qnnmem.quant."):
+        if item.key.startswith(METADATA_KEY):
             try:
                 noted = json.loads(item.value[:1000])
                 quant = Quant(float(noted["scale"]), int(noted["zero_point"]))
             except (ValueError, TypeError, KeyError) as exc:
                 raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
-            found[item.key.removeprefix("qnnmem.quant.")] = quant
+            found[item.key.removeprefix(METADATA_KEY)] = quant
     return found
 
 

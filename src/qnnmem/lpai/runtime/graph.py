@@ -18,7 +18,7 @@ from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
-from qnnmem.lpai.runtime.graph_config import Changes, State, check_configs
+from qnnmem.lpai.runtime.graph_config import GraphChanges, GraphState, check_configs
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.overwrites import collisions
@@ -256,7 +256,7 @@ class Graph:
 
     def _change(self, configs: Iterable[Config | None]) -> None:
         need = self.compiled.scratch_bytes, self.compiled.persistent_bytes
-        state = State(*need, self.is_finalized, self._in_flight > 0)
+        state = GraphState(*need, self.is_finalized, self._in_flight > 0)
         changes = check_configs(self._backend, state, configs)
         self._check_apart(changes)
         if changes.persistent is not None:
@@ -333,7 +333,7 @@ class Graph:
         if found:
             self._backend.fail(6022, found[0])
 
-    def _check_apart(self, changes: Changes) -> None:
+    def _check_apart(self, changes: GraphChanges) -> None:
         scratch = changes.scratch or self.scratch
         persistent = changes.persistent or self.persistent
         if scratch is not None and persistent is not None and scratch.overlaps(persistent):

@@ -27,7 +27,7 @@ _UINT32 = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GraphState:
     """What a graph is when a config arrives."""
 
     scratch_bytes: int
@@ -37,7 +37,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class GraphChanges:
     """Checked settings; None leaves things as they are."""
 
     scratch: ClientBuffer | None = None
@@ -47,7 +47,9 @@ class Changes:
     priority: Priority | None = None
 
 
-def check_configs(backend: Backend, state: State, configs: Iterable[Config | None]) -> Changes:
+def check_configs(
+    backend: Backend, state: GraphState, configs: Iterable[Config | None]
+) -> GraphChanges:
     """The meaning of a NULL-terminated list: the last of equal options wins, all count or none."""
     last = {}
     for config in until_null(configs, Config):
@@ -59,11 +61,11 @@ def check_configs(backend: Backend, state: State, configs: Iterable[Config | Non
     for (option, inner), config in last.items():
         name, value = check.custom(config) if inner is not None else check.plain(option, config)
         found[name] = value
-    return Changes(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
+    return GraphChanges(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
 
 
 class _Check:
-    def __init__(self, backend: Backend, state: State) -> None:
+    def __init__(self, backend: Backend, state: GraphState) -> None:
         self._backend, self._state = backend, state
 
     def plain(self, option: int, config: Config) -> tuple[str, object]:
