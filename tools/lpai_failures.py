@@ -199,15 +199,13 @@ def _late_persistent(made: Client) -> None:
 
 def _scratch_freed(made: Client) -> None:
     made.ready()
-    if made.scratch is not None:
-        made.scratch.free()
+    made.scratch.free()
     made.run()
 
 
 def _persistent_freed(made: Client) -> None:
     made.ready()
-    if made.persistent is not None:
-        made.persistent.free()
+    made.persistent.free()
     made.run()
 
 

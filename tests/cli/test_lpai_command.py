@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -9,6 +10,8 @@ from qnnmem.cli import qnnmem
 from qnnmem.errors import UsageError
 from qnnmem.lpai.choices import choices
 from qnnmem.lpai.rules import rules
+from qnnmem.report.lpai import with_options
+from qnnmem.report.schema import load_schema
 
 
 def output(*arguments: str, columns: int = 80) -> str:
@@ -43,8 +46,18 @@ def test_choices_as_json_hold_the_whole_table() -> None:
     values = json.loads(output("choices", "--json"))
     assert values["schema"] == "qnnmem.lpai-choices/1"
     assert {c["id"]: c["override"] for c in values["choices"]} == {
-        choice.id: choice.override for choice in choices().values()
+        choice.id: with_options(choice).override for choice in choices().values()
     }
+
+
+@pytest.mark.parametrize("command", ["choices", "rules", "selftest"])
+def test_json_satisfies_its_schema(command: str) -> None:
+    """The schema that the result names is shipped and holds."""
+    values = json.loads(output(command, "--json"))
+    schema = load_schema(values["schema"])
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(values, schema)
+    assert values["schema"] == f"qnnmem.lpai-{command}/1"
 
 
 def test_rules_are_a_table_with_a_line_for_each() -> None:

@@ -612,7 +612,7 @@ def test_settings_of_the_config_reach_graph_and_context(
     assert code_of(result) == 0
     assert "an entry for graph 'gone', which does not run" in result.stderr
     (graph,) = seen
-    assert graph.context.settings.priority is Priority.HIGH
+    assert graph.context.config.priority is Priority.HIGH
     assert graph.priority is Priority.LOW
     assert graph.perf == PerfCfg(5, 10, ClientPerfType.NON_REAL_TIME)
     assert graph.affinity == CoreAffinityCfg(CoreAffinity.HARD, 0)

@@ -24,12 +24,13 @@ from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
 from qnnmem.htp.qmem.layer import IoLayer, Mode, Views
-from qnnmem.htp.qmem.memory import HtpMemType, MemDescriptor, MemHandle, MemRegistry, SharedBuffer
+from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.htp.qmem.run import made_up_inputs, run_row
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorType
+from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.targets.socs import find_soc
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -70,11 +71,11 @@ def shared(made: ExitStack, size: int = 65536) -> SharedBuffer:
     return buffer
 
 
-def custom(buffer: SharedBuffer, size: int, offset: int = 0, **changes: Any) -> MemDescriptor:
+def custom(buffer: SharedBuffer, size: int, offset: int = 0, **changes: Any) -> HtpMemDescriptor:
     """Describe bytes in a shared buffer."""
     kind = MemRegisterType.CUSTOM
     return replace(
-        MemDescriptor((size,), U8, buffer.fd, kind, total_size=buffer.size, offset=offset),
+        HtpMemDescriptor((size,), U8, buffer.fd, kind, total_size=buffer.size, offset=offset),
         **changes,
     )
 
@@ -105,7 +106,7 @@ def test_many_tensors_share_one_buffer(made: ExitStack) -> None:
 def test_ion_is_a_whole_buffer(made: ExitStack) -> None:
     """ION memory has one tensor at its beginning."""
     registry = MemRegistry()
-    (handle,) = registry.register([MemDescriptor((10, 10), U8, shared(made).fd)])
+    (handle,) = registry.register([HtpMemDescriptor((10, 10), U8, shared(made).fd)])
     assert (handle.offset, handle.size) == (0, 100)
     registry.deregister([handle])
 

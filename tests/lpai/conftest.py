@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.program import arrange
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.execution import Execution, Outcome, UserBuffer
+from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome, UserBuffer
 from qnnmem.plan import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]
@@ -47,7 +47,9 @@ class Memory:
         self.execution.attach(Pool.SCRATCH, self.scratch)
         return old
 
-    def run(self, feeds: Mapping[str, Array], **how: Any) -> tuple[dict[str, Array], Outcome]:
+    def run(
+        self, feeds: Mapping[str, Array], **how: Any
+    ) -> tuple[dict[str, Array], ExecutionOutcome]:
         """Outputs in buffers of the application, and what the execution did."""
         given = {name: UserBuffer(raw(feeds[name]), **how) for name in self.graph.inputs}
         results = {name: self.blank(name) for name in self.graph.outputs}

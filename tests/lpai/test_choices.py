@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from qnnmem.lpai.choices import Choice, choices
+from qnnmem.lpai.preparation import PrepareOptions
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
 from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.tcm_pool import TcmPool
 from qnnmem.qnn.codes import codes
+from qnnmem.report.lpai import with_options
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-choices.md"
 every_choice = pytest.mark.parametrize("choice", choices().values(), ids=lambda c: c.id)
@@ -28,10 +30,11 @@ def test_a_choice_says_what_why_and_how_to_change_it(choice: Choice) -> None:
 
 
 @every_choice
-def test_a_choice_names_only_fields_that_a_profile_has(choice: Choice) -> None:
+def test_a_choice_names_only_fields_that_exist(choice: Choice) -> None:
     """A reader who follows the way to change it finds it."""
-    named = re.findall(r"Profile\.(\w+)", choice.override)
-    assert set(named) <= {field.name for field in fields(Profile)}
+    for kind in (Profile, PrepareOptions):
+        named = re.findall(rf"\b{kind.__name__}\.(\w+)", choice.override)
+        assert set(named) <= {field.name for field in fields(kind)}
 
 
 @every_choice
@@ -52,7 +55,8 @@ def test_a_choice_names_only_rules_and_codes_that_exist(choice: Choice) -> None:
 @every_choice
 def test_the_page_has_every_choice(choice: Choice) -> None:
     """The page says what the table says."""
-    row = f"| `{choice.id}` | {choice.what} | {choice.why} | {choice.override} |"
+    override = with_options(choice).override
+    row = f"| `{choice.id}` | {choice.what} | {choice.why} | {override} |"
     assert row in PAGE.read_text("utf-8").splitlines()
 
 

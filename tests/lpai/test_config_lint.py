@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from qnnmem.lpai.config.finding import ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config.json_positions import JsonKind
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.schema import BY_PATH, LPAI_KEYS, TOOL_KEYS, Key
-from qnnmem.lpai.config.text import Kind
 from qnnmem.lpai.config.walk import MAX_FINDINGS
 
 LIBRARY = "libQnnLpaiNetRunExtensions.so"
@@ -119,18 +119,18 @@ def test_every_key_says_where_it_comes_from(key: Key) -> None:
     assert not key.section or key.section.removesuffix("[]") in BY_PATH
 
 
-def of_wrong_type(kind: Kind) -> list[object]:
+def of_wrong_type(kind: JsonKind) -> list[object]:
     """List values that are of another type than wanted."""
-    samples: dict[Kind, object] = {
-        Kind.OBJECT: {},
-        Kind.LIST: [],
-        Kind.TEXT: "x",
-        Kind.WHOLE: 1,
-        Kind.NUMBER: 1.5,
-        Kind.FLAG: True,
-        Kind.NULL: None,
+    samples: dict[JsonKind, object] = {
+        JsonKind.OBJECT: {},
+        JsonKind.LIST: [],
+        JsonKind.TEXT: "x",
+        JsonKind.WHOLE: 1,
+        JsonKind.NUMBER: 1.5,
+        JsonKind.FLAG: True,
+        JsonKind.NULL: None,
     }
-    fitting = {kind, Kind.WHOLE} if kind is Kind.NUMBER else {kind}
+    fitting = {kind, JsonKind.WHOLE} if kind is JsonKind.NUMBER else {kind}
     return [value for other, value in samples.items() if other not in fitting]
 
 
@@ -179,7 +179,7 @@ def test_a_bad_value_comes_with_the_cure(
     ("value", "cure"), [("true", "write true without quotes"), (1, "write true")]
 )
 def test_flags_are_not_texts_or_numbers(value: object, cure: str, tmp_path: Path) -> None:
-    """The usual slips with true and false are understood."""
+    """The usual issues with true and false are understood."""
     (finding,) = lint_lpai(tmp_path, {"lpai_graph": {"prepare": {"exclude_io": value}}})
     assert finding.cure == cure
 

@@ -172,7 +172,7 @@ def test_an_empty_object_means_defaults(tmp_path: Path) -> None:
         ({"lpai_graph": {"execute": {"mem_type": 3}}}, "mem_type: 3 is not a text"),
         ({"lpai_graph": []}, "lpai_graph: a list is not an object"),
         ({"lpai_profile": 1}, "lpai_profile: 1 is not an object"),
-        ({"context_configs": {}}, "is no LPAI file"),
+        ({"context_configs": {}}, "is not an LPAI file"),
         ('{"lpai_backend": {}, }', "line 1: a comma before the closing }"),
         ('{"lpai_backend": ', "the file ends"),
     ],
@@ -208,5 +208,5 @@ def test_a_bad_tool_file_is_refused(tool: object, reason: str, tmp_path: Path) -
 @pytest.mark.parametrize("content", [{"x": 1}, {"devices": []}])
 def test_other_files_are_no_lpai_file(content: object, tmp_path: Path) -> None:
     """Preparation refuses them, too."""
-    with pytest.raises(LoadError, match="is no LPAI file"):
+    with pytest.raises(LoadError, match="is not an LPAI file"):
         read_lpai_config(write(tmp_path, "x.json", content))

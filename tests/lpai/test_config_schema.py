@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.lpai.config.json_positions import JsonKind
 from qnnmem.lpai.config.schema import BY_PATH, Key, tcm_works_on
-from qnnmem.lpai.config.text import Kind
 
 COMMANDS = Path(__file__).parents[2] / "docs" / "reference" / "commands"
 PAGE = (COMMANDS / "lint.md").read_text("utf-8")
-LEAVES = [key for key in BY_PATH.values() if key.kind is not Kind.OBJECT and not key.item]
+LEAVES = [key for key in BY_PATH.values() if key.kind is not JsonKind.OBJECT and not key.item]
 
 
 @pytest.mark.parametrize("key", LEAVES, ids=lambda key: key.path)

@@ -29,7 +29,7 @@ from qnnmem.qnn.enums import (
     Target,
     TensorMemType,
 )
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 
 WAIT_S = 20.0
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -101,7 +101,7 @@ NONSENSE: dict[str, Callable[[], Any]] = {
     "config in a config": lambda: lpai.custom("x"),  # type: ignore[arg-type]  # on purpose
     "property": lambda: lpai.Property(0, lpai.Property([])),  # type: ignore[arg-type]  # on purpose
     "memory": lambda: lpai.Mem(1, 256, None),
-    "tensor": lambda: Tensor(0, "x", 0, 0x32, (1, 25)),  # type: ignore[arg-type]  # on purpose
+    "tensor": lambda: QnnTensor(0, "x", 0, 0x32, (1, 25)),  # type: ignore[arg-type]  # on purpose
     "enum": lambda: MemType.DDR,
 }
 
@@ -292,7 +292,6 @@ def test_nothing_works_after_the_context_was_freed() -> None:
     client = Client().ready()
     view, saved = client.graph.view("x"), client.graph.snapshot()
     client.context.free()
-    assert client.persistent is not None
     client.persistent.free()
     calls: list[Callable[[], object]] = [
         client.graph.execute,
@@ -343,8 +342,8 @@ def test_a_pool_freed_before_finalize_is_noticed_there() -> None:
     """Finalize does not write into memory that was given back."""
     client = Client()
     client.give_scratch()
-    persistent = client.give_persistent()
-    assert persistent is not None
+    client.give_persistent()
+    persistent = client.persistent
     persistent.free()
     assert code_of(client.graph.finalize) == (6039, "R8")
     assert not persistent.written_after_free()
@@ -354,7 +353,6 @@ def test_a_pool_freed_before_finalize_is_noticed_there() -> None:
 def test_state_that_was_freed_is_not_touched(call: str) -> None:
     """Reset and snapshot look whether persistent is still there."""
     client = Client().ready()
-    assert client.persistent is not None
     client.persistent.free()
     assert code_of(getattr(client.graph, call)) == (6039, "R8")
 
@@ -370,7 +368,7 @@ def shared() -> Iterator[int]:
         yield file.fileno()
 
 
-def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[Tensor], list[Tensor]]:
+def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[QnnTensor], list[QnnTensor]]:
     """Input and output of a graph in shared memory at these offsets."""
     inputs, outputs = client.tensors()
     places = [register(fd, custom_info=lpai.MemInfoCustom(fd, o)) for o in dict.fromkeys(offsets)]

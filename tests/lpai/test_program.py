@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program import INLINE_BYTES, arrange
 from qnnmem.lpai.program import run as program_run
-from qnnmem.lpai.program.run import Parts, rehearse
+from qnnmem.lpai.program.run import Parts, runs_in_order
 from qnnmem.lpai.program.source import bytes_of
 
 FLOAT = 1
@@ -378,7 +378,7 @@ def tensors(graph: CompiledGraph, **changes: Any) -> Parts:
 
 def test_a_sound_program_is_rehearsed_in_order(bench: Any) -> None:
     """The program of an ordinary model runs in its own order."""
-    assert rehearse(small(bench))
+    assert runs_in_order(small(bench))
 
 
 def test_an_unknown_op_is_refused(bench: Any) -> None:
@@ -450,7 +450,7 @@ def test_a_crashing_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPat
     """A child that dies is a refusal, not an end of this process."""
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(ProgramError, match="crashed or ran out of memory"):
-        rehearse(small(bench))
+        runs_in_order(small(bench))
 
 
 def test_a_program_that_needs_too_much_memory_is_refused(bench: Any) -> None:
@@ -520,7 +520,7 @@ def test_a_program_that_fails_on_any_input_fails_with_a_code(bench: Any) -> None
     parts = small(bench)
     constants = one(parts.graph, shape=(4, 8, 3))
     broken = Parts(replace(parts.graph, constants=constants), parts.constants)
-    assert not rehearse(broken)
+    assert not runs_in_order(broken)
     memory = bench.Memory(broken)
     with pytest.raises(ProgramError, match="execution failed"):
         memory.run(bench.noise(parts.graph))

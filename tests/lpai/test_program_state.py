@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 import qnnmem
 from qnnmem.errors import FreeDimensions, LoadError, OutputError, QnnMemError
-from qnnmem.lpai.program.state import BLOCKING, LEFT, RIGHT, Rewritten, Window, rewrite_states
+from qnnmem.lpai.program.state import BLOCKING, LEFT, RIGHT, BufferWindow, Rewritten, rewrite_states
 from qnnmem.lpai.program.state_draft import MAX_MODEL_BYTES
 
 Array = NDArray[Any]
@@ -347,7 +347,7 @@ def test_the_rewritten_file_is_planned(tmp_path: Path, mode: int) -> None:
 
 
 def test_the_description_names_what_a_runtime_needs(tmp_path: Path) -> None:
-    """A Window tells the pair, the numbers, the reset input and the outputs that wait."""
+    """A BufferWindow tells the pair, the numbers, the reset input and the outputs that wait."""
     nodes = [
         buffer(
             "x", "b", "r", name="fold", buffer_size=6, buffer_dim=-2, stride=4, buffer_padding=2
@@ -358,7 +358,9 @@ def test_the_description_names_what_a_runtime_needs(tmp_path: Path) -> None:
     proto = model(nodes, [info("x", (1, 2, 3)), info("r", [], BOOL)], ["y", "z"])
     rewritten = rewrite(proto, tmp_path)
     pair = ("fold_window", "b")
-    assert rewritten.windows == (Window("fold", pair, "b", 2, 6, 4, 0, 2, 1, "r", None, ("y",)),)
+    assert rewritten.windows == (
+        BufferWindow("fold", pair, "b", 2, 6, 4, 0, 2, 1, "r", None, ("y",)),
+    )
     assert rewritten.states == (pair,)
 
 

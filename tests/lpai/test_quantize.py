@@ -25,7 +25,7 @@ from qnnmem.lpai.quantize import (
     quantize_model,
 )
 from qnnmem.lpai.quantize.masks import replace_endless
-from qnnmem.lpai.quantize.ranges import Range, range_of
+from qnnmem.lpai.quantize.ranges import ValueRange, range_of
 
 STATE = [("h", "h_new")]
 
@@ -302,17 +302,17 @@ def test_a_mask_ends_one_range_below_the_values() -> None:
     mask = numpy.array([0, -3.4e38], "float32")
     graph = helper.make_graph([helper.make_node("Add", ["x", "m"], ["y"])], "g", [], [])
     graph.initializer.append(numpy_helper.from_array(mask, "m"))
-    ranges = {"x": Range(-1.0, 3.0), "y": Range(-1.0, 3.0)}
+    ranges = {"x": ValueRange(-1.0, 3.0), "y": ValueRange(-1.0, 3.0)}
     assert len(replace_endless(graph, ranges)) == 1
     assert list(numpy_helper.to_array(graph.initializer[0])) == [0, -5]
-    assert ranges["y"] == Range(-5.0, 3.0)
+    assert ranges["y"] == ValueRange(-5.0, 3.0)
 
 
 def test_ranges_count_finite_values_only() -> None:
     """Infinities, masks and NaN are no part of a range; without other values it is empty."""
     values = numpy.array([1.5, -numpy.inf, numpy.nan, 3.4e38, -2.0], "float32")
-    assert range_of(values) == Range(-2.0, 1.5)
-    assert range_of(values[1:4]) == Range(0.0, 0.0)
+    assert range_of(values) == ValueRange(-2.0, 1.5)
+    assert range_of(values[1:4]) == ValueRange(0.0, 0.0)
 
 
 def test_a_bias_of_two_ops_is_copied_under_a_free_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from qnnmem.lpai.rules import Rule, finding, rules
 from qnnmem.qnn.codes import UNKNOWN, code_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lpai-rules.md"
-SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").glob("*.py"))
+SOURCES = sorted((Path(__file__).parents[2] / "src" / "qnnmem" / "lpai").rglob("*.py"))
 ANSWER = re.compile(r'\b_?fail\(\s*(\d+),\s*(?:finding\(\s*)?"([A-Z]\d+)"')
 every_rule = pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.id)
 

@@ -69,11 +69,11 @@ def test_contexts_are_rehearsed_once_for_all_threads(
     """Threads that open the same new binary at once share one trial run."""
     tried: list[str] = []
 
-    def rehearse(parts: Parts) -> bool:
+    def runs_in_order(parts: Parts) -> bool:
         tried.append(parts.graph.name)
         return True
 
-    monkeypatch.setattr("qnnmem.lpai.runtime.rehearsal.rehearse", rehearse)
+    monkeypatch.setattr("qnnmem.lpai.runtime.program_trial.runs_in_order", runs_in_order)
     nodes = [bench.node("Exp", ["x"], ["only here"])]
     parts = bench.compile(bench.model(nodes, {"x": [3]}, ["only here"]))
     binary = b"".join(pack(bench.context(parts)))

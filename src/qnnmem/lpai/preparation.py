@@ -20,8 +20,7 @@ from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
-from qnnmem.lpai.program.state_window import BLOCKING
-from qnnmem.lpai.program.state_window import Window as Gate
+from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import classify, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.text import quote
@@ -76,7 +75,7 @@ class _Loaded:
     proto: onnx.ModelProto | None
     folder: Path | None
     states: tuple[tuple[str, str], ...]
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -187,7 +186,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     raise FloatModel(path, what, quantizable=loaded.proto is not None)
 
 
-def _windows(gates: Sequence[Gate]) -> tuple[FrameWindow, ...]:
+def _windows(gates: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
     return tuple(
         FrameWindow(
             name=w.name,
@@ -280,7 +279,7 @@ def _with_program(
     graph: CompiledGraph, proto: onnx.ModelProto, folder: Path | None, start: int
 ) -> tuple[CompiledGraph, bytes]:
     from qnnmem.lpai.program import arrange
-    from qnnmem.lpai.program.run import Parts, rehearse
+    from qnnmem.lpai.program.run import Parts, runs_in_order
 
     begin = round_up(start, CONSTANT_ALIGN)
     program = arrange(proto, graph.model, folder, begin)
@@ -294,10 +293,10 @@ def _with_program(
     )
     # Offsets count from the first graph's constants; a view that begins earlier saves copying.
     here = memoryview(bytes(begin) + constants)
-    return replace(graph, in_order=rehearse(Parts(graph, here))), constants
+    return replace(graph, in_order=runs_in_order(Parts(graph, here))), constants
 
 
-def _gated(model: Model, windows: Sequence[Gate]) -> Model:
+def _gated(model: Model, windows: Sequence[BufferWindow]) -> Model:
     """Ops in an order in which a blocking window can stop an execution.
 
     First come all ops that wait for no window, the ones that fill windows last; then those that

@@ -299,7 +299,7 @@ class DataType(IntEnum):
         return name
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that so many elements take; elements below one byte are packed."""
+        """Bytes that a number of elements takes; elements below one byte are packed."""
         return -(-elements * self.bits // 8)
 
     @classmethod

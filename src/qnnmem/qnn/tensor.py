@@ -17,7 +17,7 @@ class ScaleOffset:
 
 
 @dataclass(slots=True)
-class Tensor:
+class QnnTensor:
     """`Qnn_Tensor_t`: what a tensor is, and where its bytes are in the next execution.
 
     The client fills in the second part, as in C: `client_buf` with anything that has the buffer

@@ -10,9 +10,10 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
-from qnnmem.htp.qmem.memory import MemHandle, MemRegistry, SharedBuffer
+from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.rules import broken
 from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up

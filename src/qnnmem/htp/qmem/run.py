@@ -18,15 +18,15 @@ from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
 from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, Mode, Views
 from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
+    HtpMemDescriptor,
     HtpMemType,
-    MemDescriptor,
-    MemHandle,
     MemRegistry,
     SharedBuffer,
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType
 from qnnmem.qnn.finding import Finding
+from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
@@ -148,8 +148,8 @@ def _client_memory(
     return dict(zip(offsets, handles, strict=True))
 
 
-def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> MemDescriptor:
-    return MemDescriptor(
+def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> HtpMemDescriptor:
+    return HtpMemDescriptor(
         tensor.dimensions or (1,),
         tensor.data_type,
         buffer.fd,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from qnnmem.lpai.config.json_positions import JsonKind, JsonNode
 from qnnmem.lpai.config.schema import (
     BY_PATH,
     HTP_SECTIONS,
@@ -14,7 +15,6 @@ from qnnmem.lpai.config.schema import (
     Key,
     keys_of,
 )
-from qnnmem.lpai.config.text import Kind, Node
 from qnnmem.text import quote
 
 # What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
@@ -23,7 +23,7 @@ _LONGEST_NAME = 64  # no key is longer; keeps the search for a similar one short
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ValueFault:
     """Why a value cannot stand where it stands."""
 
     check: str
@@ -31,28 +31,28 @@ class Fault:
     cure: str
 
 
-def check_value(key: Key, node: Node) -> Fault | None:
+def check_value(key: Key, node: JsonNode) -> ValueFault | None:
     """Says what is wrong with a value; None when it is allowed."""
     fault = _type_fault(key, node) or _value_fault(key, node)
     if fault is None or key.path != MEM_TYPE:
         return fault
     parser, allocator = MEM_TYPE_MESSAGES
     outcome = f'the run logs "{parser}", then "{allocator}", and initialisation fails'
-    return Fault(fault.check, f"{fault.sentence}; {outcome}", fault.cure)
+    return ValueFault(fault.check, f"{fault.sentence}; {outcome}", fault.cure)
 
 
-def _type_fault(key: Key, node: Node) -> Fault | None:
-    number_fits = key.kind is Kind.NUMBER and node.kind is Kind.WHOLE
+def _type_fault(key: Key, node: JsonNode) -> ValueFault | None:
+    number_fits = key.kind is JsonKind.NUMBER and node.kind is JsonKind.WHOLE
     if node.kind is key.kind or number_fits:
         return None
     shown = show(node)
-    return Fault("wrong-type", f"{shown} is not {key.kind.value}", _type_cure(key, node))
+    return ValueFault("wrong-type", f"{shown} is not {key.kind.value}", _type_cure(key, node))
 
 
-def _type_cure(key: Key, node: Node) -> str:
+def _type_cure(key: Key, node: JsonNode) -> str:
     if isinstance(node.value, str) and _unquoted(key, node.value):
         return f"write {node.value} without quotes"
-    if key.kind is Kind.FLAG and node.kind is Kind.WHOLE and node.value in (0, 1):
+    if key.kind is JsonKind.FLAG and node.kind is JsonKind.WHOLE and node.value in (0, 1):
         return f"write {'true' if node.value else 'false'}"
     if key.values:
         return f"write one of {_listed(key.values)}"
@@ -61,39 +61,39 @@ def _type_cure(key: Key, node: Node) -> str:
 
 
 def _unquoted(key: Key, text: str) -> bool:
-    if key.kind is Kind.FLAG:
+    if key.kind is JsonKind.FLAG:
         return text in ("true", "false")
-    return key.kind is Kind.WHOLE and text.isascii() and text.isdigit() and len(text) <= 10
+    return key.kind is JsonKind.WHOLE and text.isascii() and text.isdigit() and len(text) <= 10
 
 
-def _value_fault(key: Key, node: Node) -> Fault | None:
-    if key.kind is Kind.LIST:
+def _value_fault(key: Key, node: JsonNode) -> ValueFault | None:
+    if key.kind is JsonKind.LIST:
         return _item_fault(key, node)
     if key.values and node.value not in key.values:
-        return Fault(
+        return ValueFault(
             "bad-value", f"{show(node)} is not a value of this key", _value_cure(key, node)
         )
-    if key.kind is Kind.TEXT and not node.value:
-        return Fault("bad-value", "the text is empty", "fill it in or remove the key")
+    if key.kind is JsonKind.TEXT and not node.value:
+        return ValueFault("bad-value", "the text is empty", "fill it in or remove the key")
     if isinstance(node.value, float | int) and node.value < 0:
-        return Fault("bad-value", f"{show(node)} is below 0", "write 0 or more")
-    if key.kind is Kind.WHOLE and isinstance(node.value, int) and node.value > key.high:
-        return Fault("bad-value", f"{show(node)} is too large", f"write at most {key.high}")
+        return ValueFault("bad-value", f"{show(node)} is below 0", "write 0 or more")
+    if key.kind is JsonKind.WHOLE and isinstance(node.value, int) and node.value > key.high:
+        return ValueFault("bad-value", f"{show(node)} is too large", f"write at most {key.high}")
     return None
 
 
-def _value_cure(key: Key, node: Node) -> str:
+def _value_cure(key: Key, node: JsonNode) -> str:
     near = nearest(str(node.value), key.values)
     wish = f"write {_json(near)}, or " if near else "write "
     others = [value for value in key.values if value != near]
     return f"{wish}{'' if near else 'one of '}{_listed(others)}"
 
 
-def _item_fault(key: Key, node: Node) -> Fault | None:
+def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
     for number, item in enumerate(node.items):
         if key.item is not None and item.kind is not key.item:
             sentence = f"entry {number} is {show(item)}, not {key.item.value}"
-            return Fault("wrong-type", sentence, f"write {key.item.value} for each entry")
+            return ValueFault("wrong-type", sentence, f"write {key.item.value} for each entry")
     return None
 
 
@@ -104,11 +104,11 @@ def nearest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
-def show(node: Node) -> str:
+def show(node: JsonNode) -> str:
     """A value for a sentence, short and escaped."""
-    if node.kind is Kind.FLAG:
+    if node.kind is JsonKind.FLAG:
         return "true" if node.value else "false"
-    if node.kind is Kind.NUMBER:
+    if node.kind is JsonKind.NUMBER:
         return f"{node.value:g}"
     return node.kind.value if node.value is None else quote(node.value)
 
@@ -123,7 +123,7 @@ def _json(value: object) -> str:
     return json.dumps(value)
 
 
-def setting(root: Node, path: str) -> str | int | float | bool | None:
+def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
     """The value a run would use: the file's, the default if absent, None if it is not allowed."""
     key, node = BY_PATH[path], root.find(path)
     if node is None:
@@ -131,7 +131,7 @@ def setting(root: Node, path: str) -> str | int | float | bool | None:
     return node.value if check_value(key, node) is None else None
 
 
-def classify(root: Node) -> FileKind:
+def classify(root: JsonNode) -> FileKind:
     """Tells from the outermost keys what a file is."""
     names = [member.name for member in root.members[:1000]]
     scores = {kind: sum(_likeness(name, kind) for name in names) for kind in KEYS}

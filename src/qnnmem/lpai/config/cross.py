@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from qnnmem.lpai.config.check import is_htp_library, setting
 from qnnmem.lpai.config.finding import ConfigFinding
+from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, Position
 from qnnmem.lpai.config.schema import MEM_TYPE, UINT32, tcm_works_on
-from qnnmem.lpai.config.text import Document, Kind, Node, Place
 from qnnmem.lpai.config.walk import Finder
 from qnnmem.text import quote
 
@@ -25,7 +25,7 @@ def check_lpai(document: Document, find: Finder) -> Iterator[ConfigFinding]:
     yield from _cores(document.root, find)
 
 
-def _tcm(root: Node, find: Finder) -> Iterator[ConfigFinding]:
+def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     if setting(root, MEM_TYPE) != "tcm":
         return
     at, target, version = _place(root, MEM_TYPE), setting(root, _TARGET), setting(root, _HW)
@@ -41,15 +41,15 @@ def _tcm(root: Node, find: Finder) -> Iterator[ConfigFinding]:
         )
 
 
-def _real_time(root: Node, find: Finder) -> Iterator[ConfigFinding]:
+def _real_time(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     fps, client = f"{_EXECUTE}.fps", f"{_EXECUTE}.client_type"
     if setting(root, fps) == 0 and setting(root, client) == "real_time":
-        text = "0 frames per second ask for nothing, and a real_time client wants a guarantee"
+        text = "0 frames per second asks for nothing, but a real_time client wants a guarantee"
         cure = 'set fps to the rate you need, or client_type to "non_real_time"'
         yield find.warning(_place(root, fps), fps, "real-time-without-fps", text, cure)
 
 
-def _cores(root: Node, find: Finder) -> Iterator[ConfigFinding]:
+def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     path = f"{_EXECUTE}.core_selection"
     mask = setting(root, path)
     if isinstance(mask, int) and several_cores(mask):
@@ -70,12 +70,12 @@ def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
         text = "there is no backend_extensions, so no LPAI file is read and its defaults apply"
         cure = "add backend_extensions with shared_library_path and config_file_path"
         yield find.warning(None, "backend_extensions", "missing-key", text, cure)
-    elif section.kind is Kind.OBJECT:
+    elif section.kind is JsonKind.OBJECT:
         yield from _extension(document.root, section, find)
     yield from _graph_names(document.root, find)
 
 
-def _extension(root: Node, section: Node, find: Finder) -> Iterator[ConfigFinding]:
+def _extension(root: JsonNode, section: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     for path in (_LIBRARY, _POINTER):
         if root.find(path) is None:
             text = "is missing; the tools need the extension library and its file"
@@ -93,17 +93,17 @@ def _extension(root: Node, section: Node, find: Finder) -> Iterator[ConfigFindin
         yield find.warning(library.at, _LIBRARY, "library-name", text, cure)
 
 
-def _graph_names(root: Node, find: Finder) -> Iterator[ConfigFinding]:
+def _graph_names(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     entries = root.find("graph_configs")
     for number, entry in enumerate(() if entries is None else entries.items[:1000]):
-        if entry.kind is Kind.OBJECT and entry.get("graph_name") is None:
+        if entry.kind is JsonKind.OBJECT and entry.get("graph_name") is None:
             path = f"graph_configs[{number}].graph_name"
             text = "is missing, so the entry applies to no graph"
             yield find.error(entry.at, path, "missing-key", text, "name the graph")
             return  # one is enough to see what is meant
 
 
-def check_pair(tool: Document, lpai: Node, find: Finder) -> Iterator[ConfigFinding]:
+def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     """What a tool file must say because of the LPAI file it points to."""
     direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
     if direct and setting(tool.root, _PERSISTENT) is False:
@@ -114,11 +114,11 @@ def check_pair(tool: Document, lpai: Node, find: Finder) -> Iterator[ConfigFindi
         )
 
 
-def _only_prepares(lpai: Node) -> bool:
+def _only_prepares(lpai: JsonNode) -> bool:
     """A file with prepare and without execute is for the offline generator, which runs nothing."""
     return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
 
 
-def _place(root: Node, path: str) -> Place | None:
+def _place(root: JsonNode, path: str) -> Position | None:
     node = root.find(path)
     return None if node is None else node.at

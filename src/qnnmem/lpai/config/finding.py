@@ -35,7 +35,7 @@ class CheckedFile:
     path: str
     kind: str  # "tool file", "LPAI file", "HTP backend file" or "unknown"
     named_by: str | None = None  # the tool file that points to it, if the user did not name it
-    unreadable: str | None = None  # the sentence, when it is no JSON object
+    unreadable: str | None = None  # the sentence, when it is not a JSON object
 
 
 @dataclass(frozen=True, slots=True)

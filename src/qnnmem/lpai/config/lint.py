@@ -10,9 +10,9 @@ from qnnmem.errors import LoadError
 from qnnmem.lpai.config.check import classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
+from qnnmem.lpai.config.json_positions import Document, read_document
 from qnnmem.lpai.config.path import Located, locate
 from qnnmem.lpai.config.schema import FileKind
-from qnnmem.lpai.config.text import Document, read_document
 from qnnmem.lpai.config.walk import Finder, check_keys
 from qnnmem.text import quote
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from qnnmem.errors import LoadError
 from qnnmem.lpai.config.check import check_value, classify, is_htp_library
+from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
 from qnnmem.lpai.config.path import locate
 from qnnmem.lpai.config.schema import BY_PATH, MEM_TYPE, FileKind, Key
-from qnnmem.lpai.config.text import Document, Kind, Node, read_strictly
 from qnnmem.text import quote
 
 _T = TypeVar("_T")
@@ -99,7 +99,7 @@ def read_run_config(path: Path) -> RunConfig:
             "points to it",
         )
     if kind is not FileKind.TOOL and document.root.members:
-        raise LoadError(path, f"is no tool file for LPAI: {_what(kind)}")
+        raise LoadError(path, f"is not a tool file for LPAI: {_what(kind)}")
     library = _read(document, "backend_extensions.shared_library_path")
     if library is not None and is_htp_library(str(library)):
         raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
@@ -119,7 +119,7 @@ def read_lpai_config(path: Path) -> LpaiConfig:
     if kind is FileKind.TOOL:
         return read_run_config(path).lpai
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(path, f"is no LPAI file: {_what(kind)}")
+        raise LoadError(path, f"is not an LPAI file: {_what(kind)}")
     return _lpai(document)
 
 
@@ -144,7 +144,7 @@ def _pointed(tool: Document) -> LpaiConfig:
     document = read_strictly(found.path)
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(found.path, "is no LPAI file, though the tool file names it as one")
+        raise LoadError(found.path, "is not an LPAI file, though the tool file names it as one")
     return _lpai(document)
 
 
@@ -169,7 +169,7 @@ def _graphs(document: Document) -> tuple[GraphSettings, ...]:
     return tuple(_graph(document, entry) for entry in entries.items)
 
 
-def _graph(document: Document, entry: Node) -> GraphSettings:
+def _graph(document: Document, entry: JsonNode) -> GraphSettings:
     found = {}
     for name in ("graph_name", "graph_priority"):
         member = entry.get(name)
@@ -191,7 +191,7 @@ def _settings(document: Document, section: str, form: type[_T]) -> _T:
 def _read(document: Document, path: str) -> Any:
     """The allowed value at a path, or the default of its key."""
     steps = path.split(".")
-    node: Node | None = document.root
+    node: JsonNode | None = document.root
     for depth in range(1, len(steps) + 1):
         key = BY_PATH[".".join(steps[:depth])]
         member = None if node is None else node.get(key.name)
@@ -200,14 +200,14 @@ def _read(document: Document, path: str) -> Any:
             _refuse_fault(document, key, node)
     if node is None:
         return BY_PATH[path].default
-    if node.kind is Kind.LIST:
+    if node.kind is JsonKind.LIST:
         return tuple(item.value for item in node.items)
     return node.value
 
 
-def _refuse_fault(document: Document, key: Key, node: Node) -> None:
+def _refuse_fault(document: Document, key: Key, node: JsonNode) -> None:
     fault = check_value(key, node)
-    if fault is None or (key.path == MEM_TYPE and node.kind is Kind.TEXT):
+    if fault is None or (key.path == MEM_TYPE and node.kind is JsonKind.TEXT):
         return
     where = f"line {node.at.line}: {key.path}: {fault.sentence}; {fault.cure}"
     raise LoadError(document.path, where)

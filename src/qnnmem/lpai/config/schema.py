@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from qnnmem.lpai.config.text import Kind
+from qnnmem.lpai.config.json_positions import JsonKind
 
 UINT32 = (1 << 32) - 1
 UINT64 = (1 << 64) - 1
@@ -38,12 +38,12 @@ class Key:
     """One key of a config file."""
 
     path: str
-    kind: Kind
+    kind: JsonKind
     source: str
     default: str | int | bool | None = None
     values: tuple[str, ...] = ()  # the only texts allowed; empty for any
     high: int = UINT32  # of a whole number; the lowest is always 0
-    item: Kind | None = None  # what the entries of a list must be
+    item: JsonKind | None = None  # what the entries of a list must be
     open: bool = False  # an object whose keys are not public
 
     @property
@@ -60,61 +60,63 @@ class Key:
 _PRIORITIES = ("low", "normal", "normal_high", "high")
 
 TOOL_KEYS = (
-    Key("backend_extensions", Kind.OBJECT, _GUIDE),
-    Key("backend_extensions.shared_library_path", Kind.TEXT, _GUIDE),
-    Key("backend_extensions.config_file_path", Kind.TEXT, _GUIDE),
-    Key("context_configs", Kind.OBJECT, _MEMORY),
-    Key("context_configs.context_priority", Kind.TEXT, _TOOLS, "normal", _PRIORITIES),
-    Key("context_configs.async_execute_queue_depth", Kind.WHOLE, _TOOLS, 0),
-    Key("context_configs.enable_graphs", Kind.LIST, _TOOLS, item=Kind.TEXT),
-    Key("context_configs.memory_limit_hint", Kind.WHOLE, _TOOLS, 0, high=UINT64),
-    Key("context_configs.is_persistent_binary", Kind.FLAG, _MEMORY, False),
+    Key("backend_extensions", JsonKind.OBJECT, _GUIDE),
+    Key("backend_extensions.shared_library_path", JsonKind.TEXT, _GUIDE),
+    Key("backend_extensions.config_file_path", JsonKind.TEXT, _GUIDE),
+    Key("context_configs", JsonKind.OBJECT, _MEMORY),
+    Key("context_configs.context_priority", JsonKind.TEXT, _TOOLS, "normal", _PRIORITIES),
+    Key("context_configs.async_execute_queue_depth", JsonKind.WHOLE, _TOOLS, 0),
+    Key("context_configs.enable_graphs", JsonKind.LIST, _TOOLS, item=JsonKind.TEXT),
+    Key("context_configs.memory_limit_hint", JsonKind.WHOLE, _TOOLS, 0, high=UINT64),
+    Key("context_configs.is_persistent_binary", JsonKind.FLAG, _MEMORY, False),
     Key(
         "context_configs.cache_compatibility_mode",
-        Kind.TEXT,
+        JsonKind.TEXT,
         _TOOLS,
         "permissive",
         ("permissive", "strict"),
     ),
-    Key("context_configs.graph_retention_order", Kind.LIST, _SEEN, item=Kind.TEXT),
-    Key("graph_configs", Kind.LIST, _SEEN, item=Kind.OBJECT),
-    Key("graph_configs[].graph_name", Kind.TEXT, _SEEN),
-    Key("graph_configs[].graph_priority", Kind.TEXT, _UNSURE, "normal", _PRIORITIES),
-    Key("graph_configs[].graph_profiling_start_delay", Kind.NUMBER, _UNSURE),
-    Key("graph_configs[].graph_profiling_num_executions", Kind.WHOLE, _UNSURE, high=UINT64),
-    Key("profile_configs", Kind.OBJECT, _UNSURE, open=True),
-    Key("async_graph_execution_config", Kind.OBJECT, _UNSURE, open=True),
+    Key("context_configs.graph_retention_order", JsonKind.LIST, _SEEN, item=JsonKind.TEXT),
+    Key("graph_configs", JsonKind.LIST, _SEEN, item=JsonKind.OBJECT),
+    Key("graph_configs[].graph_name", JsonKind.TEXT, _SEEN),
+    Key("graph_configs[].graph_priority", JsonKind.TEXT, _UNSURE, "normal", _PRIORITIES),
+    Key("graph_configs[].graph_profiling_start_delay", JsonKind.NUMBER, _UNSURE),
+    Key("graph_configs[].graph_profiling_num_executions", JsonKind.WHOLE, _UNSURE, high=UINT64),
+    Key("profile_configs", JsonKind.OBJECT, _UNSURE, open=True),
+    Key("async_graph_execution_config", JsonKind.OBJECT, _UNSURE, open=True),
 )
 
 LPAI_KEYS = (
-    Key("lpai_backend", Kind.OBJECT, _GUIDE),
-    Key("lpai_backend.target_env", Kind.TEXT, _GUIDE, "adsp", ("arm", "adsp", "x86")),
+    Key("lpai_backend", JsonKind.OBJECT, _GUIDE),
+    Key("lpai_backend.target_env", JsonKind.TEXT, _GUIDE, "adsp", ("arm", "adsp", "x86")),
     # v4 is of older pages, v7 of newer hardware.
-    Key("lpai_backend.enable_hw_ver", Kind.TEXT, _GUIDE, "v6", ("v4", "v5", "v5_1", "v6", "v7")),
-    Key("lpai_graph", Kind.OBJECT, _GUIDE),
-    Key("lpai_graph.prepare", Kind.OBJECT, _CONVERT),
-    Key("lpai_graph.prepare.enable_batchnorm_fold", Kind.FLAG, _CONVERT, True),
-    Key("lpai_graph.prepare.exclude_io", Kind.FLAG, _CONVERT, False),
-    Key("lpai_graph.prepare.enable_layer_fusion", Kind.FLAG, _HEADER, True),
-    Key("lpai_graph.prepare.enable_channel_align", Kind.FLAG, _HEADER, False),
-    Key("lpai_graph.prepare.enable_pad_split", Kind.FLAG, _HEADER, False),
-    Key("lpai_graph.prepare.enable_per_layer", Kind.FLAG, _HEADER, False),
-    Key("lpai_graph.execute", Kind.OBJECT, _GUIDE),
-    Key("lpai_graph.execute.fps", Kind.WHOLE, _GUIDE, 1),
-    Key("lpai_graph.execute.ftrt_ratio", Kind.WHOLE, _GUIDE, 10),
+    Key(
+        "lpai_backend.enable_hw_ver", JsonKind.TEXT, _GUIDE, "v6", ("v4", "v5", "v5_1", "v6", "v7")
+    ),
+    Key("lpai_graph", JsonKind.OBJECT, _GUIDE),
+    Key("lpai_graph.prepare", JsonKind.OBJECT, _CONVERT),
+    Key("lpai_graph.prepare.enable_batchnorm_fold", JsonKind.FLAG, _CONVERT, True),
+    Key("lpai_graph.prepare.exclude_io", JsonKind.FLAG, _CONVERT, False),
+    Key("lpai_graph.prepare.enable_layer_fusion", JsonKind.FLAG, _HEADER, True),
+    Key("lpai_graph.prepare.enable_channel_align", JsonKind.FLAG, _HEADER, False),
+    Key("lpai_graph.prepare.enable_pad_split", JsonKind.FLAG, _HEADER, False),
+    Key("lpai_graph.prepare.enable_per_layer", JsonKind.FLAG, _HEADER, False),
+    Key("lpai_graph.execute", JsonKind.OBJECT, _GUIDE),
+    Key("lpai_graph.execute.fps", JsonKind.WHOLE, _GUIDE, 1),
+    Key("lpai_graph.execute.ftrt_ratio", JsonKind.WHOLE, _GUIDE, 10),
     Key(
         "lpai_graph.execute.client_type",
-        Kind.TEXT,
+        JsonKind.TEXT,
         _GUIDE,
         "real_time",
         ("real_time", "non_real_time"),
     ),
-    Key("lpai_graph.execute.affinity", Kind.TEXT, _GUIDE, "soft", ("soft", "hard")),
-    Key("lpai_graph.execute.core_selection", Kind.WHOLE, _GUIDE, 0),
-    Key("lpai_graph.execute.mem_type", Kind.TEXT, _MEMORY, "ddr", ("ddr", "tcm")),
-    Key("lpai_profile", Kind.OBJECT, _GUIDE),
-    Key("lpai_profile.level", Kind.TEXT, _GUIDE, "basic", ("basic", "detailed")),
-    Key("lpai_debug", Kind.OBJECT, _GUIDE, open=True),
+    Key("lpai_graph.execute.affinity", JsonKind.TEXT, _GUIDE, "soft", ("soft", "hard")),
+    Key("lpai_graph.execute.core_selection", JsonKind.WHOLE, _GUIDE, 0),
+    Key("lpai_graph.execute.mem_type", JsonKind.TEXT, _MEMORY, "ddr", ("ddr", "tcm")),
+    Key("lpai_profile", JsonKind.OBJECT, _GUIDE),
+    Key("lpai_profile.level", JsonKind.TEXT, _GUIDE, "basic", ("basic", "detailed")),
+    Key("lpai_debug", JsonKind.OBJECT, _GUIDE, open=True),
 )
 
 KEYS = {FileKind.TOOL: TOOL_KEYS, FileKind.LPAI: LPAI_KEYS}

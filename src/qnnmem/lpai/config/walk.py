@@ -9,11 +9,11 @@ from itertools import islice
 
 from qnnmem.lpai.config.check import check_value, nearest
 from qnnmem.lpai.config.finding import ConfigFinding, Severity
+from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, JsonNode, Position
 from qnnmem.lpai.config.schema import BY_PATH, FileKind, Key, file_of, keys_of
-from qnnmem.lpai.config.text import Document, Kind, Member, Node, Place
 from qnnmem.text import quote
 
-# A hostile file may hold 100,000 unknown keys; nobody reads more than this.
+# A hostile file may hold 100,000 unknown keys; more than this is of no use to a reader.
 MAX_FINDINGS = 100
 _PLAIN = re.compile(r"\w{1,60}", re.ASCII)
 
@@ -25,22 +25,26 @@ class Finder:
     file: str
     kind: FileKind
 
-    def error(self, at: Place | None, key: str, check: str, text: str, cure: str) -> ConfigFinding:
+    def error(
+        self, at: Position | None, key: str, check: str, text: str, cure: str
+    ) -> ConfigFinding:
         """Something that makes a run fail or a setting have no effect."""
         return self._make(Severity.ERROR, at, key, check, text, cure)
 
     def warning(
-        self, at: Place | None, key: str, check: str, text: str, cure: str
+        self, at: Position | None, key: str, check: str, text: str, cure: str
     ) -> ConfigFinding:
         """Something that is probably not what was meant."""
         return self._make(Severity.WARNING, at, key, check, text, cure)
 
-    def note(self, at: Place | None, key: str, check: str, text: str, cure: str) -> ConfigFinding:
+    def note(
+        self, at: Position | None, key: str, check: str, text: str, cure: str
+    ) -> ConfigFinding:
         """Something that cannot be checked here."""
         return self._make(Severity.NOTE, at, key, check, text, cure)
 
     def _make(
-        self, severity: Severity, at: Place | None, key: str, check: str, text: str, cure: str
+        self, severity: Severity, at: Position | None, key: str, check: str, text: str, cure: str
     ) -> ConfigFinding:
         line, column = (None, None) if at is None else (at.line, at.column)
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
@@ -49,8 +53,8 @@ class Finder:
 def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
     """Findings about the text and every key, at most a hundred."""
     found = [
-        find.error(slip.at, "", "not-json", slip.sentence, slip.cure)
-        for slip in islice(document.slips, MAX_FINDINGS)
+        find.error(issue.at, "", "not-json", issue.sentence, issue.cure)
+        for issue in islice(document.issues, MAX_FINDINGS)
     ]
     if find.kind in (FileKind.TOOL, FileKind.LPAI):
         found += islice(_section(document.root, "", "", find), MAX_FINDINGS + 1 - len(found))
@@ -60,10 +64,10 @@ def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
     return found
 
 
-def _section(node: Node, section: str, shown: str, find: Finder) -> Iterator[ConfigFinding]:
+def _section(node: JsonNode, section: str, shown: str, find: Finder) -> Iterator[ConfigFinding]:
     """Walks over one object; `section` is its path in the tables, `shown` the one for people."""
     known = keys_of(section, find.kind)
-    first: dict[str, Place] = {}
+    first: dict[str, Position] = {}
     for member in node.members:
         path = join(shown, member.name)
         if member.name in first:
@@ -73,23 +77,25 @@ def _section(node: Node, section: str, shown: str, find: Finder) -> Iterator[Con
         if member.name in known:
             yield from _value(known[member.name], member.node, path, find)
         else:
-            yield _stranger(member, known, path, find)
+            yield _unknown_key(member, known, path, find)
 
 
-def _value(key: Key, node: Node, shown: str, find: Finder) -> Iterator[ConfigFinding]:
+def _value(key: Key, node: JsonNode, shown: str, find: Finder) -> Iterator[ConfigFinding]:
     fault = check_value(key, node)
     if fault is not None:
         yield find.error(node.at, shown, fault.check, fault.sentence, fault.cure)
     if node.kind is not key.kind or key.open:
         return
-    if node.kind is Kind.OBJECT:
+    if node.kind is JsonKind.OBJECT:
         yield from _section(node, key.path, shown, find)
     for number, item in enumerate(node.items):
-        if item.kind is Kind.OBJECT:
+        if item.kind is JsonKind.OBJECT:
             yield from _section(item, f"{key.path}[]", f"{shown}[{number}]", find)
 
 
-def _stranger(member: Member, known: dict[str, Key], path: str, find: Finder) -> ConfigFinding:
+def _unknown_key(
+    member: JsonMember, known: dict[str, Key], path: str, find: Finder
+) -> ConfigFinding:
     """A key that does not belong here: known elsewhere, misspelt, or simply unknown."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
@@ -97,7 +103,7 @@ def _stranger(member: Member, known: dict[str, Key], path: str, find: Finder) ->
         other = "" if file_of(home) is find.kind else f" of the {file_of(home).value}"
         text = f"{member.name} belongs in {where}{other}; here it has no effect"
         return find.error(member.at, path, "misplaced-key", text, f"move it to {where}{other}")
-    text = "not a known key; the tools drop such keys without a word"
+    text = "not a known key; the tools silently drop such keys"
     near = nearest(member.name, list(known))
     if near is not None:
         return find.warning(member.at, path, "unknown-key", text, f"did you mean {near}?")

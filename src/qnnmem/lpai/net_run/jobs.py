@@ -47,7 +47,7 @@ def make_jobs(
     warn: Line,
 ) -> list[Job]:
     """The graphs that have an input list; one list belongs to each graph, None skips it."""
-    graphs = [graph for graph in context.compiled.graphs if context.is_enabled(graph.name)]
+    graphs = [graph for graph in context.compiled.graphs if context.config.enables(graph.name)]
     if len(graphs) != len(lists):
         raise UsageError(_wrong_count(graphs, len(lists)))
     natives = native_tensors(options.native_names, {g.name: g.inputs for g in graphs})

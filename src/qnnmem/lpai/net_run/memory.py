@@ -33,21 +33,21 @@ from qnnmem.qnn.enums import (
     MemType,
     TensorMemType,
 )
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from qnnmem.lpai.runtime.shared_memory import MemHandle
+    from qnnmem.qnn.shared_memory import MemHandle
 
 
 @dataclass(slots=True)
 class IoBuffers:
     """Memory for all inputs and outputs of one execution."""
 
-    inputs: Sequence[Tensor]
-    outputs: Sequence[Tensor]
+    inputs: Sequence[QnnTensor]
+    outputs: Sequence[QnnTensor]
     input_bytes: dict[str, NDArray[Any]]
     output_bytes: dict[str, NDArray[Any]]
     # Memory that is lent to an execution must stay alive.

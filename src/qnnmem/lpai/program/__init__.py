@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.program.source import Form, Source, outside_reads
+from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
+from qnnmem.lpai.quantize.graph import METADATA_KEY
 from qnnmem.units import Bytes, Offset, round_up
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ class Program:
 
 def arrange(proto: onnx.ModelProto, model: Model, folder: Path | None, start: int = 0) -> Program:
     """Program of `model`, whose ops point into `proto`; constants are laid out from `start` on."""
-    return _Arrangement(Source(proto, model, folder), start).program()
+    return _Arrangement(ProgramSource(proto, model, folder), start).program()
 
 
 class _Arrangement:
-    def __init__(self, source: Source, start: int) -> None:
+    def __init__(self, source: ProgramSource, start: int) -> None:
         self._source, self._end = source, start
         self._computed = source.compute(dict.fromkeys(source.computed_up_front()))
         self._nodes: list[onnx.NodeProto] = []
@@ -167,13 +168,13 @@ def find_quants(
 
     found = dict(_node_quants(proto, initializers))
     for item in proto.metadata_props:
-        if item.key.startswith("qnnmem.quant."):
+        if item.key.startswith(METADATA_KEY):
             try:
                 noted = json.loads(item.value[:1000])
                 quant = Quant(float(noted["scale"]), int(noted["zero_point"]))
             except (ValueError, TypeError, KeyError) as exc:
                 raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
-            found[item.key.removeprefix("qnnmem.quant.")] = quant
+            found[item.key.removeprefix(METADATA_KEY)] = quant
     return found
 
 

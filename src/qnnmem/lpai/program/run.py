@@ -7,7 +7,7 @@ output of its stage, bound to its address, so that onnxruntime reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,15 @@ from qnnmem.errors import LoadError, ProgramError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
-from qnnmem.lpai.program.source import bytes_of, element_of, first_line, outside_reads
+from qnnmem.lpai.program.source import bytes_of, element_of, outside_reads
+from qnnmem.text import sentence
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-_NOWHERE = "constants"  # external data needs a place; the bytes come from memory
-_SOMEWHERE = 64  # an address that is never read or written
+_LOCATION = "constants"  # external data must name a file; the bytes come from memory
+_UNUSED_ADDRESS = 64  # an address that is never read or written
 _CHECK_TIME_LIMIT_S = 120.0
 _OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
 
@@ -161,7 +162,7 @@ class Parts:
             tensor.raw_data = self.values[constant.name].tobytes()
             return tensor
         tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = (("location", _NOWHERE), ("offset", "0"), ("length", str(constant.size)))
+        entries = (("location", _LOCATION), ("offset", "0"), ("length", str(constant.size)))
         for key, value in entries:
             tensor.external_data.add(key=key, value=value)
         return tensor
@@ -193,7 +194,7 @@ class Stage:
             if name in parts.values:
                 self._bind_input(name, parts.values[name].__array_interface__["data"][0])
             elif not _elements(self._forms[name][1]):
-                self._bind_input(name, _SOMEWHERE)  # a tensor without bytes may have no place
+                self._bind_input(name, _UNUSED_ADDRESS)  # a tensor without bytes may have no place
 
     def bind(self, addresses: Mapping[str, int]) -> None:
         """Place tensors; names this stage does not use are ignored."""
@@ -215,7 +216,7 @@ class Stage:
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as exc:  # onnxruntime's classes have no common base of their own
-            raise ProgramError(f"execution failed: {first_line(exc)}") from exc
+            raise ProgramError(f"execution failed: {sentence(exc)}") from exc
 
     def strays(self) -> list[str]:
         """Tensors that onnxruntime put elsewhere in the last run."""
@@ -251,11 +252,11 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except Exception as exc:  # onnxruntime's classes have no common base of their own
-        raise ProgramError(f"the program cannot be opened: {first_line(exc)}") from exc
+        raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
 
 
-def rehearse(parts: Parts) -> bool:
-    """Whether onnxruntime runs a program in its own order; tried in a child process.
+def runs_in_order(parts: Parts) -> bool:
+    """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
     shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
@@ -280,7 +281,7 @@ def rehearse(parts: Parts) -> bool:
     except ChildFailed as exc:
         # The child has a limit that this process has not.
         if any(word in str(exc).lower() for word in _OUT_OF_MEMORY):
-            raise ProgramError(f"the program cannot be run: {first_line(exc)}") from exc
+            raise ProgramError(f"the program cannot be run: {sentence(exc)}") from exc
         _open(model, {})  # which did not crash the child
         return False
     except LoadError as exc:
@@ -295,27 +296,19 @@ def rehearse(parts: Parts) -> bool:
 
 
 def _check_enclosed(program: bytes) -> None:
-    """A binary is one file: what its program read besides would be somebody else's."""
+    """A binary is one file: a program that reads anything else is refused."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    from qnnmem.lpai.program.state_draft import tensors
 
     try:
         proto = onnx.ModelProto.FromString(program)
     except (DecodeError, ValueError, RuntimeError):
         return  # whoever reads it next says so
-    for tensor in _stored_tensors(proto.graph):
+    for tensor in tensors(proto.graph):
         if tensor.external_data or tensor.data_location:
             raise ProgramError(f"constant {tensor.name!r:.80} lies in another file")
-
-
-def _stored_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Tensors that a graph or any body in it stores."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _stored_tensors(body)
 
 
 def _tensor(name: str, value: NDArray[Any]) -> onnx.TensorProto:

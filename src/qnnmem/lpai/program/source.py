@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import DType, Model, Op
+from qnnmem.text import sentence
 
 if TYPE_CHECKING:
     import onnx
@@ -45,13 +46,8 @@ def element_of(dtype: DType) -> int:
     return int(onnx.TensorProto.DataType.Value(word))
 
 
-def first_line(exc: Exception) -> str:
-    """Say what a foreign exception says, short enough for our sentence."""
-    return str(exc).partition("\n")[0][:200]
-
-
 @dataclass(frozen=True)
-class Source:
+class ProgramSource:
     """A graph that sub-models are cut from."""
 
     proto: onnx.ModelProto
@@ -234,7 +230,7 @@ class Source:
             )
             values: list[NDArray[Any]] = session.run(list(names), feeds)
         except Exception as exc:  # onnxruntime's classes have no common base of their own
-            raise UsageError(f"constants cannot be computed: {first_line(exc)}") from exc
+            raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
         return values
 
     def _stated(self, name: str) -> Form:

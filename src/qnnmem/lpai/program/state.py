@@ -41,7 +41,7 @@ from qnnmem.lpai.program.state_window import (
     DOMAIN,
     LEFT,
     RIGHT,
-    Window,
+    BufferWindow,
     is_buffer,
     read_settings,
     refusal,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from qnnmem.load.onnx.child import Child
     from qnnmem.load.onnx.trial import Bench
 
-__all__ = ["BLOCKING", "LEFT", "RIGHT", "Rewritten", "Window", "rewrite_states"]
+__all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
 
 MAX_STATEFUL = 256  # nodes; each costs a look at the whole graph
 _TIME_LIMIT_S = 60.0
@@ -68,7 +68,7 @@ class Rewritten:
 
     path: Path  # the model to load: the given one if there was nothing to rewrite
     states: tuple[tuple[str, str], ...] = ()  # pairs that the rewrite made, windows included
-    windows: tuple[Window, ...] = ()
+    windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -158,7 +158,7 @@ def _rewrite(
     kept: frozenset[str],
     fixed: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
     time_limit_s: float,
-) -> tuple[Window, ...]:
+) -> tuple[BufferWindow, ...]:
     from qnnmem.load.onnx.child import Child
     from qnnmem.load.onnx.inputs import drop_unused, fix_inputs
 
@@ -191,7 +191,7 @@ def _bench(draft: Draft, child: Child, shapes: Mapping[str, tuple[int, ...]]) ->
     return Bench(draft.path, child, head, shapes, {})
 
 
-def _expand_all(draft: Draft, bench: Bench) -> tuple[list[Window], set[str]]:
+def _expand_all(draft: Draft, bench: Bench) -> tuple[list[BufferWindow], set[str]]:
     """Replace all Buffers, those first whose input is known; also the names of their outputs."""
     windows, outputs = [], set()
     while pending := [node for node in draft.model.graph.node if is_buffer(node)]:
@@ -246,7 +246,7 @@ def _keep_rnns(draft: Draft, bench: Bench, kept: frozenset[str]) -> None:
         keep_state(draft, node, kind)
 
 
-def _gate(graph: onnx.GraphProto, windows: list[Window]) -> tuple[Window, ...]:
+def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWindow, ...]:
     """Windows that know which outputs must wait for them."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
@@ -261,7 +261,7 @@ def _gate(graph: onnx.GraphProto, windows: list[Window]) -> tuple[Window, ...]:
     return tuple(found)
 
 
-def _behind(window: Window, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
+def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
     """Tensors that are computed from a window."""
     reached = {window.state[1]}
     for inputs, made in steps:

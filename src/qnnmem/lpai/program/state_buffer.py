@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.load.onnx.tensor import TensorType, type_of
 from qnnmem.lpai.program.state_draft import Draft
-from qnnmem.lpai.program.state_window import ATTRIBUTES, LEFT, Window, read_window, refusal, title
+from qnnmem.lpai.program.state_window import (
+    ATTRIBUTES,
+    LEFT,
+    BufferWindow,
+    read_window,
+    refusal,
+    title,
+)
 from qnnmem.text import quote
 from qnnmem.units import format_size
 
@@ -30,7 +37,7 @@ _COUNTER = TensorType(_INT64, (1,))
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
 
 
-def expand(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> Window | None:
+def expand(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> BufferWindow | None:
     """Put standard ops in the place of a Buffer; None if it keeps nothing between executes."""
     window, full = read_window(draft.path, node, kind, _reset(draft, node))
     _check_opset(draft, node, window)
@@ -63,7 +70,7 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
     return str(name)
 
 
-def _check_opset(draft: Draft, node: onnx.NodeProto, window: Window) -> None:
+def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> None:
     need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.reset else 0
     if draft.opset < need:
         what = "mode 1" if window.mode == LEFT else "reset"
@@ -71,7 +78,7 @@ def _check_opset(draft: Draft, node: onnx.NodeProto, window: Window) -> None:
         raise refusal(draft.path, node, f"{words}, convert it first")
 
 
-def _remarks(node: onnx.NodeProto, window: Window, kind: TensorType) -> list[str]:
+def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: TensorType) -> list[str]:
     who = f"Buffer {quote(title(node))}"
     given = {found.name for found in node.attribute}
     found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
@@ -90,7 +97,7 @@ def _remarks(node: onnx.NodeProto, window: Window, kind: TensorType) -> list[str
     return sorted(found)
 
 
-def _name(draft: Draft, window: Window, full: TensorType) -> Window:
+def _name(draft: Draft, window: BufferWindow, full: TensorType) -> BufferWindow:
     """Window with its state among the inputs and outputs of the model."""
     window = replace(window, name=draft.window_name(window.name))
     old = draft.state(f"{window.name}_window", full)
@@ -110,7 +117,9 @@ def _name(draft: Draft, window: Window, full: TensorType) -> Window:
     return replace(window, counter=counter)
 
 
-def _shift(draft: Draft, window: Window, source: str, full: TensorType) -> list[onnx.NodeProto]:
+def _shift(
+    draft: Draft, window: BufferWindow, source: str, full: TensorType
+) -> list[onnx.NodeProto]:
     kept = draft.fresh(f"{window.name}_kept")
     if window.reset is None:
         nodes = [_slice(draft, window, kept)]
@@ -119,7 +128,7 @@ def _shift(draft: Draft, window: Window, source: str, full: TensorType) -> list[
     return [*nodes, _op("Concat", [kept, source], window.state[1], axis=window.axis)]
 
 
-def _slice(draft: Draft, window: Window, kept: str) -> onnx.NodeProto:
+def _slice(draft: Draft, window: BufferWindow, kept: str) -> onnx.NodeProto:
     import numpy as np
 
     limits = {"starts": window.frames, "ends": window.size, "axes": window.axis}
@@ -134,7 +143,7 @@ def _slice(draft: Draft, window: Window, kept: str) -> onnx.NodeProto:
 
 
 def _kept_unless_reset(
-    draft: Draft, window: Window, full: TensorType, kept: str
+    draft: Draft, window: BufferWindow, full: TensorType, kept: str
 ) -> list[onnx.NodeProto]:
     # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
     import numpy as np
@@ -148,7 +157,7 @@ def _kept_unless_reset(
 
 
 def _gather(
-    draft: Draft, window: Window, full: TensorType, names: tuple[str, str, str]
+    draft: Draft, window: BufferWindow, full: TensorType, names: tuple[str, str, str]
 ) -> list[onnx.NodeProto]:
     """Frames of a window by index, where the index behind the last one means zeros."""
     source, index, result = names
@@ -160,7 +169,7 @@ def _gather(
     ]
 
 
-def _zero_frame(window: Window, full: TensorType) -> onnx.TensorProto:
+def _zero_frame(window: BufferWindow, full: TensorType) -> onnx.TensorProto:
     import onnx
 
     shape = list(full.shape or ())
@@ -172,7 +181,7 @@ def _zero_frame(window: Window, full: TensorType) -> onnx.TensorProto:
 
 
 def _to_the_left(
-    draft: Draft, window: Window, counter: tuple[str, str], full: TensorType
+    draft: Draft, window: BufferWindow, counter: tuple[str, str], full: TensorType
 ) -> list[onnx.NodeProto]:
     import numpy as np
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, TensorType
 from qnnmem.load.onnx.trial import value_info
 from qnnmem.text import quote
 from qnnmem.units import format_size
+from qnnmem.whole_file import write_whole
 
 if TYPE_CHECKING:
     import onnx
@@ -190,17 +190,7 @@ def _copy(item: Any) -> Any:
 
 
 def write_model(model: onnx.ModelProto, target: Path) -> None:
-    """Write a model under a temporary name and rename that; nothing is ever replaced."""
+    """Write a model that appears whole or not at all; nothing is ever replaced."""
     if os.path.lexists(target):
         raise OutputError(f"{target} exists already; give an empty folder for the rewritten model")
-    try:
-        handle, name = tempfile.mkstemp(prefix=".rewritten.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(model.SerializeToString())
-            os.replace(name, target)  # noqa: PTH105  plain strings from mkstemp
-        except BaseException:
-            os.unlink(name)  # noqa: PTH108  as above
-            raise
-    except OSError as exc:
-        raise OutputError(f"{target} cannot be written: {exc.strerror or exc}") from exc
+    write_whole(target, model.SerializeToString())

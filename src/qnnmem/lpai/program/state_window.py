@@ -25,7 +25,7 @@ _INT = 2  # AttributeProto.AttributeType; 0 in files that leave it out
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BufferWindow:
     """A Buffer op: a sliding window of frames that survives between executes."""
 
     name: str  # of the node
@@ -52,7 +52,7 @@ class Window:
         return (self.size - self.stride if full else now), full or self.mode != BLOCKING
 
 
-class Settings(NamedTuple):
+class BufferSettings(NamedTuple):
     """Attributes of a Buffer op, each within its own range."""
 
     size: int
@@ -77,7 +77,7 @@ def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
     return LoadError(path, f"{node.op_type} {quote(title(node))} {words}")
 
 
-def read_settings(path: Path, node: onnx.NodeProto) -> Settings:
+def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
     """Settings of a Buffer, refused unless its form and attributes are sound by themselves."""
     if not 1 <= len(node.input) <= 2 or not node.input[0]:
         raise refusal(path, node, "needs one input and may have a second one, reset")
@@ -95,7 +95,7 @@ def read_settings(path: Path, node: onnx.NodeProto) -> Settings:
     if not 0 <= (padding or 0) <= size:
         words = f"has buffer_padding {quote(padding)}, which is not within 0 to its {size:,} frames"
         raise refusal(path, node, words)
-    return Settings(size, axis, stride, mode or BLOCKING, padding or 0)
+    return BufferSettings(size, axis, stride, mode or BLOCKING, padding or 0)
 
 
 def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
@@ -109,7 +109,7 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 
 def read_window(
     path: Path, node: onnx.NodeProto, kind: TensorType, reset: str | None
-) -> tuple[Window, TensorType]:
+) -> tuple[BufferWindow, TensorType]:
     """Window of a Buffer whose input has this type, and the window's own type."""
     given = read_settings(path, node)
     axis = _axis(path, node, given.axis, kind)
@@ -123,7 +123,7 @@ def read_window(
     check_shape(path, node.output[0], full.shape or (), DTYPES[full.elem])
     stride = _stride(path, node, given, frames)
     pair = ("", node.output[0])
-    window = Window(
+    window = BufferWindow(
         title(node),
         pair,
         pair[1],
@@ -150,7 +150,7 @@ def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: TensorType) -> int:
     return axis % len(shape)
 
 
-def _stride(path: Path, node: onnx.NodeProto, given: Settings, frames: int) -> int:
+def _stride(path: Path, node: onnx.NodeProto, given: BufferSettings, frames: int) -> int:
     stride = frames if given.stride is None else given.stride
     if not frames <= stride <= given.size or stride % frames:
         words = f"has stride {quote(stride)}, which is not within {frames:,} to {given.size:,} or "

@@ -6,11 +6,7 @@ ranges means running the model.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.calibration import Input, Sample, find_samples
-from qnnmem.child import MEMORY_LIMIT, end, kill_group, memory_limit, read_frame, write_frame
+from qnnmem.child import ChildProcess, Frame
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
-    Precision,
+    ModelPrecision,
     classify,
     float_io,
     float_tensors,
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Encoding",
     "FloatOp",
-    "Precision",
+    "ModelPrecision",
     "QuantizeResult",
     "classify",
     "encodings",
@@ -83,7 +79,7 @@ def quantize_model(
 ) -> QuantizeResult:
     """Write a quantized copy of an ONNX model.
 
-    Without `calibration` the ranges are learnt from random data that depends on `seed` alone. Both
+    Without `calibration` the ranges are learned from random data that depends on `seed` alone. Both
     ends of each pair in `states` get the same scale and zero point.
     """
     from qnnmem.load.onnx import executable
@@ -106,7 +102,8 @@ def quantize_model(
         "states": list(states),
         "integer_io": integer_io,
     }
-    header, blob = _Child(path, time_limit_s).ask(options, model.SerializeToString(), progress)
+    payload = model.SerializeToString()
+    header, blob = _ask_child(path, time_limit_s, options, payload, progress)
     write_whole(output, blob)
     return _result(header, samples)
 
@@ -117,7 +114,7 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
         notes.insert(
             0,
             f"ranges come from {header['samples']} made-up samples: sizes and addresses are right, "
-            "results are not accurate; --calibration DIR uses real data",
+            "results are not accurate until ranges come from real samples (calibration)",
         )
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
@@ -158,83 +155,40 @@ def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]
             )
 
 
-class _Child:
-    """The process that quantizes one model."""
-
-    def __init__(self, path: Path, time_limit_s: float) -> None:
-        self._path, self._time_limit_s = path, time_limit_s
-        self._expired = threading.Event()
-
-    def ask(
-        self,
-        options: Mapping[str, Any],
-        payload: bytes,
-        progress: Callable[[str], None] | None,
-    ) -> tuple[dict[str, Any], bytes]:
-        """The reply; its temporary files go with it, whatever happens."""
-        with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
-            process = self._start(folder)
-            watchdog = threading.Timer(self._time_limit_s, self._expire, [process])
-            watchdog.daemon = True
-            watchdog.start()
-            try:
-                frame = self._talk(process, options, payload, progress)
-            finally:
-                watchdog.cancel()
-                end(process)
-        if frame is None:
-            raise self._dead()
-        if "error" in frame[0]:
-            raise self._failed(frame[0])
-        return frame
-
-    def _start(self, folder: str) -> subprocess.Popen[bytes]:
-        module = "qnnmem.lpai.quantize.child"
-        paths = os.pathsep.join(filter(None, sys.path))
+def _ask_child(
+    path: Path,
+    time_limit_s: float,
+    options: Mapping[str, Any],
+    payload: bytes,
+    progress: Callable[[str], None] | None,
+) -> Frame:
+    """The child's result; its temporary files go with it, whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
         # A fixed hash seed: the order of sets must not reach the file.
-        fixed = {"PYTHONPATH": paths, "TMPDIR": folder, "PYTHONHASHSEED": "0"}
-        return subprocess.Popen(  # noqa: S603  our own module, no shell
-            [sys.executable, "-P", "-m", module, str(memory_limit())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed},
-            start_new_session=True,
-        )
-
-    def _talk(
-        self,
-        process: subprocess.Popen[bytes],
-        options: Mapping[str, Any],
-        payload: bytes,
-        progress: Callable[[str], None] | None,
-    ) -> tuple[dict[str, Any], bytes] | None:
-        if process.stdin is None or process.stdout is None:
-            return None
-        try:
-            write_frame(process.stdin, dict(options), payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
-            while True:
-                frame = read_frame(process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
-                if frame is None or "progress" not in frame[0]:
-                    return frame
+        environment = {"TMPDIR": folder, "PYTHONHASHSEED": "0"}
+        with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
+            frame = child.ask(options, payload)
+            while frame is not None and "progress" in frame[0]:
                 if progress is not None:
                     progress(str(frame[0]["progress"]))
-        except (OSError, ValueError):
-            return None
+                frame = child.receive()
+    if frame is None:
+        raise _dead(path, child)
+    if "error" in frame[0]:
+        raise _failed(path, frame[0])
+    return frame
 
-    def _failed(self, header: Mapping[str, Any]) -> Exception:
-        reason = str(header["error"])
-        if header.get("kind") in ("usage", "load"):  # already names its file
-            return UsageError(reason)
-        return LoadError(self._path, f"cannot be quantized: {reason}")
 
-    def _dead(self) -> LoadError:
-        if self._expired.is_set():
-            reason = f"did not finish within {self._time_limit_s:g} s; use fewer samples"
-        else:
-            reason = "crashed or ran out of memory; use smaller shapes"
-        return LoadError(self._path, f"quantizing {reason}")
+def _failed(path: Path, header: Mapping[str, Any]) -> Exception:
+    reason = str(header["error"])
+    if header.get("kind") in ("usage", "load"):  # already names its file
+        return UsageError(reason)
+    return LoadError(path, f"cannot be quantized: {reason}")
 
-    def _expire(self, process: subprocess.Popen[bytes]) -> None:
-        self._expired.set()
-        kill_group(process)
+
+def _dead(path: Path, child: ChildProcess) -> LoadError:
+    if child.expired:
+        reason = f"did not finish within {child.time_limit_s:g} s; use fewer samples"
+    else:
+        reason = "crashed or ran out of memory; use smaller shapes"
+    return LoadError(path, f"quantizing {reason}")

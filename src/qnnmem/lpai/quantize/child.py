@@ -1,19 +1,19 @@
 """Child program that quantizes one model with onnxruntime.
 
-Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or a hunger
-for memory costs one limited process. One request comes as a frame on stdin; replies go to stdout,
-first any number of progress frames, then one with the result.
+Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or running
+out of memory costs one limited process. One request comes as a frame on stdin; replies go to
+stdout, first any number of progress frames, then one with the result.
 
     optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
-    measure the range of every float tensor on the samples   quantize_ranges
-    insert quantize and dequantize nodes                     quantize_insert
-    tie the scales of states, make the border integer        quantize_graph
+    measure the range of every float tensor on the samples   ranges.py
+    replace constants that stand for infinity                masks.py
+    insert quantize and dequantize nodes                     insert.py
+    tie the scales of states, make the border integer        graph.py
     run both models on some samples and compare
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import limit_memory, read_frame, write_frame
+from qnnmem.child import limit_memory, open_replies, read_frame, write_frame
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
@@ -36,7 +36,7 @@ from qnnmem.lpai.quantize.graph import (
 )
 from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
 from qnnmem.lpai.quantize.masks import replace_endless
-from qnnmem.lpai.quantize.ranges import Feed, Measured, Range, measure, open_session
+from qnnmem.lpai.quantize.ranges import Feed, Measured, ValueRange, measure, open_session
 from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 # A float32 mask of -1e9 leaves 8 bits nothing to tell other values apart with.
 _WIDE_RANGE = 1e6
-_MAX_REASON = 200
 
 Say = Callable[[str], None]
 
@@ -128,7 +127,7 @@ def _measure(
     return measure(model, feeds(), states, lambda: say(f"calibrating {next(done)} of {count}"))
 
 
-def _range_notes(ranges: Mapping[str, Range]) -> Iterator[str]:
+def _range_notes(ranges: Mapping[str, ValueRange]) -> Iterator[str]:
     wide = [name for name, r in ranges.items() if max(-r.lowest, r.highest) > _WIDE_RANGE]
     if wide:
         yield (
@@ -181,9 +180,7 @@ def main() -> int:
     """Answer one request."""
     limit = int(sys.argv[1])
     limit_memory(limit)
-    # Libraries may print: replies go through a copy of stdout that they do not know.
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    replies = open_replies()
     frame = read_frame(sys.stdin.buffer, limit)
     if frame is None:
         return 1

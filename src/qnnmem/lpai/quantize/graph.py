@@ -63,7 +63,7 @@ def own_biases(graph: onnx.GraphProto) -> None:
 
 
 def drop_unread_states(graph: onnx.GraphProto) -> None:
-    """Unname results of recurrent ops that nobody reads; all their results are optional."""
+    """Drop the names of recurrent ops' results that nothing reads; all of them are optional."""
     read = {name for node in graph.node for name in reads(node)}
     read |= {item.name for item in graph.output}
     for node in graph.node:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.lpai.quantize.graph import RECURRENT, drop_unused_domains
-from qnnmem.lpai.quantize.ranges import Measured, Range
+from qnnmem.lpai.quantize.ranges import Measured, ValueRange
 
 if TYPE_CHECKING:
     import onnx
@@ -93,7 +93,7 @@ def _opset(model: onnx.ModelProto) -> int:
     return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
 
 
-def _tensors_data(ranges: Mapping[str, Range]) -> Any:
+def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
     import numpy
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
@@ -105,7 +105,7 @@ def _tensors_data(ranges: Mapping[str, Range]) -> Any:
 
 
 def _state_ranges(
-    ranges: Mapping[str, Range], states: Sequence[tuple[str, str]]
+    ranges: Mapping[str, ValueRange], states: Sequence[tuple[str, str]]
 ) -> dict[str, list[dict[str, Any]]]:
     """One range for both ends of a state: its bytes are read as they were written."""
     import numpy

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.lpai.quantize.ranges import ENDLESS, Range
+from qnnmem.lpai.quantize.ranges import ENDLESS, ValueRange
 
 if TYPE_CHECKING:
     import onnx
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PICK = ("Max", "Min", "Clip")
 
 
-def replace_endless(graph: onnx.GraphProto, ranges: dict[str, Range]) -> list[str]:
+def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
     """Replace infinite constants, widen the ranges they lead to, and say how many there were."""
     from onnx import numpy_helper
 
@@ -52,7 +52,7 @@ def _endless(item: onnx.TensorProto) -> NDArray[Any] | None:
     return values if (abs(values) >= ENDLESS).any() else None
 
 
-def _limited(values: NDArray[Any], seen: Range) -> NDArray[Any]:
+def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
     import numpy
 
     wide = _widened(seen)
@@ -60,16 +60,16 @@ def _limited(values: NDArray[Any], seen: Range) -> NDArray[Any]:
     return numpy.asarray(numpy.where(values >= ENDLESS, wide.highest, low), values.dtype)
 
 
-def _reach(values: NDArray[Any], seen: Range) -> Range:
+def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
     """Where the replaced values end: only on the sides that have some."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
-    return Range(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
+    return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
 
 
-def _widened(seen: Range) -> Range:
+def _widened(seen: ValueRange) -> ValueRange:
     span = max(seen.highest - seen.lowest, 1.0)
-    return Range(seen.lowest - span, seen.highest + span)
+    return ValueRange(seen.lowest - span, seen.highest + span)
 
 
 def _tensors(node: onnx.NodeProto) -> Iterator[str]:
@@ -77,8 +77,8 @@ def _tensors(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.output
 
 
-def _union(ranges: Iterable[Range]) -> Range | None:
-    found: Range | None = None
+def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
+    found: ValueRange | None = None
     for item in ranges:
         found = item if found is None else found.union(item)
     return found

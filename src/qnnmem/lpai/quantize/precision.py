@@ -1,4 +1,4 @@
-"""Whether a model is a quantized one as LPAI needs it, and which ops are in the way.
+"""Whether a model is quantized as LPAI needs it, and which ops prevent that.
 
 A model counts as quantized when every op that computes reads and writes integers. Floats may only
 be at the border: a graph input may be float if it is quantized before anything computes on it, a
@@ -37,7 +37,7 @@ class FloatOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class ModelPrecision:
     """What a model computes in."""
 
     ops: int  # all of them, those inside of branches and loops included
@@ -52,7 +52,7 @@ class Precision:
 
     @property
     def sentence(self) -> str:
-        """The verdict, with counts and the first ops in the way."""
+        """The verdict, with counts and the first ops that compute in floating point."""
         if self.is_quantized:
             border = f"; float at the border: {_some(self.float_io)}" if self.float_io else ""
             return f"quantized: none of {self.ops} ops computes in floating point{border}"
@@ -74,7 +74,7 @@ def float_io(model: Model) -> tuple[str, ...]:
     return tuple(n for n in names if n in model.tensors and model.tensors[n].dtype.is_float)
 
 
-def classify(model: Model) -> Precision:
+def classify(model: Model) -> ModelPrecision:
     """What a model computes in, and which of its ops compute in floating point."""
     floats = frozenset(float_tensors(model)) - _unread(model)
     border = _Border(model, floats)
@@ -84,7 +84,7 @@ def classify(model: Model) -> Precision:
         if any(_touched(op, floats)) and not border.allows(op)
     ]
     inner = [item for op in model.ops for body in op.bodies for item in _inside(body, floats)]
-    return Precision(
+    return ModelPrecision(
         ops=_count(model),
         float_ops=(*found, *inner),
         float_io=float_io(model),
@@ -130,7 +130,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Further results of ops that nobody reads; a compiler leaves them out."""
+    """Further results of ops that nothing reads; a compiler leaves them out."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)

@@ -19,21 +19,21 @@ _KEPT_FEEDS = 8
 _FLOATS = ("tensor(float)", "tensor(float16)")
 
 
-class Range(NamedTuple):
+class ValueRange(NamedTuple):
     """Least and largest finite value of a tensor; both zero when there was none."""
 
     lowest: float
     highest: float
 
-    def union(self, other: Range) -> Range:
+    def union(self, other: ValueRange) -> ValueRange:
         """The least range that holds both."""
-        return Range(min(self.lowest, other.lowest), max(self.highest, other.highest))
+        return ValueRange(min(self.lowest, other.lowest), max(self.highest, other.highest))
 
 
 class Measured(NamedTuple):
     """Ranges by tensor, the types of all tensors, how many samples, and the first of them."""
 
-    ranges: dict[str, Range]
+    ranges: dict[str, ValueRange]
     types: list[onnx.ValueInfoProto]
     samples: int
     feeds: Sequence[Feed]
@@ -70,7 +70,7 @@ def measure(
     kinds = {item.name: (item.type, item.shape) for item in outputs}
     names = [item.name for item in session.get_outputs() if item.type in _FLOATS]
     chunks = _chunks(names, kinds, [new for _, new in states])
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, ValueRange] = {}
     feeds: list[Feed] = []
     count, carried = 0, _zeros(kinds, [old for old, _ in states])
     for count, sample in enumerate(samples, 1):
@@ -129,20 +129,20 @@ def _zeros(kinds: Mapping[str, tuple[str, Any]], names: Iterable[str]) -> dict[s
     return {name: numpy.zeros(kinds[name][1], TYPE_NAMES[kinds[name][0]]) for name in names}
 
 
-def _widen(ranges: dict[str, Range], values: Feed) -> None:
+def _widen(ranges: dict[str, ValueRange], values: Feed) -> None:
     for name, value in values.items():
         found = range_of(value)
         ranges[name] = ranges[name].union(found) if name in ranges else found
 
 
-def range_of(value: NDArray[Any]) -> Range:
-    """Range of an array's finite values; masks of minus infinity do not count."""
+def range_of(value: NDArray[Any]) -> ValueRange:
+    """ValueRange of an array's finite values; masks of minus infinity do not count."""
     import numpy
 
     finite = value[numpy.abs(value) < ENDLESS]  # false for NaN
     if not finite.size:
-        return Range(0.0, 0.0)
-    return Range(float(finite.min()), float(finite.max()))
+        return ValueRange(0.0, 0.0)
+    return ValueRange(float(finite.min()), float(finite.max()))
 
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:

@@ -71,7 +71,7 @@ class Backend:
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
-        """`QnnBackend_free`: contexts that still live are of no use any more."""
+        """`QnnBackend_free`: contexts that still live cannot be used any more."""
         self.check_alive("QnnBackend_free")
         self.is_freed = True
 
@@ -102,7 +102,7 @@ class Backend:
         info = inner.value
         numbers = isinstance(info, HwInfo) and isinstance(info.target, int)
         if not numbers or info.target not in _MODES:
-            sentence = "the hardware info names no target this backend can be"
+            sentence = "the hardware info names a target that this backend cannot be"
             self.fail(4012, finding("R14", sentence, call="QnnBackend_create"))
         number = info.hw_version if isinstance(info.hw_version, int) else None
         versions = [v for v in HwVersion if v >= HwVersion.V4 and v == number]
@@ -147,15 +147,15 @@ def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
 _MODES = {Target.X86: Mode.X86, Target.ARM: Mode.ARM, Target.ADSP: Mode.ADSP}
 
 
-# They can be iterated over, but never are what was meant.
-_NO_LIST = (str, bytes, bytearray, memoryview)
+# Iterable, but never what was meant.
+_NOT_LISTS = (str, bytes, bytearray, memoryview)
 
 
 def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
     """Items of a NULL-terminated array; what follows the first None is not looked at."""
     if items is None:
         return
-    if not isinstance(items, Iterable) or isinstance(items, _NO_LIST) or _is_array(items):
+    if not isinstance(items, Iterable) or isinstance(items, _NOT_LISTS) or _is_array(items):
         raise UsageError(f"{shown(items)} is not a list of {kind.__name__} that ends with None")
     for item in items:
         if item is None:
@@ -179,7 +179,7 @@ def _check_option(item: Config | Property) -> None:
 
 
 def shown(value: object) -> str:
-    """A value that stands where it does not belong, short enough for a sentence."""
+    """A value for a sentence about it, short and printable."""
     text = repr(value)
     return text if len(text) <= 40 and text.isprintable() else f"a {type(value).__name__}"
 

@@ -1,9 +1,10 @@
 """Memory that the application owns and the runtime uses: its address, size and whether it is gone.
 
-A lease keeps the bytes mapped, so that a buffer freed too early is a finding and not a crash. That
-the owner let go of it shows in two ways: a heap buffer was freed, or nobody but leases refers to
-the Python object (or to anything it is a view of) any more. Leases of parts of one block are judged
-together: the block is there as long as the application holds the block or any of the parts.
+The bytes stay mapped as long as the runtime refers to them, so that a buffer freed too early is a
+finding and not a crash. That the owner let go of it shows in two ways: a heap buffer was freed, or
+nothing but the runtime refers to the Python object (or to anything it is a view of) any more. Parts
+of one block are judged together: the block is there as long as the application holds the block or
+any of its parts.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Lease:
-    """Bytes of somebody else: any object with the buffer protocol, or a heap buffer."""
+class ClientBuffer:
+    """The application's bytes: any object with the buffer protocol, or a heap buffer."""
 
     __slots__ = ("__weakref__", "_base", "_group", "_heap", "address", "array", "readonly", "size")
 
@@ -38,13 +39,13 @@ class Lease:
                 raise TypeError  # raw bytes there would be taken for pointers
         except (TypeError, ValueError, BufferError, NotImplementedError) as exc:
             raise UsageError(
-                f"a {type(memory).__name__} is no memory; give an object with the buffer protocol "
-                "in one piece, such as a numpy array, a bytearray or an mmap"
+                f"a {type(memory).__name__} cannot be used as memory; give an object with the "
+                "buffer protocol in one piece, such as a numpy array, a bytearray or an mmap"
             ) from exc
         self.readonly = view.readonly
         self.array: NDArray[Any] = numpy.frombuffer(view, numpy.uint8)
         self._base = self.array.base  # slices of the array, ours or not, do not count as owners
-        self._group: WeakSet[Lease] | None = None
+        self._group: WeakSet[ClientBuffer] | None = None
         self.size = self.array.size
         self.address: int = self.array.__array_interface__["data"][0]
 
@@ -54,15 +55,15 @@ class Lease:
         if self._heap is not None:
             return self._heap.freed
         others = len(self._group) - 1 if self._group is not None else 0
-        most = _HELD_BY_ONE + others  # the usual answer, quickly: more than all leases together
+        most = _HELD_BY_ONE + others  # the usual answer, quickly: more than all of ours together
         if any(sys.getrefcount(owner[0]) > most for owner in _owners(self._base)):
             return False
         with _registry:
             together = {self, *(self._group or ())}
-        return not _held([lease._base for lease in together])
+        return not _held([buffer._base for buffer in together])
 
-    def watch(self) -> Lease:
-        """Let the lease count as ours when another one of the same block is judged."""
+    def watch(self) -> ClientBuffer:
+        """Count the runtime's own reference when another part of the same block is judged."""
         if self._heap is None:
             *_, root = (id(owner[0]) for owner in _owners(self._base))
             with _registry:
@@ -75,7 +76,7 @@ class Lease:
         """The heap buffer behind it, if it is one."""
         return self._heap
 
-    def overlaps(self, other: Lease) -> bool:
+    def overlaps(self, other: ClientBuffer) -> bool:
         """Whether the two share a byte."""
         ends = self.address + self.size, other.address + other.size
         return self.address < ends[1] and other.address < ends[0]
@@ -132,7 +133,7 @@ def _holders(bases: list[Any]) -> dict[int, set[int]]:
 
 
 def _calibrate() -> int:
-    """How many references one view accounts for, measured on an object of nobody else."""
+    """How many references one view accounts for, measured on an object that nothing else holds."""
     owners = _owners(memoryview(bytearray(1)))
     next(owners)
     return sys.getrefcount(next(owners)[0])
@@ -140,6 +141,6 @@ def _calibrate() -> int:
 
 _HELD_BY_ONE = _calibrate()
 
-# Leases by the object at the bottom of what they are views of. A group goes with its last lease.
-_groups: WeakValueDictionary[int, WeakSet[Lease]] = WeakValueDictionary()
+# By the object at the bottom of what they are views of. A group goes with its last buffer.
+_groups: WeakValueDictionary[int, WeakSet[ClientBuffer]] = WeakValueDictionary()
 _registry = Lock()

@@ -4,62 +4,45 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.client_buffer import Lease
-from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, MemDescriptor
-from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.queue import ExecutionQueue
-from qnnmem.lpai.runtime.rehearsal import rehearsed
-from qnnmem.lpai.runtime.shared_memory import MemHandle, SharedMemory
-from qnnmem.qnn.enums import (
-    BinaryCompatibility,
-    ContextCustomOption,
-    ContextOption,
-    MemType,
-    Priority,
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.runtime.context_config import (
+    CREATE,
+    INVALID_CONFIG,
+    ContextConfig,
+    check_names,
+    read_configs,
 )
+from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
+from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.program_trial import try_programs
+from qnnmem.lpai.runtime.queue import ExecutionQueue
+from qnnmem.lpai.runtime.shared_memory import SharedMemory
+from qnnmem.qnn.shared_memory import MemHandle
 
-_CREATE = "QnnContext_createFromBinary"
-_INVALID_CONFIG = 5010
 # Enough to notice that a buffer holds something else now, cheap enough for every execution.
 _HEAD_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ContextSettings:
-    """What the configs of a context say."""
-
-    priority: Priority = Priority.NORMAL
-    queue_depth: int = 0
-    enable_graphs: tuple[str, ...] | None = None
-    persistent_binary: bool = False
-    strict: bool = False
-    model_mem_type: MemType = MemType.DDR
-    island: tuple[str | None, ...] = ()  # None: every graph
 
 
 class Context:
     """A context; everything handed to it must stay until `free`."""
 
-    def __init__(
-        self, backend: Backend, compiled: CompiledContext, settings: ContextSettings
-    ) -> None:
-        self.backend, self.compiled, self.settings = backend, compiled, settings
+    def __init__(self, backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
+        self.backend, self.compiled, self.config = backend, compiled, config
         self.constants = compiled.constants
         self.sanitize = True
         self.is_freed = False
         self.shared = SharedMemory(backend)
-        self.queue = ExecutionQueue(backend, settings.queue_depth)
+        self.queue = ExecutionQueue(backend, config.queue_depth)
         self._graphs: dict[str, Graph] = {}
         self._in_order: dict[str, bool] = {}
-        self._binary: Lease | None = None
+        self._binary: ClientBuffer | None = None
         self._head_sum = self._whole_sum = 0
 
     @classmethod
@@ -80,31 +63,31 @@ class Context:
         """
         if not isinstance(backend, Backend):
             raise UsageError("a context needs the backend that Backend.create made")
-        backend.check_alive(_CREATE)
-        settings = _Settings(backend).read(configs)
-        lease = Lease(binary)
-        if lease.heap is not None and lease.heap.freed:
+        backend.check_alive(CREATE)
+        config = read_configs(backend, configs)
+        buffer = ClientBuffer(binary)
+        if buffer.heap is not None and buffer.heap.freed:
             sentence = "the buffer of the binary was freed before the context was made"
-            found = finding("B1", sentence, call=_CREATE, buffer="binary", address=lease.address)
+            found = finding("B1", sentence, call=CREATE, buffer="binary", address=buffer.address)
             backend.fail(5005, found)
-        if not settings.persistent_binary:
+        if not config.persistent_binary:
             if backend.profile.require_persistent_binary:
                 sentence = "this device reads the binary in place, PERSISTENT_BINARY must be set"
-                backend.fail(_INVALID_CONFIG, finding("R10", sentence, call=_CREATE))
-            content = _aligned_copy(lease).data
+                backend.fail(INVALID_CONFIG, finding("R10", sentence, call=CREATE))
+            content = _aligned_copy(buffer).data
         else:
-            content = lease.array.data
+            content = buffer.array.data
         try:
             compiled = unpack(content)
-            check_device(compiled, backend.profile.hw_version.word, strict=settings.strict)
+            check_device(compiled, backend.profile.hw_version.word, strict=config.strict)
         except QnnError as exc:
             backend.fail(exc.code, exc.finding)
-        _check_names(backend, compiled, settings)
-        context = cls(backend, compiled, settings)
+        check_names(backend, compiled, config)
+        context = cls(backend, compiled, config)
         context.sanitize = sanitize is not False
-        context._in_order = rehearsed(backend, compiled, content, trusted=trusted)
-        if settings.persistent_binary:
-            context._watch(lease)
+        context._in_order = try_programs(backend, compiled, content, trusted=trusted)
+        if config.persistent_binary:
+            context._watch(buffer)
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
@@ -120,10 +103,6 @@ class Context:
         if name not in self._graphs:
             self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
         return self._graphs[name]
-
-    def is_enabled(self, name: str) -> bool:
-        """Whether ENABLE_GRAPHS leaves this graph in."""
-        return self.settings.enable_graphs is None or name in self.settings.enable_graphs
 
     def get_binary(self) -> NoReturn:
         """`QnnContext_getBinary`: not from a context that came from one."""
@@ -176,10 +155,10 @@ class Context:
             found = finding("R10", sentence, call="QnnContext_free", buffer="binary")
             self.backend.note(found)
 
-    def _watch(self, lease: Lease) -> None:
-        self._binary = lease.watch()
-        self._head_sum = zlib.crc32(lease.array[:_HEAD_BYTES].data)
-        self._whole_sum = _sum(lease) if self.sanitize else 0
+    def _watch(self, buffer: ClientBuffer) -> None:
+        self._binary = buffer.watch()
+        self._head_sum = zlib.crc32(buffer.array[:_HEAD_BYTES].data)
+        self._whole_sum = _sum(buffer) if self.sanitize else 0
 
     def _check_alive(self, call: str) -> None:
         if self.is_freed:
@@ -189,96 +168,16 @@ class Context:
         self.backend.fail(code, finding(rule, sentence, call=call))
 
 
-class _Settings:
-    """Reads a NULL-terminated list of context configs."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._found: dict[str, Any] = {}
-        self._island: list[str | None] = []
-
-    def read(self, configs: Iterable[Config | None] | None) -> ContextSettings:
-        for config in until_null(configs, Config):
-            if config.option == CUSTOM and isinstance(config.value, Config):
-                self._custom(config.value)
-            else:
-                self._plain(config)
-        if None in self._island and len(set(self._island)) > 1:
-            sentence = "island is asked for the whole context and for single graphs"
-            self._fail(_INVALID_CONFIG, "R15", sentence)
-        if self._island and not self._backend.profile.island_allowed:
-            mode = self._backend.profile.mode.value
-            self._fail(1000, "R14", f"{mode} mode has no island")
-        return ContextSettings(**self._found, island=tuple(self._island))
-
-    def _plain(self, config: Config) -> None:
-        option, value = config.option, config.value
-        if option == ContextOption.PRIORITY:
-            self._found["priority"] = Priority(self._one_of(value, Priority, "priority"))
-        elif option == ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH:
-            self._found["queue_depth"] = self._number(value, "queue depth")
-        elif option == ContextOption.ENABLE_GRAPHS:
-            self._found["enable_graphs"] = tuple(until_null(value, str))
-        elif option == ContextOption.PERSISTENT_BINARY:
-            self._found["persistent_binary"] = bool(self._number(value, "PERSISTENT_BINARY"))
-        elif option == ContextOption.BINARY_COMPATIBILITY:
-            chosen = self._one_of(value, BinaryCompatibility, "binary compatibility")
-            self._found["strict"] = chosen == BinaryCompatibility.STRICT
-        elif option in (ContextOption.MEMORY_LIMIT_HINT, ContextOption.DEFER_GRAPH_INIT):
-            self._number(value, ContextOption(option).name)
-        elif option in (ContextOption.ERROR_REPORTING, ContextOption.OEM_STRING):
-            self._fail(1000, "R14", f"{ContextOption(option).name} is not supported by LPAI")
-        else:
-            self._fail(5000, "R14", f"context config option {option} is unknown to this backend")
-
-    def _custom(self, config: Config) -> None:
-        if config.option == ContextCustomOption.MODEL_BUFFER_MEM_TYPE:
-            kind = MemType(self._one_of(config.value, MemType, "model buffer memory type"))
-            if kind not in self._backend.profile.mem_types:
-                mode = self._backend.profile.mode.value
-                self._fail(1000, "R14", f"{mode} mode has no {kind.name} for the model buffer")
-            self._found["model_mem_type"] = kind
-        elif config.option == ContextCustomOption.ENABLE_ISLAND:
-            if not isinstance(config.value, str | None):
-                self._fail(_INVALID_CONFIG, "R14", "island is for a graph by name, or NULL for all")
-            self._island.append(config.value)
-        else:
-            self._fail(5000, "R14", f"LPAI context option {config.option} is unknown")
-
-    def _one_of(self, value: Any, kind: type, what: str) -> int:
-        known = {int(item) for item in kind if item.name != "UNDEFINED"}  # type: ignore[attr-defined]  # an IntEnum
-        if not isinstance(value, int) or value not in known:
-            self._fail(_INVALID_CONFIG, "R14", f"{shown(value)} is not a {what}")
-        return int(value)
-
-    def _number(self, value: Any, what: str) -> int:
-        if not isinstance(value, int) or not 0 <= value <= 1 << 20:
-            self._fail(_INVALID_CONFIG, "R14", f"{what} cannot be {shown(value)}")
-        return value
-
-    def _fail(self, code: int, rule: str, sentence: str) -> NoReturn:
-        self._backend.fail(code, finding(rule, sentence, call=_CREATE))
+def _sum(buffer: ClientBuffer) -> int:
+    return zlib.crc32(buffer.array.data)
 
 
-def _check_names(backend: Backend, compiled: CompiledContext, settings: ContextSettings) -> None:
-    names = {graph.name for graph in compiled.graphs}
-    islands = [name for name in settings.island if name is not None]
-    for name in (*(settings.enable_graphs or ()), *islands):
-        if name not in names:
-            sentence = f"a config names graph {name!r:.90}, which the binary does not have"
-            backend.fail(_INVALID_CONFIG, finding("R13", sentence, call=_CREATE))
-
-
-def _sum(lease: Lease) -> int:
-    return zlib.crc32(lease.array.data)
-
-
-def _aligned_copy(lease: Lease) -> Any:
+def _aligned_copy(buffer: ClientBuffer) -> Any:
     """The binary's bytes at an address that suits its constants."""
     import numpy
 
-    block = numpy.empty(lease.size + 256, numpy.uint8)
+    block = numpy.empty(buffer.size + 256, numpy.uint8)
     start = -block.__array_interface__["data"][0] % 256
-    copy = block[start : start + lease.size]
-    copy[:] = lease.array
+    copy = block[start : start + buffer.size]
+    copy[:] = buffer.array
     return copy

@@ -21,7 +21,7 @@ def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDAr
     if quant is not None:
         values = values.astype(numpy.float64) / quant.scale + quant.zero_point
     limits = numpy.iinfo(dtype)
-    with numpy.errstate(invalid="ignore"):  # what is no number becomes some integer
+    with numpy.errstate(invalid="ignore"):  # NaN becomes some integer
         clipped = numpy.clip(numpy.nan_to_num(numpy.rint(values)), limits.min, limits.max)
     native: NDArray[Any] = clipped.astype(dtype)
     return native

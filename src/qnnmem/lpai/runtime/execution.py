@@ -1,7 +1,7 @@
 """One graph in the application's memory: addresses, stages, state, copies.
 
-Everything here happens at fixed addresses. Which memory may be used, and when, is the contract's
-business (`graph.py`); here it is only used.
+Everything here happens at fixed addresses. Which memory may be used, and when, is for
+the contract to decide (`graph.py`); here it is only used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UserBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExecutionOutcome:
     """What one execution did."""
 
     complete: bool  # False: a window still waits for frames, no output was written
@@ -125,7 +125,9 @@ class Execution:
         array = self._pools[buffer.pool]
         return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
 
-    def run(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> Outcome:
+    def run(
+        self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
+    ) -> ExecutionOutcome:
         """Execute once; tensors not named are read and written at their planned places."""
         copied = self._place(inputs, outputs)
         watch = self._watch()
@@ -141,7 +143,7 @@ class Execution:
                 copied += self._copy_out(name, given)
         copied += self._keep_state(done)
         findings = (*(watch.findings if watch is not None else ()), *self._check_gaps())
-        return Outcome(complete, copied, findings)
+        return ExecutionOutcome(complete, copied, findings)
 
     def _watch(self) -> Sanitizer | None:
         scratch = self._pools.get(Pool.SCRATCH)
@@ -348,7 +350,7 @@ class Execution:
         return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
 
     def _check_gaps(self) -> list[Finding]:
-        """What somebody wrote between the states."""
+        """Writes to the gaps between states."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is None or not self._sanitize:
             return []

@@ -51,7 +51,7 @@ class Extensions:
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
 
     def broken_guards(self) -> list[str]:
-        """Buffers that somebody wrote past."""
+        """Buffers past whose ends something was written."""
         buffers = (*self._ddr.live, *self._tcm.buffers)
         return [f"{side} {b.name[:80]!r}" for b in buffers for side in b.guards_broken()]
 

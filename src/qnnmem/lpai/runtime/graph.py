@@ -7,31 +7,31 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.runtime.backend import shown, until_null
-from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.backend import Backend, shown, until_null
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
-from qnnmem.lpai.runtime.execution import Execution, Outcome
-from qnnmem.lpai.runtime.graph_config import Changes, State, check_configs
-from qnnmem.lpai.runtime.graph_io import IoCheck
+from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
+from qnnmem.lpai.runtime.graph_config import GraphChanges, GraphState, check_configs
+from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.overwrites import collisions
-from qnnmem.lpai.runtime.queue import Signal
+from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
+from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
 from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.finding import Finding
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from qnnmem.lpai.runtime.context import Context
 
 SUCCESS = 0
 EARLY_TERMINATION = 6038
@@ -40,6 +40,21 @@ Notify = Callable[[int], None]
 
 _graphs_with_state: weakref.WeakSet[Graph] = weakref.WeakSet()
 _registry = threading.Lock()
+
+
+class GraphContext(Protocol):
+    """What a graph needs of the context it belongs to."""
+
+    backend: Backend
+    config: ContextConfig
+    constants: memoryview
+    sanitize: bool
+    is_freed: bool
+    shared: SharedMemory
+    queue: ExecutionQueue
+
+    def check_binary(self, call: str) -> None:
+        """Fail the call if the binary that was promised to stay is gone or changed."""
 
 
 @dataclass(slots=True)
@@ -52,7 +67,7 @@ class Counters:
 
 
 class ScratchView:
-    """An input or output inside scratch; worthless once that scratch is replaced."""
+    """An input or output inside scratch; invalid once that scratch is replaced."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self._graph, self._name, self._scratch = graph, name, graph.scratch
@@ -66,14 +81,14 @@ class ScratchView:
 class Graph:
     """A graph of a context made from a binary."""
 
-    def __init__(self, context: Context, compiled: CompiledGraph, in_order: bool) -> None:
+    def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
         self.context, self.compiled, self.name = context, compiled, compiled.name
         self._backend = context.backend
         self._parts = Parts(compiled, context.constants)
         self._execution = Execution(self._parts, in_order=in_order, sanitize=context.sanitize)
         self._io = IoCheck(self._backend, compiled, context.shared)
-        self.scratch: Lease | None = None
-        self.persistent: Lease | None = None
+        self.scratch: ClientBuffer | None = None
+        self.persistent: ClientBuffer | None = None
         self.perf = PerfCfg()
         self.affinity = CoreAffinityCfg()
         self.priority = Priority.NORMAL
@@ -112,8 +127,8 @@ class Graph:
 
     def execute(
         self,
-        inputs: Sequence[Tensor] | None = None,
-        outputs: Sequence[Tensor] | None = None,
+        inputs: Sequence[QnnTensor] | None = None,
+        outputs: Sequence[QnnTensor] | None = None,
         signal: Signal | None = None,
     ) -> int:
         """`QnnGraph_execute`: 0, or 6038 when a window waits for more frames.
@@ -133,8 +148,8 @@ class Graph:
 
     def execute_async(
         self,
-        inputs: Sequence[Tensor] | None = None,
-        outputs: Sequence[Tensor] | None = None,
+        inputs: Sequence[QnnTensor] | None = None,
+        outputs: Sequence[QnnTensor] | None = None,
         notify: Notify | None = None,
         signal: Signal | None = None,
     ) -> None:
@@ -160,7 +175,7 @@ class Graph:
                 code = 1100
             finally:
                 finish()
-            self._tell(notify, code)
+            self._notify(notify, code)
 
         self._count(1)
         try:
@@ -187,14 +202,12 @@ class Graph:
             self._fail(6004, "R9", sentence, "QnnGraph_execute")
         return ScratchView(self, name)
 
-    def read_view(self, name: str, scratch: Lease | None) -> NDArray[Any]:
+    def read_view(self, name: str, scratch: ClientBuffer | None) -> NDArray[Any]:
         """What `ScratchView.array` shows."""
         self._check_ready("QnnGraph_execute")
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
             self._fail(6004, "X4", sentence, "QnnGraph_execute", name)
-        from qnnmem.lpai.runtime.graph_io import typed
-
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
     # State
@@ -243,7 +256,7 @@ class Graph:
 
     def _change(self, configs: Iterable[Config | None]) -> None:
         need = self.compiled.scratch_bytes, self.compiled.persistent_bytes
-        state = State(*need, self.is_finalized, self._in_flight > 0)
+        state = GraphState(*need, self.is_finalized, self._in_flight > 0)
         changes = check_configs(self._backend, state, configs)
         self._check_apart(changes)
         if changes.persistent is not None:
@@ -275,7 +288,7 @@ class Graph:
         budget = 1_000_000 // perf.fps
         if takes > budget:
             sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
-            cure = "ask for fewer frames or be a non-real-time client"
+            cure = "ask for fewer frames, or set the client type to non-real-time"
             found = finding(
                 "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
             )
@@ -286,9 +299,9 @@ class Graph:
             (Pool.SCRATCH, self.scratch, self.compiled.scratch_bytes),
             (Pool.PERSISTENT, self.persistent, self.compiled.persistent_bytes),
         )
-        for pool, lease, need in pools:
-            taken = lease
-            if lease is None and need:
+        for pool, buffer, need in pools:
+            taken = buffer
+            if buffer is None and need:
                 if self._backend.profile.client_brings_pools:
                     sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
                     self._fail(6022, "R2", sentence, "QnnGraph_finalize", pool.value, need, 0)
@@ -296,16 +309,16 @@ class Graph:
             if taken is not None:
                 self._execution.attach(pool, taken.array)
 
-    def _allocate(self, pool: Pool, need: int) -> Lease:
+    def _allocate(self, pool: Pool, need: int) -> ClientBuffer:
         """On the ARM side the DSP process allocates pools, not the client."""
         profile = self._backend.profile
         heap = Heap(MemType.DDR)
-        lease = Lease(heap.allocate(need, max(64, profile.start_alignment), pool.value))
+        buffer = ClientBuffer(heap.allocate(need, max(64, profile.start_alignment), pool.value))
         if pool is Pool.SCRATCH:
-            self.scratch = lease
+            self.scratch = buffer
         else:
-            self.persistent = lease
-        return lease
+            self.persistent = buffer
+        return buffer
 
     def _check_plan(self) -> None:
         if not self.context.sanitize:
@@ -320,7 +333,7 @@ class Graph:
         if found:
             self._backend.fail(6022, found[0])
 
-    def _check_apart(self, changes: Changes) -> None:
+    def _check_apart(self, changes: GraphChanges) -> None:
         scratch = changes.scratch or self.scratch
         persistent = changes.persistent or self.persistent
         if scratch is not None and persistent is not None and scratch.overlaps(persistent):
@@ -328,12 +341,12 @@ class Graph:
             found = finding("X6", sentence, call="QnnGraph_setConfig", buffer="persistent")
             self._backend.fail(6000, found)
 
-    def _check_own(self, lease: Lease) -> None:
+    def _check_own(self, buffer: ClientBuffer) -> None:
         """No two live graphs may keep state in the same bytes."""
         with _registry:
             others = [g for g in _graphs_with_state if g is not self and g.holds_persistent]
             for other in others:
-                if other.persistent is not None and other.persistent.overlaps(lease):
+                if other.persistent is not None and other.persistent.overlaps(buffer):
                     sentence = (
                         f"graphs {self.name[:80]!r} and {other.name[:80]!r} share persistent memory"
                     )
@@ -341,7 +354,9 @@ class Graph:
                     self._backend.note(finding("X5", sentence, call=call, buffer="persistent"))
             _graphs_with_state.add(self)
 
-    def _execute(self, inputs: Sequence[Tensor] | None, outputs: Sequence[Tensor] | None) -> int:
+    def _execute(
+        self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
+    ) -> int:
         self._resumed.wait()
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
@@ -361,7 +376,7 @@ class Graph:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
         return self._account(outcome)
 
-    def _account(self, outcome: Outcome) -> int:
+    def _account(self, outcome: ExecutionOutcome) -> int:
         self.counters.executions += 1
         self.counters.copied_bytes += outcome.copied_bytes
         for found in outcome.findings:
@@ -379,7 +394,7 @@ class Graph:
 
     def _check_ready(self, call: str) -> None:
         self._check_context(call)
-        if not self.context.is_enabled(self.name):
+        if not self.context.config.enables(self.name):
             self._fail(6035, "R13", f"graph {self.name[:80]!r} was not enabled", call)
         if not self.is_finalized:
             self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
@@ -387,13 +402,13 @@ class Graph:
     def _check_memory(self, call: str) -> None:
         """Everything the application promised to keep is still there."""
         self.context.check_binary(call)
-        for what, lease, rule in (
+        for what, buffer, rule in (
             ("persistent", self.persistent, "R8"),
             ("scratch", self.scratch, "R7"),
         ):
-            if lease is not None and lease.is_released:
+            if buffer is not None and buffer.is_released:
                 sentence = f"{what} was freed while the context lives"
-                found = finding(rule, sentence, call=call, buffer=what, address=lease.address)
+                found = finding(rule, sentence, call=call, buffer=what, address=buffer.address)
                 self._backend.fail(6039, found)
         if self._state_sum is not None and self._state_sum != self._sum_state():
             sentence = "persistent changed between two executions, but only its graph may write it"
@@ -402,8 +417,8 @@ class Graph:
     def _check_guards(self) -> None:
         if not self.context.sanitize:
             return
-        for what, lease in (("scratch", self.scratch), ("persistent", self.persistent)):
-            heap = lease.heap if lease is not None else None
+        for what, buffer in (("scratch", self.scratch), ("persistent", self.persistent)):
+            heap = buffer.heap if buffer is not None else None
             for side in heap.guards_broken() if heap is not None else ():
                 sentence = f"bytes {side} {what} were overwritten"
                 self._backend.note(finding("X2", sentence, call="QnnGraph_execute", buffer=what))
@@ -420,7 +435,7 @@ class Graph:
         with self._lock:
             self._in_flight += change
 
-    def _tell(self, notify: Notify | None, code: int) -> None:
+    def _notify(self, notify: Notify | None, code: int) -> None:
         """Call the application back; what it raises is its own, but must not end the queue."""
         if notify is None:
             return

@@ -9,7 +9,7 @@ from typing import NoReturn
 from qnnmem.errors import UsageError
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
-from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
 from qnnmem.qnn.enums import (
     ClientPerfType,
@@ -27,7 +27,7 @@ _UINT32 = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class GraphState:
     """What a graph is when a config arrives."""
 
     scratch_bytes: int
@@ -37,17 +37,19 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class GraphChanges:
     """Checked settings; None leaves things as they are."""
 
-    scratch: Lease | None = None
-    persistent: Lease | None = None
+    scratch: ClientBuffer | None = None
+    persistent: ClientBuffer | None = None
     perf: PerfCfg | None = None
     affinity: CoreAffinityCfg | None = None
     priority: Priority | None = None
 
 
-def check_configs(backend: Backend, state: State, configs: Iterable[Config | None]) -> Changes:
+def check_configs(
+    backend: Backend, state: GraphState, configs: Iterable[Config | None]
+) -> GraphChanges:
     """The meaning of a NULL-terminated list: the last of equal options wins, all count or none."""
     last = {}
     for config in until_null(configs, Config):
@@ -59,11 +61,11 @@ def check_configs(backend: Backend, state: State, configs: Iterable[Config | Non
     for (option, inner), config in last.items():
         name, value = check.custom(config) if inner is not None else check.plain(option, config)
         found[name] = value
-    return Changes(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
+    return GraphChanges(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
 
 
 class _Check:
-    def __init__(self, backend: Backend, state: State) -> None:
+    def __init__(self, backend: Backend, state: GraphState) -> None:
         self._backend, self._state = backend, state
 
     def plain(self, option: int, config: Config) -> tuple[str, object]:
@@ -96,7 +98,7 @@ class _Check:
             return "affinity", self._affinity(value)
         self._unknown(option, _INVALID)
 
-    def _memory(self, mem: object, what: str, need: int) -> Lease | None:
+    def _memory(self, mem: object, what: str, need: int) -> ClientBuffer | None:
         if not (isinstance(mem, Mem) and _whole(mem.size) and isinstance(mem.mem_type, int)):
             sentence = f"{what} is not given as a memory descriptor {{type, size, address}}"
             self._fail(_INVALID, "R14", sentence, what)
@@ -107,21 +109,21 @@ class _Check:
             sentence = f"{what} needs {need:,} bytes, but was given as NULL or with size 0"
             rule = "R7" if what == "scratch" else "R4"
             self._fail(_INVALID, rule, sentence, what, need=need, given=mem.size)
-        lease = self._lease(mem.addr, what)
-        self._size(mem, lease, what, need)
-        self._alignment(mem, lease, what)
-        return _shortened(lease, mem.size).watch()
+        buffer = self._client_buffer(mem.addr, what)
+        self._size(mem, buffer, what, need)
+        self._alignment(mem, buffer, what)
+        return _shortened(buffer, mem.size).watch()
 
-    def _lease(self, memory: object, what: str) -> Lease:
+    def _client_buffer(self, memory: object, what: str) -> ClientBuffer:
         try:
-            lease = Lease(memory)
+            buffer = ClientBuffer(memory)
         except UsageError as exc:
             self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
-        if lease.heap is not None and lease.heap.freed:
+        if buffer.heap is not None and buffer.heap.freed:
             rule = "R7" if what == "scratch" else "R8"
             sentence = f"{what} was freed before it was handed over"
-            self._fail(_INVALID, rule, sentence, what, lease.address)
-        return lease
+            self._fail(_INVALID, rule, sentence, what, buffer.address)
+        return buffer
 
     def _memory_type(self, mem_type: int, what: str) -> None:
         known = {m.value for m in MemType if m is not MemType.UNDEFINED}
@@ -134,39 +136,39 @@ class _Check:
             sentence = f"{what} is in {name}, which {profile.mode.value} mode does not have"
             self._fail(1000, "R14", sentence, what)
 
-    def _size(self, mem: Mem, lease: Lease, what: str, need: int) -> None:
+    def _size(self, mem: Mem, buffer: ClientBuffer, what: str, need: int) -> None:
         if mem.size < need:
             sentence = (
                 f"{what} needs {need:,} bytes, {mem.size:,} were given, {need - mem.size:,} missing"
             )
-            self._fail(_INVALID, "R4", sentence, what, lease.address, need, mem.size)
-        if mem.size > lease.size or mem.size > _UINT32:
+            self._fail(_INVALID, "R4", sentence, what, buffer.address, need, mem.size)
+        if mem.size > buffer.size or mem.size > _UINT32:
             sentence = (
-                f"the descriptor of {what} says {mem.size:,} bytes, the buffer has {lease.size:,}"
+                f"the descriptor of {what} says {mem.size:,} bytes, the buffer has {buffer.size:,}"
             )
-            self._fail(_INVALID, "R4", sentence, what, lease.address, mem.size, lease.size)
-        if lease.readonly:
-            self._fail(_INVALID, "R4", f"{what} is read-only memory", what, lease.address)
+            self._fail(_INVALID, "R4", sentence, what, buffer.address, mem.size, buffer.size)
+        if buffer.readonly:
+            self._fail(_INVALID, "R4", f"{what} is read-only memory", what, buffer.address)
 
-    def _alignment(self, mem: Mem, lease: Lease, what: str) -> None:
+    def _alignment(self, mem: Mem, buffer: ClientBuffer, what: str) -> None:
         if not self._backend.alignment_was_asked:
             sentence = f"{what} was allocated without asking for the alignment"
             self._backend.note(finding("R1", sentence, call=_CALL, buffer=what))
         profile = self._backend.profile
-        off = lease.address % profile.start_alignment
+        off = buffer.address % profile.start_alignment
         if off:
             sentence = (
-                f"{what} starts at {lease.address:#x}, {off} bytes past a multiple of "
+                f"{what} starts at {buffer.address:#x}, {off} bytes past a multiple of "
                 f"{profile.start_alignment}"
             )
-            self._misaligned(sentence, what, lease.address, profile.start_alignment, off)
+            self._misaligned(sentence, what, buffer.address, profile.start_alignment, off)
         off = mem.size % profile.size_alignment
         if off:
             sentence = (
                 f"the size of {what}, {mem.size:,} bytes, is {off} past a multiple of "
                 f"{profile.size_alignment}"
             )
-            self._misaligned(sentence, what, lease.address, profile.size_alignment, off)
+            self._misaligned(sentence, what, buffer.address, profile.size_alignment, off)
 
     def _misaligned(self, sentence: str, what: str, address: int, need: int, off: int) -> None:
         found = finding(
@@ -226,8 +228,8 @@ def _whole(*values: object) -> bool:
     return all(type(v) is int and 0 <= v <= _UINT32 for v in values)
 
 
-def _shortened(lease: Lease, size: int) -> Lease:
-    """The lease with the size the descriptor states."""
-    lease.size = size
-    lease.array = lease.array[:size]
-    return lease
+def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:
+    """The buffer, cut to the size that the descriptor states."""
+    buffer.size = size
+    buffer.array = buffer.array[:size]
+    return buffer

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.errors import UsageError
-from qnnmem.ir import Tensor as IrTensor
+from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.execution import UserBuffer
-from qnnmem.lpai.runtime.shared_memory import MemHandle, SharedMemory
+from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class IoCheck:
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
 
     def resolve(
-        self, names: Sequence[str], tensors: Sequence[Tensor] | None, kind: str
+        self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
     ) -> dict[str, UserBuffer]:
         """The application's buffers by tensor; those that stay in scratch are left out."""
         if tensors is None:
@@ -58,7 +59,7 @@ class IoCheck:
         self,
         inputs: Mapping[str, UserBuffer],
         outputs: Mapping[str, UserBuffer],
-        persistent: Lease | None,
+        persistent: ClientBuffer | None,
     ) -> None:
         """Outputs that are written in place lie on nothing that is still needed."""
         others = [(f"input {name[:80]!r}", _extent(given.array)) for name, given in inputs.items()]
@@ -73,7 +74,7 @@ class IoCheck:
                     self._fail("R9", sentence, what, extent[0], cure=cure)
             others.append((what, extent))
 
-    def _one(self, tensor: Tensor, kind: str) -> UserBuffer | None:
+    def _one(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
         exact = self._compiled.model.tensors[tensor.name].nbytes
         what = f"{kind} {tensor.name[:80]!r}"
         if not isinstance(tensor.mem_type, int):
@@ -86,39 +87,39 @@ class IoCheck:
             if self._compiled.io is Io.OUTSIDE:
                 self._null(tensor.name, kind)
             return None
-        lease = self._lease(tensor.client_buf, what)
-        if lease.heap is not None and lease.heap.freed:
-            self._fail("R9", f"{what} was freed before the execution", what, lease.address)
-        if kind == "output" and lease.readonly:
-            self._fail("R9", f"{what} is read-only memory", what, lease.address)
-        given = lease.size if tensor.data_size is None else tensor.data_size
+        buffer = self._client_buffer(tensor.client_buf, what)
+        if buffer.heap is not None and buffer.heap.freed:
+            self._fail("R9", f"{what} was freed before the execution", what, buffer.address)
+        if kind == "output" and buffer.readonly:
+            self._fail("R9", f"{what} is read-only memory", what, buffer.address)
+        given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
-            self._fail("R4", f"{what} is given with a size that is no number", what)
-        self._size(lease, given, exact, what)
-        self._alignment(lease, what)
-        return UserBuffer(lease.array[:exact])
+            self._fail("R4", f"{what} is given with a size that is not a number", what)
+        self._size(buffer, given, exact, what)
+        self._alignment(buffer, what)
+        return UserBuffer(buffer.array[:exact])
 
-    def _lease(self, memory: object, what: str) -> Lease:
+    def _client_buffer(self, memory: object, what: str) -> ClientBuffer:
         try:
-            return Lease(memory)
+            return ClientBuffer(memory)
         except UsageError as exc:
             self._fail("R9", f"{what} is not given as memory: {exc}", what)
 
-    def _size(self, lease: Lease, given: int, exact: int, what: str) -> None:
+    def _size(self, buffer: ClientBuffer, given: int, exact: int, what: str) -> None:
         most = round_up(exact, self._backend.profile.size_alignment)
-        if not exact <= given <= most or given > lease.size:
-            real = f", the buffer has {lease.size:,}" if given > lease.size else ""
+        if not exact <= given <= most or given > buffer.size:
+            real = f", the buffer has {buffer.size:,}" if given > buffer.size else ""
             sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
-            self._fail("R4", sentence, what, lease.address, exact, given)
+            self._fail("R4", sentence, what, buffer.address, exact, given)
 
-    def _alignment(self, lease: Lease, what: str) -> None:
+    def _alignment(self, buffer: ClientBuffer, what: str) -> None:
         align = self._backend.profile.start_alignment
-        off = lease.address % align
+        off = buffer.address % align
         if off:
             sentence = (
-                f"{what} starts at {lease.address:#x}, {off} bytes past a multiple of {align}"
+                f"{what} starts at {buffer.address:#x}, {off} bytes past a multiple of {align}"
             )
-            self._fail("R3", sentence, what, lease.address, align, off)
+            self._fail("R3", sentence, what, buffer.address, align, off)
 
     def _handle(self, handle: object, exact: int, what: str) -> UserBuffer:
         if not isinstance(handle, MemHandle) or handle not in self._shared:
@@ -165,10 +166,10 @@ def _extent(array: NDArray[Any]) -> tuple[int, int]:
 
 
 def _is_tensor(tensor: object) -> bool:
-    return isinstance(tensor, Tensor) and isinstance(tensor.name, str)
+    return isinstance(tensor, QnnTensor) and isinstance(tensor.name, str)
 
 
-def typed(view: NDArray[Any], tensor: IrTensor) -> NDArray[Any]:
+def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
     """Bytes in place as an array of the tensor's type and shape; raw where numpy has no name."""
     import numpy
 

@@ -65,7 +65,7 @@ class HeapBuffer:
         return self.heap.mem_type
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Sides on which somebody wrote past the buffer: `before`, `behind`."""
+        """Sides on which something was written past the buffer: `before`, `behind`."""
         end = self._start + self.size
         before = self._storage[self._start - GUARD_BYTES : self._start]
         behind = self._storage[end : end + GUARD_BYTES]
@@ -77,7 +77,7 @@ class HeapBuffer:
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Gives the room back; the bytes are poisoned and must not be used any more."""
+        """Give the room back; the bytes are poisoned and must not be used any more."""
         self.heap.release(self)
         self.freed = True
         self.array[:] = POISON
@@ -142,7 +142,7 @@ class Heap:
         return buffer
 
     def release(self, buffer: HeapBuffer) -> None:
-        """Takes a buffer back; `HeapBuffer.free` is the way to call it."""
+        """Take a buffer back; called by `HeapBuffer.free`."""
         with self._lock:
             if self._live.get(buffer.heap_address, (0, None))[1] is not buffer:
                 raise UsageError(f"buffer {quote(buffer.name)} was freed already")

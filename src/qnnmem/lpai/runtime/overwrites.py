@@ -3,7 +3,7 @@
     each step: the tensors it writes take their bytes
         bytes of a tensor that is still needed are lost: a collision
         unless both are meant to be the same bytes: a view, an element-wise op over an input that
-        dies there, a new state over the old one that nobody reads any more
+        dies there, a new state over the old one that no op reads any more
 
 Lifetimes are taken from the ops themselves, not from the plan: a plan with a wrong idea of how long
 a tensor lives is caught as well.
@@ -21,7 +21,7 @@ from qnnmem.plan import Pool
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """A tensor that loses bytes to another while somebody still needs it."""
+    """A tensor that loses bytes to another while it is still needed."""
 
     victim: str
     writer: str
@@ -33,7 +33,7 @@ class Collision:
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
     """Every overwriting of live bytes in one execution, in order."""
-    return _Shadow(graph).walk()
+    return _ByteOwners(graph).walk()
 
 
 def last_uses(graph: CompiledGraph) -> dict[str, int]:
@@ -47,7 +47,7 @@ def last_uses(graph: CompiledGraph) -> dict[str, int]:
     return last
 
 
-class _Shadow:
+class _ByteOwners:
     def __init__(self, graph: CompiledGraph) -> None:
         self.graph = graph
         self.places = graph.places()
@@ -62,16 +62,16 @@ class _Shadow:
     def walk(self) -> Iterator[Collision]:
         for name in self.graph.model.inputs:
             yield from self._write(name, -1, None)
-        self._bury(-1)  # inputs that no op reads
+        self._drop_dead(-1)  # inputs that no op reads
         for step, op in enumerate(self.graph.model.ops):
             if op.effect is Effect.VIEW and op.inputs and op.outputs:
                 source = op.inputs[0]
                 self.origin[op.outputs[0]] = self.origin.get(source, source)
             for name in op.outputs:
                 yield from self._write(name, step, op)
-            self._bury(step)
+            self._drop_dead(step)
 
-    def _bury(self, step: int) -> None:
+    def _drop_dead(self, step: int) -> None:
         for name in [name for name in self.live if self.last.get(name, -1) <= step]:
             del self.live[name]
 
@@ -93,7 +93,7 @@ class _Shadow:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Whether a new state takes the place of the old one, which nobody reads any more."""
+        """Whether a new state takes the place of the old one, which no op reads any more."""
         together = self.buffer[name] == self.buffer[other]
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 

@@ -44,7 +44,7 @@ class ExecutionQueue:
         self._turn = RLock()
         self._waiting: Queue[Work | None] = Queue(self.depth)
         self._worker: Thread | None = None
-        self._hiring = Lock()
+        self._starting = Lock()
         self.is_closed = False
 
     @property
@@ -61,18 +61,18 @@ class ExecutionQueue:
 
     def submit(self, work: Work) -> None:
         """Execute later; a full queue blocks or, in a profile that says so, fails."""
-        self._hire()
-        # The worker itself would wait for itself for ever.
+        self._start_worker()
+        # The worker would wait for itself for ever.
         block = self._backend.profile.async_blocks and not self.is_worker
         try:
             self._waiting.put(work, block=block)
         except Full:
             self._full()
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         """Start the worker, once."""
         if not self.is_closed and not self.is_worker:
-            with self._hiring:
+            with self._starting:
                 if self._worker is None and not self.is_closed:
                     self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
                     self._worker.start()
@@ -88,7 +88,7 @@ class ExecutionQueue:
             found = finding("R16", sentence, call="QnnContext_free", cure=cure)
             self._backend.fail(1005, found)
         self.is_closed = True
-        with self._hiring:
+        with self._starting:
             if self._worker is not None:
                 self._waiting.put(None)
                 self._worker.join()

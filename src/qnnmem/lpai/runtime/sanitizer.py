@@ -1,4 +1,4 @@
-"""Looks at memory between any two ops of one execution.
+"""A look at memory between any two ops of one execution.
 
 scratch is filled with poison, except for the inputs
 before an op: what it reads must be what was written, bit for bit
@@ -24,7 +24,7 @@ from qnnmem.qnn.finding import Finding
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# One wrong tensor makes all that follow wrong: more findings than this tell nothing new.
+# One wrong tensor makes all that follow wrong: more findings than this add nothing.
 MAX_FINDINGS = 20
 _PIECE = 1 << 20  # of scratch looked at in one go: a comparison takes as much memory again
 
@@ -81,11 +81,11 @@ class Sanitizer:
             if name in self._views:
                 self._sums[name] = _sum(self._views[name])
         dead = [name for name in self._sums if self._last.get(name, -1) <= step]
-        graves = [self._owned.pop(name) for name in dead]
+        freed = [self._owned.pop(name) for name in dead]
         for name in dead:
             del self._sums[name]
-        for grave in graves:
-            for gap in self._gaps(grave):
+        for region in freed:
+            for gap in self._gaps(region):
                 self._scratch[gap] = POISON
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class Sanitizer:
         return slice(start, start + view.size) if inside else slice(0, 0)
 
     def _check_owners(self, step: int, op: Op, name: str, where: slice) -> None:
-        """Nobody who still needs the bytes may own them, but for views and writing in place."""
+        """No tensor that is still needed may own the bytes, except views and writes in place."""
         for other, taken in self._owned.items():
             size = min(where.stop, taken.stop) - max(where.start, taken.start)
             if size <= 0 or other == name:
@@ -137,7 +137,7 @@ class Sanitizer:
                 touched = self._scratch[piece] != POISON
                 if touched.any():
                     written.append((start + int(touched.argmax()), int(touched.sum())))
-                    self._scratch[piece] = POISON  # so that it is told once
+                    self._scratch[piece] = POISON  # so that it is reported once
         if written and len(self.findings) < MAX_FINDINGS:
             offset, size = written[0][0], sum(count for _, count in written)
             sentence = (

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
-from qnnmem.ir import Tensor as IrTensor
+from qnnmem.ir import Tensor
 from qnnmem.lpai.binary import map_file
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.profiles import Profile
@@ -25,7 +25,7 @@ from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.plan import Io
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
 from qnnmem.qnn.finding import Finding, qnn_error
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class Session:
         )
         self.graph.finalize()
         self._io: dict[str, NDArray[Any]] = {}
-        self._inputs: list[Tensor] | None = None
-        self._outputs: list[Tensor] | None = None
+        self._inputs: list[QnnTensor] | None = None
+        self._outputs: list[QnnTensor] | None = None
         own = self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE
         if own:
             self._inputs, self._outputs = (
@@ -180,7 +180,7 @@ class Session:
             self._buffers.append(buffer)
             self.graph.set_config([custom(config, Mem(MemType.DDR, buffer.size, buffer)), None])
 
-    def _bring(self, tensor: Tensor) -> Tensor:
+    def _bring(self, tensor: QnnTensor) -> QnnTensor:
         buffer = self._extensions.allocate(tensor.nbytes, f"tensor {tensor.name[:80]}")
         self._buffers.append(buffer)
         tensor.client_buf, tensor.data_size = buffer, tensor.nbytes
@@ -195,7 +195,7 @@ class Session:
     def _write(self, name: str, value: Any) -> None:
         import numpy
 
-        tensor: IrTensor = self.compiled.model.tensors[name]
+        tensor: Tensor = self.compiled.model.tensors[name]
         given = numpy.asarray(value)
         quant = self.compiled.quants.get(name)
         if given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float:

@@ -1,38 +1,23 @@
-"""`QnnMem`: buffers that application and accelerator share, registered once, never copied."""
+"""`QnnMem` of LPAI: what a descriptor of shared memory must say, and the code when it does not."""
 
 from __future__ import annotations
 
-import math
-import mmap
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
+from qnnmem.errors import Fault
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, shown
 from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom
-from qnnmem.qnn.enums import DataType, MemRegisterType
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class MemHandle:
-    """`Qnn_MemHandle_t`: one tensor's bytes in a shared buffer."""
-
-    fd: int
-    offset: int
-    size: int
-    array: NDArray[Any]
-    mapped: mmap.mmap
-    file: tuple[int, int]  # device and inode: an fd may be closed and its number used again
-
-    @property
-    def is_shortened(self) -> bool:
-        """Whether the file lost bytes: touching them would end the process."""
-        return self.mapped.size() < self.offset + self.size
+from qnnmem.qnn.enums import MemRegisterType
+from qnnmem.qnn.shared_memory import (
+    MemHandle,
+    RegisteredMemory,
+    SharedFile,
+    SharedRange,
+    shared_file,
+    tensor_bytes,
+)
 
 
 class SharedMemory:
@@ -40,39 +25,31 @@ class SharedMemory:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._handles: list[MemHandle] = []
+        self._memory = RegisteredMemory()
+
+    def __contains__(self, handle: object) -> bool:
+        return handle in self._memory
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
         """All descriptors or none."""
         if not isinstance(descriptors, list | tuple):
             self._fail(8000, "M2", "a list of memory descriptors is expected")
-        made: list[MemHandle] = []
-        for descriptor in descriptors:
-            made.append(self._map(descriptor, [*self._handles, *made]))
-        self._handles += made
-        return made
+        try:
+            return self._memory.register(descriptors, self._check)
+        except Fault as exc:
+            self._fail(8003, "M2", str(exc))
 
     def deregister(self, handles: Iterable[MemHandle]) -> None:
         """Every valid handle goes, even if another is invalid."""
         if not isinstance(handles, list | tuple):
             self._fail(8000, "M2", "a list of handles is expected", "QnnMem_deRegister")
-        unknown = 0
-        for handle in handles:
-            if handle in self._handles:
-                self._handles.remove(handle)
-            else:
-                unknown += 1
+        unknown = self._memory.deregister(handles)
         if unknown:
             self._fail(
                 8001, "M2", f"{unknown} handles are not registered here", "QnnMem_deRegister"
             )
 
-    def __contains__(self, handle: object) -> bool:
-        return handle in self._handles
-
-    def _map(self, descriptor: MemDescriptor, known: list[MemHandle]) -> MemHandle:
-        import numpy
-
+    def _check(self, descriptor: MemDescriptor) -> SharedRange:
         if not isinstance(descriptor, MemDescriptor):
             self._fail(8000, "M2", "a memory descriptor is expected")
         self._check_type(descriptor.mem_type)
@@ -80,22 +57,12 @@ class SharedMemory:
         is_place = isinstance(info, MemInfoCustom) and isinstance(info.fd, int)
         if not (is_place and _whole(info.offset)):
             self._fail(8000, "M2", "the descriptor does not say which fd and offset")
-        file, room = self._file(info.fd)
-        siblings = [handle for handle in known if handle.file == file]
-        self._check_range(info, size, room, siblings)
-        mapped = self._mapped(info.fd, room, siblings)
-        array = numpy.frombuffer(mapped, numpy.uint8)[info.offset : info.offset + size]
-        return MemHandle(info.fd, info.offset, size, array, mapped, file)
-
-    def _mapped(self, fd: int, room: int, siblings: list[MemHandle]) -> mmap.mmap:
-        """Memory of a file; the same bytes have one address, so that overlaps can be seen."""
-        for other in siblings:
-            if len(other.mapped) >= room:
-                return other.mapped
         try:
-            return mmap.mmap(fd, room)
-        except (OSError, ValueError, OverflowError) as exc:  # a folder, or not open for writing
-            self._fail(8003, "M2", f"fd {fd} cannot be mapped: {exc}")
+            file = shared_file(info.fd)
+        except Fault as exc:
+            self._fail(8003, "M2", f"fd {shown(info.fd)} {exc}")
+        self._check_range(info, size, file)
+        return SharedRange(file, info.offset, size)
 
     def _check_type(self, kind: int) -> None:
         if not isinstance(kind, int):
@@ -110,26 +77,14 @@ class SharedMemory:
         if not (isinstance(dimensions, list | tuple) and _whole(*dimensions)):
             self._fail(8000, "M2", "the dimensions of the descriptor are not sizes")
         if not isinstance(descriptor.data_type, int):
-            self._fail(8000, "M2", f"data type {shown(descriptor.data_type)} is no number")
-        elements = math.prod(dimensions)
-        if descriptor.data_type not in set(DataType) or not DataType(descriptor.data_type).bits:
+            self._fail(8000, "M2", f"data type {shown(descriptor.data_type)} is not a number")
+        size = tensor_bytes(dimensions, descriptor.data_type)
+        if size is None:
             self._fail(8000, "M2", f"data type {shown(descriptor.data_type)} has no size")
-        return DataType(descriptor.data_type).nbytes(elements)
+        return size
 
-    def _file(self, fd: int) -> tuple[tuple[int, int], int]:
-        """Which file it is, and how many bytes it has."""
-        try:
-            found = os.fstat(fd)
-        except (OSError, TypeError, OverflowError) as exc:
-            self._fail(8003, "M2", f"fd {shown(fd)} is not open: {exc}")
-        if found.st_size == 0:
-            self._fail(8003, "M2", f"fd {fd} has no bytes that could be mapped")
-        return (found.st_dev, found.st_ino), found.st_size
-
-    def _check_range(
-        self, info: MemInfoCustom, size: int, room: int, siblings: list[MemHandle]
-    ) -> None:
-        end = info.offset + size
+    def _check_range(self, info: MemInfoCustom, size: int, file: SharedFile) -> None:
+        end, room = info.offset + size, file.size
         if end > room:
             sentence = (
                 f"bytes {info.offset:,} to {end:,} of fd {info.fd} are {end - room:,} past its end"
@@ -140,7 +95,7 @@ class SharedMemory:
             off = info.offset % align
             sentence = f"offset {info.offset:,} is {off} past a multiple of {align}"
             self._fail(8004, "M3", sentence, need=align, given=off)
-        for other in siblings:
+        for other in self._memory.in_file(file):
             if other.offset == info.offset and other.size == size:
                 sentence = (
                     f"bytes {info.offset:,} to {end:,} of fd {info.fd} are registered already"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qnnmem.errors import QnnMemError
 from qnnmem.lpai.rules import rules
-from qnnmem.lpai.selftest.case import Case
+from qnnmem.lpai.selftest.case import ContractCase
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CaseFailure:
     """A case that went otherwise than the contract promises."""
 
     title: str
@@ -19,14 +18,14 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RuleResult:
     """The cases of one rule."""
 
     rule: str
     title: str
     keeping: int  # cases in which the client keeps the rule
     breaking: int  # cases in which it breaks the rule
-    failures: tuple[Failure, ...]
+    failures: tuple[CaseFailure, ...]
 
     @property
     def as_expected(self) -> bool:
@@ -34,39 +33,26 @@ class Row:
         return not self.failures
 
 
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[ContractCase, ...]:
     """Every case, in the order of the rules."""
-    from qnnmem.lpai.selftest.checks import CHECKS
+    from qnnmem.lpai.selftest.calls import CALLS
     from qnnmem.lpai.selftest.io import IO
-    from qnnmem.lpai.selftest.order import ORDER
-    from qnnmem.lpai.selftest.pools import POOLS
+    from qnnmem.lpai.selftest.memory import MEMORY
 
     order = {rule: at for at, rule in enumerate(rules())}
-    every = (*POOLS.cases, *ORDER.cases, *IO.cases, *CHECKS.cases)
-    return tuple(sorted(every, key=lambda case: order[case.rule]))
+    return tuple(sorted((*MEMORY, *CALLS, *IO), key=lambda case: order[case.rule]))
 
 
-def run_cases(chosen: Iterable[Case]) -> tuple[Row, ...]:
-    """One row for each rule that has cases."""
-    by_rule: dict[str, list[Case]] = {}
+def run_cases(chosen: Iterable[ContractCase]) -> tuple[RuleResult, ...]:
+    """One result for each rule that has cases."""
+    by_rule: dict[str, list[ContractCase]] = {}
     for case in chosen:
         by_rule.setdefault(case.rule, []).append(case)
-    return tuple(_row(rule, group) for rule, group in by_rule.items())
+    return tuple(_result(rule, group) for rule, group in by_rule.items())
 
 
-def _row(rule: str, group: Sequence[Case]) -> Row:
-    reasons = [(case.title, _reason(case)) for case in group]
-    failures = tuple(Failure(title, reason) for title, reason in reasons if reason)
+def _result(rule: str, group: Sequence[ContractCase]) -> RuleResult:
+    reasons = [(case.title, case.run()) for case in group]
+    failures = tuple(CaseFailure(title, reason) for title, reason in reasons if reason)
     breaking = sum(case.breaks for case in group)
-    return Row(rule, rules()[rule].title, len(group) - breaking, breaking, failures)
-
-
-def _reason(case: Case) -> str:
-    """Why a case failed; empty if it did not."""
-    try:
-        case.run()
-    except QnnMemError as exc:
-        return str(exc)
-    except Exception as exc:  # any other exception is itself a broken promise of the runtime
-        return f"{type(exc).__name__} instead of a code: {exc!s:.200}"
-    return ""
+    return RuleResult(rule, rules()[rule].title, len(group) - breaking, breaking, failures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
@@ -13,7 +13,7 @@ from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.lpai.selftest.models import ELEMENTS, binary
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
 if TYPE_CHECKING:
@@ -36,17 +36,13 @@ class Client:
     ) -> None:
         self.heap = Heap(MemType.DDR)
         self.backend = Backend.create(profile=profile)
-        if ask:
-            self.align = self._alignment()
-        else:
-            self.align = AlignmentReq(64, 64)
+        self.align = self._alignment() if ask else AlignmentReq(64, 64)
         self.binary = self.buffer(len(binary()))
         self.binary.view[: len(binary())] = binary()
         content = self.binary.view[: len(binary())]
         self.context = Context.create_from_binary(self.backend, content, configs, trusted=True)
         self.graph = self.context.graph_retrieve(graph)
-        self.scratch: HeapBuffer | None = None
-        self.persistent: HeapBuffer | None = None
+        self._pools: dict[GraphOption, HeapBuffer] = {}
 
     @property
     def rules(self) -> list[str]:
@@ -54,7 +50,7 @@ class Client:
         return [found.rule for found in self.backend.findings]
 
     def buffer(self, size: int) -> HeapBuffer:
-        """Memory of at least so many bytes that keeps the alignment."""
+        """Aligned memory of at least `size` bytes."""
         rounded = round_up(size, self.align.size_alignment)
         return self.heap.allocate(rounded, self.align.start_addr_alignment)
 
@@ -65,31 +61,70 @@ class Client:
         size: int = question.value.value
         return size
 
-    def give_scratch(self) -> HeapBuffer | None:
+    @property
+    def scratch(self) -> HeapBuffer:
+        """Scratch as it was handed over last."""
+        return self._pools[SCRATCH]
+
+    @property
+    def persistent(self) -> HeapBuffer:
+        """Persistent as it was handed over last."""
+        return self._pools[PERSISTENT]
+
+    # What follows gives the client back, so that steps can be written as a chain.
+
+    def give_scratch(self) -> Self:
         """Hand over scratch, if the graph needs any."""
         need = self.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
-        self.scratch = self.give(SCRATCH, self.buffer(need)) if need else None
-        return self.scratch
+        return self.give(SCRATCH, self.buffer(need)) if need else self
 
-    def give_persistent(self) -> HeapBuffer | None:
+    def give_persistent(self) -> Self:
         """Hand over persistent, if the graph needs any."""
         need = self.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
-        self.persistent = self.give(PERSISTENT, self.buffer(need)) if need else None
-        return self.persistent
+        return self.give(PERSISTENT, self.buffer(need)) if need else self
 
-    def give(self, option: GraphOption, buffer: HeapBuffer) -> HeapBuffer:
+    def give(self, option: GraphOption, buffer: HeapBuffer) -> Self:
         """Hand over a whole buffer."""
-        self.graph.set_config([custom(option, Mem(MemType.DDR, buffer.size, buffer)), None])
-        return buffer
+        self.set(custom(option, Mem(MemType.DDR, buffer.size, buffer)))
+        self._pools[option] = buffer
+        return self
 
-    def ready(self) -> Client:
-        """Hand over what is needed and finalize."""
-        self.give_scratch()
-        self.give_persistent()
+    def set(self, *configs: Config | None) -> Self:
+        """Set options of the graph."""
+        self.graph.set_config([*configs, None])
+        return self
+
+    def finalize(self) -> Self:
+        """Finalize the graph."""
         self.graph.finalize()
         return self
 
-    def tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+    def ready(self) -> Self:
+        """Hand over what is needed and finalize."""
+        return self.give_scratch().give_persistent().finalize()
+
+    def on(self, graph: str) -> Self:
+        """Go on with another graph of the context."""
+        self.graph = self.context.graph_retrieve(graph)
+        return self
+
+    def executed(self, value: int = 1) -> Self:
+        """Execute once."""
+        self.run(value)
+        return self
+
+    def freed(self, *names: str) -> Self:
+        """Free things of the client, in this order: scratch, persistent, binary, context, ..."""
+        for name in names:
+            getattr(self, name).free()
+        return self
+
+    def finish(self) -> Self:
+        """Wait for everything that is queued."""
+        self.context.queue.run(lambda: None)
+        return self
+
+    def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Inputs and outputs in buffers of the client, with their exact size."""
         groups = io_tensors(self.graph.compiled)
         for tensor in (*groups[0], *groups[1]):
@@ -110,7 +145,7 @@ class Client:
         return found
 
 
-def numbers(tensor: Tensor) -> NDArray[Any]:
+def numbers(tensor: QnnTensor) -> NDArray[Any]:
     """The tensor's buffer as numbers."""
     import numpy
 

@@ -7,261 +7,127 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.profiles import Profile, profile
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor, MemInfoCustom
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION
 from qnnmem.lpai.runtime.queue import Signal
-from qnnmem.lpai.selftest.case import Suite, check, refused
-from qnnmem.lpai.selftest.client import KEEP, Client, is_all, numbers
+from qnnmem.lpai.selftest.case import WAIT_S, Steps, Trial, TrialClient, breaks, keeps
+from qnnmem.lpai.selftest.client import KEEP, is_all, numbers
 from qnnmem.lpai.selftest.models import ELEMENTS
 from qnnmem.qnn.enums import ContextOption, DataType, MemRegisterType, TensorMemType
-from qnnmem.qnn.tensor import Tensor
+from qnnmem.qnn.tensor import QnnTensor
 
-IO = Suite([])
-_WAIT_S = 10.0
 _ROOM = 4096
+_CUSTOM, _ION, _DMA_BUF = MemRegisterType.CUSTOM, MemRegisterType.ION, MemRegisterType.DMA_BUF
 
 
-@IO.keeps("R3", "inputs and outputs on aligned addresses")
-def _aligned() -> None:
-    check(is_all(Client("outside").ready().run(2), 6), "wrong result")
-
-
-@IO.breaks("R3", "an input 4 bytes off")
-def _misaligned() -> None:
-    client = Client("plain").ready()
+def _misaligned(t: Trial) -> None:
+    client = t.client("plain").ready()
     inputs, outputs = client.tensors()
     inputs[0].client_buf = client.buffer(256).view[4:104]
-    with refused(6004, "R3"):
-        client.graph.execute(inputs, outputs)
-    check(is_all(client.run(2), 6), "the graph does not work any more")
+    t.refused(client.graph.execute, inputs, outputs)
+    client.gives(6, given=2)
 
 
-@IO.keeps("R4", "data size exact, rounded up, or between")
-def _sizes() -> None:
-    client = Client("plain").ready()
+def _sizes(t: Trial) -> None:
+    client = t.client("plain").ready()
     for size in (100, 101, 128):
         inputs, outputs = client.tensors()
         inputs[0].data_size = outputs[0].data_size = size
-        client.graph.execute(inputs, outputs)
+        t.check(client.graph.execute(inputs, outputs) == 0, f"{size} bytes do not execute")
 
 
-@IO.breaks("R4", "data size below the tensor's or above the rounded one")
-def _wrong_sizes() -> None:
-    client = Client("plain").ready()
+def _wrong_sizes(t: Trial) -> None:
+    client = t.client("plain").ready()
     for size in (0, 99, 129, -1):
         inputs, outputs = client.tensors()
         outputs[0].data_size = size
-        with refused(6004, "R4"):
-            client.graph.execute(inputs, outputs)
+        t.refused(client.graph.execute, inputs, outputs)
 
 
-@IO.keeps("R9", "NULL data uses the tensors in scratch, without a copy")
-def _in_scratch() -> None:
-    client = Client("plain").ready()
-    client.graph.view("x").array[:] = 5
-    client.graph.execute()
-    check(is_all(client.graph.view("y").array, 15), "wrong result")
-    check(client.graph.counters.copied_bytes == 0, "bytes were copied")
+def _in_scratch(t: Trial) -> None:
+    graph = t.client("plain").ready().graph
+    graph.view("x").array[:] = 5
+    graph.execute()
+    t.check(is_all(graph.view("y").array, 15), "wrong result")
+    t.check(graph.counters.copied_bytes == 0, "bytes were copied")
 
 
-@IO.keeps("R9", "6038 leaves the output alone until the window is full")
-def _early() -> None:
-    client = Client("window").ready()
+def _early(t: Trial) -> None:
+    client = t.client("window").ready()
     inputs, outputs = client.tensors()
     numbers(inputs[0])[:] = 4
     numbers(outputs[0])[:] = -1
     first = client.graph.execute(inputs, outputs)
-    check(first == EARLY_TERMINATION, f"{first} instead of 6038")
-    check(is_all(numbers(outputs[0]), -1), "the output was touched")
-    check(client.graph.execute(inputs, outputs) == 0, "the window is full, but does not answer")
-    check(is_all(numbers(outputs[0]), 8), "wrong result")
+    t.check(first == EARLY_TERMINATION, f"{first} instead of 6038")
+    t.check(is_all(numbers(outputs[0]), -1), "the output was touched")
+    t.check(client.graph.execute(inputs, outputs) == 0, "the window is full, but does not answer")
+    t.check(is_all(numbers(outputs[0]), 8), "wrong result")
 
 
-@IO.breaks("R9", "NULL data where IO is not in scratch")
-def _null_outside() -> None:
-    client = Client("outside").ready()
-    with refused(6004, "R9"):
-        client.graph.execute()
-
-
-@IO.breaks("R9", "an output freed before the execution, also in the queue")
-def _freed_output() -> None:
-    client = Client("plain").ready()
+def _freed_output(t: Trial) -> None:
+    client = t.client("plain").ready()
     inputs, outputs = client.tensors()
     outputs[0].client_buf.free()
-    with refused(6004, "R9"):
-        client.graph.execute(inputs, outputs)
+    t.refused(client.graph.execute, inputs, outputs)
     told: list[int] = []
     client.graph.execute_async(inputs, outputs, told.append)
-    client.context.queue.run(lambda: None)
-    check(told == [6004], f"the notification said {told}")
+    client.finish()
+    t.check(told == [6004], f"the notification said {told}")
 
 
-@IO.keeps("R17", "a full queue makes the next call wait")
-def _waits() -> None:
-    client = _queued(blocks=True)
-    done = Event()
+def _queued(t: Trial, *, blocks: bool) -> TrialClient:
+    depth = Config(ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, 1)
+    platform = profile(async_blocks=blocks)
+    return t.client("plain", profile=platform, configs=[KEEP, depth]).ready()
+
+
+def _waits(t: Trial) -> None:
+    client, done = _queued(t, blocks=True), Event()
 
     def third() -> None:
         client.graph.execute_async()
         done.set()
 
-    with _held(client):
+    with client.held():
         client.graph.execute_async()
-        thread = Thread(target=third, daemon=True)
-        thread.start()
-        check(not done.wait(0.02), "the call did not wait")
-    check(done.wait(_WAIT_S), "the call never returned")
-    client.context.queue.run(lambda: None)
-    check(client.graph.counters.executions == 3, "an execution was lost")
+        Thread(target=third, daemon=True).start()
+        t.check(not done.wait(0.02), "the call did not wait")
+    t.check(done.wait(WAIT_S), "the call never returned")
+    client.finish()
+    t.check(client.graph.counters.executions == 3, "an execution was lost")
 
 
-@IO.keeps("R17", "executions end in the order they were asked for")
-def _in_order() -> None:
-    client = Client("plain").ready()
-    order: list[int] = []
+def _in_order(t: Trial) -> None:
+    client, order = t.client("plain").ready(), list[int]()
     for number in range(8):
         client.graph.execute_async(notify=lambda code, n=number: order.append(code or n))  # type: ignore[misc]  # a default binds the number
     client.graph.execute()
-    check(order == list(range(8)), f"the order was {order}")
+    t.check(order == list(range(8)), f"the order was {order}")
 
 
-@IO.breaks("R17", "a full queue in a profile that does not wait")
-def _full() -> None:
-    client = _queued(blocks=False)
-    told: list[int] = []
-    with _held(client):
+def _full(t: Trial) -> None:
+    client, told = _queued(t, blocks=False), list[int]()
+    with client.held():
         client.graph.execute_async(notify=told.append)
-        with refused(6025, "R17"):
-            client.graph.execute_async(notify=told.append)
-    client.context.queue.run(lambda: None)
-    check(told == [0], f"notifications said {told} instead of one 0")
+        t.refused(client.graph.execute_async, notify=told.append)
+    t.check(told == [0], f"notifications said {told} instead of one 0")
 
 
-@IO.keeps("R18", "one signal for one call after the other")
-def _signal_again() -> None:
-    client, signal = Client("plain").ready(), Signal()
+def _signal_again(t: Trial) -> None:
+    client, signal = t.client("plain").ready(), Signal()
     client.graph.execute(signal=signal)
     client.graph.execute(signal=signal)
-    check(not signal.in_use, "the signal is still taken")
+    t.check(not signal.in_use, "the signal is still taken")
 
 
-@IO.breaks("R18", "one signal for two calls at once")
-def _signal_twice() -> None:
-    client, signal = Client("plain").ready(), Signal()
-    told: list[int] = []
-    with _held(client):
+def _signal_twice(t: Trial) -> None:
+    client, signal, told = t.client("plain").ready(), Signal(), list[int]()
+    with client.held():
         client.graph.execute_async(notify=told.append, signal=signal)
-        with refused(6030, "R18"):
-            client.graph.execute(signal=signal)
-        with refused(6030, "R18"):
-            client.graph.execute_async(notify=told.append, signal=signal)
-    client.context.queue.run(lambda: None)
-    check(told == [0] and not signal.in_use, "the first call suffered")
-
-
-@IO.keeps("M1", "two ranges of one fd, registered once each")
-def _two_ranges() -> None:
-    client = Client("plain").ready()
-    with _shared() as fd:
-        handles = client.context.mem_register([_range(fd, 0), _range(fd, 128)])
-        inputs, outputs = client.tensors()
-        for tensor, handle in zip((inputs[0], outputs[0]), handles, strict=True):
-            _use(tensor, handle)
-        handles[0].array.view("int32")[:] = 4
-        client.graph.execute(inputs, outputs)
-        check(is_all(handles[1].array.view("int32"), 12), "wrong result")
-        check(client.graph.counters.copied_bytes == 0, "bytes were copied")
-        client.context.mem_deregister(handles)
-
-
-@IO.breaks("M1", "the same range twice; nothing of that call stays")
-def _registered_twice() -> None:
-    client = Client("plain").ready()
-    with _shared() as fd:
-        client.context.mem_register([_range(fd, 0)])
-        with refused(8002, "M1"):
-            client.context.mem_register([_range(fd, 128), _range(fd, 0)])
-        client.context.mem_register([_range(fd, 128)])
-
-
-@IO.keeps("M2", "a range that ends with its fd")
-def _up_to_the_end() -> None:
-    client = Client("plain")
-    with _shared() as fd:
-        check(bool(client.context.mem_register([_range(fd, _ROOM - 128, 32)])), "no handle")
-
-
-@IO.breaks("M2", "a range past the end, an fd that is not open, a handle that is gone")
-def _outside_the_fd() -> None:
-    client = Client("plain").ready()
-    inputs, outputs = client.tensors()
-    with _shared() as fd:
-        with refused(8003, "M2"):
-            client.context.mem_register([_range(fd, _ROOM - 64)])
-        handles = client.context.mem_register([_range(fd, 0)])
-    with refused(8003, "M2"):
-        client.context.mem_register([_range(-1, 0)])
-    client.context.mem_deregister(handles)
-    with refused(8001, "M2"):
-        client.context.mem_deregister(handles)
-    _use(inputs[0], handles[0])
-    with refused(6004, "M2"):
-        client.graph.execute(inputs, outputs)
-
-
-@IO.keeps("M3", "an offset on the start alignment")
-def _aligned_offset() -> None:
-    client = Client("plain", profile=profile(alignment="conservative"))
-    with _shared() as fd:
-        check(bool(client.context.mem_register([_range(fd, 256)])), "no handle")
-
-
-@IO.breaks("M3", "an offset between two multiples")
-def _misaligned_offset() -> None:
-    client = Client("plain")
-    with _shared() as fd, refused(8004, "M3"):
-        client.context.mem_register([_range(fd, 32)])
-
-
-@IO.keeps("M4", "ION in ARM mode")
-def _ion() -> None:
-    client = Client("plain", profile=profile("arm"))
-    with _shared() as fd:
-        made = client.context.mem_register([_range(fd, 0, kind=MemRegisterType.ION)])
-        check(bool(made), "no handle")
-
-
-@IO.breaks("M4", "ION and DMA_BUF in x86 mode")
-def _no_ion() -> None:
-    client = Client("plain")
-    with _shared() as fd:
-        for kind in (MemRegisterType.ION, MemRegisterType.DMA_BUF):
-            with refused(8005, "M4"):
-                client.context.mem_register([_range(fd, 0, kind=kind)])
-
-
-def _queued(*, blocks: bool) -> Client:
-    depth = Config(ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH, 1)
-    return Client("plain", profile(async_blocks=blocks), [KEEP, depth]).ready()
-
-
-@contextmanager
-def _held(client: Client) -> Iterator[None]:
-    """Keep the queue's worker in a notification, so that what follows stays queued."""
-    told, go = Event(), Event()
-
-    def hold(_code: int) -> None:
-        told.set()
-        go.wait(_WAIT_S)
-
-    client.graph.execute_async(notify=hold)
-    check(told.wait(_WAIT_S), "the execution never ended")
-    try:
-        yield
-    finally:
-        go.set()
+        t.refused(client.graph.execute, signal=signal)
+        t.refused(client.graph.execute_async, notify=told.append, signal=signal)
+    t.check(told == [0] and not signal.in_use, "the first call suffered")
 
 
 @contextmanager
@@ -273,13 +139,102 @@ def _shared() -> Iterator[int]:
 
 
 def _range(
-    fd: int,
-    offset: int,
-    elements: int = ELEMENTS,
-    kind: MemRegisterType = MemRegisterType.CUSTOM,
+    fd: int, offset: int, elements: int = ELEMENTS, kind: MemRegisterType = _CUSTOM
 ) -> MemDescriptor:
     return MemDescriptor((1, elements), DataType.INT_32, kind, MemInfoCustom(fd, offset))
 
 
-def _use(tensor: Tensor, handle: object) -> None:
+def _registers(
+    offset: int,
+    elements: int = ELEMENTS,
+    kind: MemRegisterType = _CUSTOM,
+    platform: Profile | None = None,
+) -> Steps:
+    """One range of a shared buffer is registered."""
+
+    def steps(t: Trial) -> None:
+        with _shared() as fd:
+            made = t.client(profile=platform).context
+            t.check(bool(made.mem_register([_range(fd, offset, elements, kind)])), "no handle")
+
+    return steps
+
+
+def _registers_not(offset: int, *kinds: MemRegisterType) -> Steps:
+    """One range of a shared buffer is refused, whichever kind it is."""
+
+    def steps(t: Trial) -> None:
+        with _shared() as fd:
+            for kind in kinds:
+                t.refused(t.client().context.mem_register, [_range(fd, offset, kind=kind)])
+
+    return steps
+
+
+def _use(tensor: QnnTensor, handle: object) -> None:
     tensor.mem_type, tensor.mem_handle, tensor.client_buf = TensorMemType.MEMHANDLE, handle, None
+
+
+def _two_ranges(t: Trial) -> None:
+    client = t.client("plain").ready()
+    with _shared() as fd:
+        handles = client.context.mem_register([_range(fd, 0), _range(fd, 128)])
+        inputs, outputs = client.tensors()
+        for tensor, handle in zip((inputs[0], outputs[0]), handles, strict=True):
+            _use(tensor, handle)
+        handles[0].array.view("int32")[:] = 4
+        client.graph.execute(inputs, outputs)
+        t.check(is_all(handles[1].array.view("int32"), 12), "wrong result")
+        t.check(client.graph.counters.copied_bytes == 0, "bytes were copied")
+        client.context.mem_deregister(handles)
+
+
+def _registered_twice(t: Trial) -> None:
+    made = t.client("plain").ready().context
+    with _shared() as fd:
+        made.mem_register([_range(fd, 0)])
+        t.refused(made.mem_register, [_range(fd, 128), _range(fd, 0)])
+        made.mem_register([_range(fd, 128)])
+
+
+def _outside_the_fd(t: Trial) -> None:
+    client = t.client("plain").ready()
+    made, (inputs, outputs) = client.context, client.tensors()
+    with _shared() as fd:
+        t.refused(made.mem_register, [_range(fd, _ROOM - 64)], code=8003)
+        handles = made.mem_register([_range(fd, 0)])
+    t.refused(made.mem_register, [_range(-1, 0)], code=8003)
+    made.mem_deregister(handles)
+    t.refused(made.mem_deregister, handles, code=8001)
+    _use(inputs[0], handles[0])
+    t.refused(client.graph.execute, inputs, outputs, code=6004)
+
+
+# fmt: off
+IO = (
+    keeps("R3", "inputs and outputs on aligned addresses",
+          lambda t: t.client("outside").ready().gives(6, 2)),
+    breaks("R3", "an input 4 bytes off", 6004, _misaligned),
+    keeps("R4", "data size exact, rounded up, or between", _sizes),
+    breaks("R4", "data size below the tensor's or above the rounded one", 6004, _wrong_sizes),
+    keeps("R9", "NULL data uses the tensors in scratch, without a copy", _in_scratch),
+    keeps("R9", "6038 leaves the output alone until the window is full", _early),
+    breaks("R9", "NULL data where IO is not in scratch", 6004,
+           lambda t: t.client("outside").ready().refused(lambda c: c.graph.execute())),
+    breaks("R9", "an output freed before the execution, also in the queue", 6004, _freed_output),
+    keeps("R17", "a full queue makes the next call wait", _waits),
+    keeps("R17", "executions end in the order they were asked for", _in_order),
+    breaks("R17", "a full queue in a profile that does not wait", 6025, _full),
+    keeps("R18", "one signal for one call after the other", _signal_again),
+    breaks("R18", "one signal for two calls at once", 6030, _signal_twice),
+    keeps("M1", "two ranges of one fd, registered once each", _two_ranges),
+    breaks("M1", "the same range twice; nothing of that call stays", 8002, _registered_twice),
+    keeps("M2", "a range that ends with its fd", _registers(_ROOM - 128, elements=32)),
+    breaks("M2", "a range past the end, an fd that is not open, a handle that is gone",
+           (8003, 8001, 6004), _outside_the_fd),
+    keeps("M3", "an offset on the start alignment",
+          _registers(256, platform=profile(alignment="conservative"))),
+    breaks("M3", "an offset between two multiples", 8004, _registers_not(32, _CUSTOM)),
+    keeps("M4", "ION in ARM mode", _registers(0, kind=_ION, platform=profile("arm"))),
+    breaks("M4", "ION and DMA_BUF in x86 mode", 8005, _registers_not(0, _ION, _DMA_BUF)),
+)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError
-from qnnmem.lpai.config.text import (
+from qnnmem.lpai.config.json_positions import (
     MAX_DEPTH,
     MAX_FILE,
     Document,
-    Kind,
-    Node,
-    Place,
+    JsonKind,
+    JsonNode,
+    Position,
     read_document,
     read_strictly,
 )
@@ -30,11 +30,11 @@ def read(folder: Path, text: str | bytes) -> Document:
     return read_document(path)
 
 
-def plain(node: Node) -> Any:
+def plain(node: JsonNode) -> Any:
     """Give the value that Python's own reader would give."""
-    if node.kind is Kind.OBJECT:
+    if node.kind is JsonKind.OBJECT:
         return {member.name: plain(member.node) for member in node.members}
-    if node.kind is Kind.LIST:
+    if node.kind is JsonKind.LIST:
         return [plain(item) for item in node.items]
     return node.value
 
@@ -69,15 +69,15 @@ def test_every_value_knows_its_place(tmp_path: Path) -> None:
     """Line and column count from 1, for keys and for values."""
     root = read(tmp_path, '{\n  "a": {"é": 1},\n\t"b": []}').root
     a, b = root.members
-    assert (a.at, a.node.at) == (Place(2, 3), Place(2, 8))
-    assert a.node.members[0].node.at == Place(2, 14)
-    assert b.at == Place(3, 2)
+    assert (a.at, a.node.at) == (Position(2, 3), Position(2, 8))
+    assert a.node.members[0].node.at == Position(2, 14)
+    assert b.at == Position(3, 2)
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     """Editors on Windows put one in front; it moves no column."""
     root = read(tmp_path, b'\xef\xbb\xbf{"a": 1}').root
-    assert root.members[0].at == Place(1, 2)
+    assert root.members[0].at == Position(1, 2)
 
 
 def test_repeated_keys_are_kept_and_the_last_counts(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_repeated_keys_are_kept_and_the_last_counts(tmp_path: Path) -> None:
 def test_slips_are_named_and_read_over(text: str, word: str, line: int, tmp_path: Path) -> None:
     """A comment or a comma too many is noted with its line, and the rest is still read."""
     document = read(tmp_path, text)
-    (slip,) = document.slips
-    assert word in slip.sentence
-    assert slip.at.line == line
+    (issue,) = document.issues
+    assert word in issue.sentence
+    assert issue.at.line == line
     assert document.root.get("a") is not None
 
 
@@ -138,8 +138,8 @@ def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
         ('{"a": tcm}', "'tcm' stands without double quotes"),
         ('{"a": True}', "True is written true"),
         ('{"a": None}', "None is written null"),
-        ('{"a": NaN}', "is no JSON number"),
-        ('{"a": -Infinity}', "is no JSON number"),
+        ('{"a": NaN}', "is not a JSON number"),
+        ('{"a": -Infinity}', "is not a JSON number"),
         ('{"a": 0x10}', "not a number as JSON writes it"),
         ('{"a": 01}', "not a number as JSON writes it"),
         ('{"a": +1}', "not a number as JSON writes it"),

@@ -1,4 +1,4 @@
-"""Programs of a binary tried in a child process before they run here, once per binary."""
+"""A binary's programs tried in a child process before they run here, once for each binary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from qnnmem.errors import ProgramError
 from qnnmem.lpai.compiled import CompiledContext
-from qnnmem.lpai.program.run import Parts, rehearse
+from qnnmem.lpai.program.run import Parts, runs_in_order
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 
@@ -16,10 +16,10 @@ _known: dict[bytes, dict[str, bool]] = {}
 _lock = threading.Lock()
 
 
-def rehearsed(
+def try_programs(
     backend: Backend, compiled: CompiledContext, content: memoryview, *, trusted: bool = False
 ) -> dict[str, bool]:
-    """For each graph whether it runs in the planned order; a program that cannot run is 5005."""
+    """Whether each graph runs in the planned order; a program that cannot run is 5005."""
     if trusted:
         return {graph.name: graph.in_order for graph in compiled.graphs}
     digest = hashlib.sha256(content).digest()
@@ -40,7 +40,7 @@ def _try(backend: Backend, compiled: CompiledContext, name: str) -> bool:
     if graph is None or not graph.program:
         return False
     try:
-        return rehearse(Parts(graph, compiled.constants))
+        return runs_in_order(Parts(graph, compiled.constants))
     except ProgramError as exc:
         found = finding("B1", str(exc), call="QnnContext_createFromBinary")
         backend.fail(5005, found)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.runtime.client_buffer import Lease
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.qnn.enums import MemType
 
@@ -67,7 +67,7 @@ owners = pytest.mark.parametrize(("make", "part"), OWNERS.values(), ids=OWNERS)
 def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
     """As long as the application has the owner, nothing is released, however often one asks."""
     owner = make()
-    lease = Lease(part(owner))
+    lease = ClientBuffer(part(owner))
     assert [lease.is_released for _ in range(3)] == [False] * 3
     assert owner is not None
 
@@ -76,7 +76,7 @@ def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
 def test_memory_that_was_dropped_counts_as_released(make: Make, part: Part) -> None:
     """With the last reference of the application the memory is gone, though its bytes stay."""
     owner = make()
-    lease = Lease(part(owner))
+    lease = ClientBuffer(part(owner))
     del owner
     assert lease.is_released
     assert lease.array.size == lease.size
@@ -86,7 +86,7 @@ def test_memory_that_was_dropped_counts_as_released(make: Make, part: Part) -> N
 def test_our_own_views_do_not_count_as_an_owner(make: Make, part: Part) -> None:
     """What the runtime cuts out of a lease does not keep it from being released."""
     owner = make()
-    lease = Lease(part(owner))
+    lease = ClientBuffer(part(owner))
     views = [lease.array[:4], lease.array[2:].view(np.uint8), lease.array.data]
     lease.array = lease.array[:6]
     assert not lease.is_released
@@ -99,7 +99,7 @@ def test_our_own_views_do_not_count_as_an_owner(make: Make, part: Part) -> None:
 def test_a_part_is_enough_to_hold_memory(make: Make, part: Part) -> None:
     """An application that keeps only the part it handed over keeps the memory."""
     held = part(make())
-    lease = Lease(held)
+    lease = ClientBuffer(held)
     assert not lease.is_released
     del held
     assert lease.is_released
@@ -120,7 +120,7 @@ def test_a_part_is_enough_to_hold_memory(make: Make, part: Part) -> None:
 def test_any_way_of_keeping_counts(keep: Callable[[bytearray], object]) -> None:
     """A container, a closure or another view of the owner all keep the memory."""
     owner = bytearray(200)
-    lease, kept = Lease(owner), keep(owner)
+    lease, kept = ClientBuffer(owner), keep(owner)
     del owner
     assert not lease.is_released
     del kept
@@ -131,7 +131,7 @@ def test_any_way_of_keeping_counts(keep: Callable[[bytearray], object]) -> None:
 def test_an_owner_in_another_thread_counts() -> None:
     """A variable of a thread that waits keeps the memory."""
     owner = bytearray(200)
-    lease, started, go = Lease(owner), threading.Event(), threading.Event()
+    lease, started, go = ClientBuffer(owner), threading.Event(), threading.Event()
 
     def hold(_mine: bytearray) -> None:
         started.set()
@@ -151,7 +151,7 @@ def test_an_owner_in_another_thread_counts() -> None:
 def test_parts_of_one_block_are_released_together() -> None:
     """Leases of two parts do not count as owners of each other."""
     block = np.zeros(200, np.uint8)
-    first, second = Lease(block[:100]).watch(), Lease(block[100:]).watch()
+    first, second = ClientBuffer(block[:100]).watch(), ClientBuffer(block[100:]).watch()
     assert (first.is_released, second.is_released) == (False, False)
     assert not first.overlaps(second)
     del block
@@ -162,7 +162,7 @@ def test_parts_of_one_block_are_released_together() -> None:
 def test_the_same_part_may_be_leased_again(make: Make, part: Part) -> None:
     """Three leases of one thing are held by the application alone."""
     held = part(make())
-    leases = [Lease(held).watch() for _ in range(3)]
+    leases = [ClientBuffer(held).watch() for _ in range(3)]
     assert not any(lease.is_released for lease in leases)
     del held
     assert all(lease.is_released for lease in leases)
@@ -172,7 +172,7 @@ def test_one_part_that_is_held_keeps_the_block() -> None:
     """The block is there as long as the application has any part of it."""
     block = np.zeros(300, np.uint8)
     parts = [block[:100], block[100:200], block.data[200:]]
-    leases = [Lease(part).watch() for part in parts]
+    leases = [ClientBuffer(part).watch() for part in parts]
     del block
     while parts:
         assert not any(lease.is_released for lease in leases)
@@ -183,7 +183,7 @@ def test_one_part_that_is_held_keeps_the_block() -> None:
 def test_leases_that_are_gone_do_not_count() -> None:
     """After one lease went, the other is still judged rightly."""
     block = np.zeros(200, np.uint8)
-    first, second = Lease(block[:100]).watch(), Lease(block[100:]).watch()
+    first, second = ClientBuffer(block[:100]).watch(), ClientBuffer(block[100:]).watch()
     del first
     gc.collect()
     assert not second.is_released
@@ -195,7 +195,7 @@ def test_a_heap_buffer_is_released_by_freeing_it() -> None:
     """References do not matter for a heap buffer, freeing does."""
     heap = Heap(MemType.DDR)
     buffer = heap.allocate(128)
-    lease = Lease(buffer)
+    lease = ClientBuffer(buffer)
     assert (lease.address, lease.size, lease.heap) == (buffer.address, 128, buffer)
     assert not lease.is_released
     buffer.free()
@@ -205,7 +205,7 @@ def test_a_heap_buffer_is_released_by_freeing_it() -> None:
 def test_shared_memory_that_is_held_counts_as_there() -> None:
     """A block that other processes may see is held by its own object."""
     block = SharedMemory(create=True, size=4096)
-    lease = Lease(block.buf)
+    lease = ClientBuffer(block.buf)
     held = not lease.is_released
     del lease
     block.close()
@@ -217,7 +217,7 @@ def test_shared_memory_that_is_held_counts_as_there() -> None:
 def test_address_and_size_are_those_of_the_memory(size: int) -> None:
     """A write through the lease shows in the owner, at the address it states."""
     owner = np.zeros(size + 3, np.uint8)
-    lease = Lease(owner[3:])
+    lease = ClientBuffer(owner[3:])
     lease.array[0] = 7
     assert owner[3] == 7
     assert lease.address == owner[3:].__array_interface__["data"][0]
@@ -228,8 +228,8 @@ def test_read_only_memory_is_known_as_such() -> None:
     """Bytes and locked arrays can be leased, but say that they cannot be written."""
     locked = np.zeros(10, np.uint8)
     locked.flags.writeable = False
-    assert Lease(b"abc").readonly
-    assert Lease(locked).readonly
+    assert ClientBuffer(b"abc").readonly
+    assert ClientBuffer(locked).readonly
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_read_only_memory_is_known_as_such() -> None:
 )
 def test_what_is_no_memory_in_one_piece_is_refused(memory: object) -> None:
     """Gaps, other orders, Python objects and things without bytes give a sentence."""
-    with pytest.raises(UsageError, match="is no memory"):
-        Lease(memory)
+    with pytest.raises(UsageError, match="cannot be used as memory"):
+        ClientBuffer(memory)
 
 
 def test_memory_that_is_gone_is_refused() -> None:
@@ -262,11 +262,11 @@ def test_memory_that_is_gone_is_refused() -> None:
     released.release()
     for memory in (closed, released):
         with pytest.raises(UsageError):
-            Lease(memory)
+            ClientBuffer(memory)
 
 
 def test_empty_memory_has_no_bytes_and_overlaps_nothing() -> None:
     """Nothing is a valid buffer of size 0."""
-    lease = Lease(np.zeros((0, 4)))
+    lease = ClientBuffer(np.zeros((0, 4)))
     assert lease.size == 0
-    assert not lease.overlaps(Lease(bytearray(10)))
+    assert not lease.overlaps(ClientBuffer(bytearray(10)))

@@ -1,8 +1,7 @@
 """JSON text of a config file with the place of every key and value.
 
-Python's own reader forgets where things stand and drops repeated keys, and both are what a user
-needs to hear about. Comments and commas too many are read over and noted, so that one slip does
-not hide the others.
+Python's own reader forgets where things stand and drops repeated keys, and a user needs to hear of
+both. Comments and stray commas are skipped and noted, so that one mistake does not hide the others.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _WORD = re.compile(r"[+-]?[A-Za-z0-9_.$][\w.$+-]*", re.ASCII)
 _FOREIGN = {"True": "true", "False": "false", "None": "null", "nil": "null", "TRUE": "true"}
 
 
-class Kind(Enum):
+class JsonKind(Enum):
     """What a JSON value is, in the words of a sentence."""
 
     OBJECT = "an object"
@@ -46,7 +45,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Line and column in a file, both counted from 1."""
 
     line: int
@@ -54,22 +53,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """One value of a JSON text."""
 
-    kind: Kind
-    at: Place
+    kind: JsonKind
+    at: Position
     value: str | int | float | bool | None = None
-    members: tuple[Member, ...] = ()
-    items: tuple[Node, ...] = ()
+    members: tuple[JsonMember, ...] = ()
+    items: tuple[JsonNode, ...] = ()
 
-    def get(self, name: str) -> Member | None:
+    def get(self, name: str) -> JsonMember | None:
         """The member of that name; of several the last, as in most JSON readers."""
         return next((m for m in reversed(self.members) if m.name == name), None)
 
-    def find(self, path: str) -> Node | None:
-        """The value at a dotted path; None where a step is missing or no object."""
-        node: Node | None = self
+    def find(self, path: str) -> JsonNode | None:
+        """The value at a dotted path; None where a step is missing or not an object."""
+        node: JsonNode | None = self
         for name in path.split("."):
             member = None if node is None else node.get(name)
             node = None if member is None else member.node
@@ -77,19 +76,19 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonMember:
     """A key of an object and its value."""
 
     name: str
-    at: Place
-    node: Node
+    at: Position
+    node: JsonNode
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
-    """Something that is not JSON and was read over."""
+class SyntaxIssue:
+    """Something that is not JSON and was skipped."""
 
-    at: Place
+    at: Position
     sentence: str
     cure: str
 
@@ -99,8 +98,8 @@ class Document:
     """A config file as it was read."""
 
     path: Path
-    root: Node  # always an object
-    slips: tuple[Slip, ...]
+    root: JsonNode  # always an object
+    issues: tuple[SyntaxIssue, ...]
 
 
 def read_document(path: Path) -> Document:
@@ -115,14 +114,14 @@ def read_document(path: Path) -> Document:
             path, f"is not UTF-8 text (byte {exc.start}); save it again as UTF-8"
         ) from exc
     reader = _Reader(path, text)
-    return Document(path, reader.document(), tuple(reader.slips))
+    return Document(path, reader.document(), tuple(reader.issues))
 
 
 def read_strictly(path: Path) -> Document:
-    """Reads a config file as the tools do: a comment or a comma too many is refused."""
+    """Reads a config file as the tools do: a comment or a stray comma is refused."""
     document = read_document(path)
-    for slip in document.slips:
-        raise LoadError(path, f"line {slip.at.line}: {slip.sentence}; {slip.cure}")
+    for issue in document.issues:
+        raise LoadError(path, f"line {issue.at.line}: {issue.sentence}; {issue.cure}")
     return document
 
 
@@ -133,23 +132,23 @@ class _Reader:
     path: Path
     text: str
     spot: int = 0
-    slips: list[Slip] = field(default_factory=list)
+    issues: list[SyntaxIssue] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)  # offsets at which lines begin
 
     def __post_init__(self) -> None:
         self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
 
-    def place(self, spot: int) -> Place:
+    def place(self, spot: int) -> Position:
         line = bisect_right(self.starts, spot)
-        return Place(line, spot - self.starts[line - 1] + 1)
+        return Position(line, spot - self.starts[line - 1] + 1)
 
     def fail(self, reason: str, spot: int | None = None) -> NoReturn:
         at = self.place(self.spot if spot is None else spot)
         raise LoadError(self.path, f"line {at.line}, column {at.column}: {reason}")
 
-    def slip(self, spot: int, sentence: str, cure: str) -> None:
-        if len(self.slips) < 100:  # enough to make the point
-            self.slips.append(Slip(self.place(spot), sentence, cure))
+    def issue(self, spot: int, sentence: str, cure: str) -> None:
+        if len(self.issues) < 100:  # enough to make the point
+            self.issues.append(SyntaxIssue(self.place(spot), sentence, cure))
 
     def peek(self) -> str:
         """The next character that means something; empty at the end."""
@@ -158,7 +157,7 @@ class _Reader:
             comment = _COMMENT.match(self.text, self.spot)
             if comment is None:
                 return self.text[self.spot : self.spot + 1]
-            self.slip(
+            self.issue(
                 self.spot,
                 "a comment, which JSON does not have",
                 "remove it, the tools refuse the file",
@@ -169,7 +168,7 @@ class _Reader:
         match = pattern.match(self.text, self.spot)
         return self.spot if match is None else match.end()
 
-    def document(self) -> Node:
+    def document(self) -> JsonNode:
         if not self.peek():
             self.fail("there is nothing but white space")
         if self.peek() != "{":
@@ -183,21 +182,21 @@ class _Reader:
     def _anything(self) -> str:
         return "a list" if self.peek() == "[" else "a text"
 
-    def value(self, depth: int) -> Node:
+    def value(self, depth: int) -> JsonNode:
         if depth > MAX_DEPTH:
             self.fail(f"nested deeper than {MAX_DEPTH} levels")
         first = self.peek()
         at = self.place(self.spot)
         if first == "{":
-            return Node(Kind.OBJECT, at, members=self.members(depth))
+            return JsonNode(JsonKind.OBJECT, at, members=self.members(depth))
         if first == "[":
-            return Node(Kind.LIST, at, items=self.items(depth))
+            return JsonNode(JsonKind.LIST, at, items=self.items(depth))
         if first == '"':
-            return Node(Kind.TEXT, at, self.string())
+            return JsonNode(JsonKind.TEXT, at, self.string())
         return self.scalar(at)
 
-    def members(self, depth: int) -> tuple[Member, ...]:
-        found: list[Member] = []
+    def members(self, depth: int) -> tuple[JsonMember, ...]:
+        found: list[JsonMember] = []
         opened = self.spot
         self.spot += 1
         while self.more("}", opened, bool(found)):
@@ -206,11 +205,11 @@ class _Reader:
             if self.peek() != ":":
                 self.fail(self.ended(opened) or f"a colon is missing after {quote(name)}")
             self.spot += 1
-            found.append(Member(name, self.place(spot), self.value(depth + 1)))
+            found.append(JsonMember(name, self.place(spot), self.value(depth + 1)))
         return tuple(found)
 
-    def items(self, depth: int) -> tuple[Node, ...]:
-        found: list[Node] = []
+    def items(self, depth: int) -> tuple[JsonNode, ...]:
+        found: list[JsonNode] = []
         opened = self.spot
         self.spot += 1
         while self.more("]", opened, bool(found)):
@@ -225,7 +224,7 @@ class _Reader:
             self.spot += 1
             following = self.peek()
             if following == closing:
-                self.slip(
+                self.issue(
                     comma,
                     f"a comma before the closing {closing}, which JSON does not allow",
                     "remove the comma, the tools refuse the file",
@@ -259,14 +258,14 @@ class _Reader:
         self.spot = match.end()
         return str(json.loads(match[0]))
 
-    def scalar(self, at: Place) -> Node:
+    def scalar(self, at: Position) -> JsonNode:
         word = _WORD.match(self.text, self.spot)
         text = "" if word is None else word[0]
         if text in ("true", "false", "null"):
             self.spot += len(text)
             if text == "null":
-                return Node(Kind.NULL, at)
-            return Node(Kind.FLAG, at, text == "true")
+                return JsonNode(JsonKind.NULL, at)
+            return JsonNode(JsonKind.FLAG, at, text == "true")
         number = _NUMBER.fullmatch(text)
         if number is None:
             self.fail(_no_value(text) if text else self.odd("a value"))
@@ -274,8 +273,8 @@ class _Reader:
             self.fail(f"a number of {len(text)} characters")
         self.spot += len(text)
         if number[1] or number[2]:
-            return Node(Kind.NUMBER, at, float(text))
-        return Node(Kind.WHOLE, at, int(text))
+            return JsonNode(JsonKind.NUMBER, at, float(text))
+        return JsonNode(JsonKind.WHOLE, at, int(text))
 
     def odd(self, wanted: str) -> str:
         found = self.text[self.spot : self.spot + 1]
@@ -292,7 +291,7 @@ def _no_value(word: str) -> str:
     if word in _FOREIGN:
         return f"{word} is written {_FOREIGN[word]} in JSON"
     if word.lstrip("+-").lower() in ("nan", "inf", "infinity"):
-        return f"{quote(word)} is no JSON number"
+        return f"{quote(word)} is not a JSON number"
     if word[0] in "+-." or word[0].isdigit():
         return f"{quote(word)} is not a number as JSON writes it"
     return f"{quote(word)} stands without double quotes"

@@ -1,0 +1,302 @@
+"""Cases about memory: pools (R1 to R4, R6 to R8), its watchers (X1 to X6), heaps and TCM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qnnmem.errors import TcmFatal
+from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.context import Context
+from qnnmem.lpai.runtime.context_config import ContextConfig
+from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
+from qnnmem.lpai.runtime.extensions import Extensions
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.sanitizer import Sanitizer
+from qnnmem.lpai.selftest.case import FINDING, Steps, Trial, breaks, keeps
+from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client, is_all
+from qnnmem.lpai.selftest.models import context, graph
+from qnnmem.plan import Pool
+from qnnmem.qnn.enums import GraphConfigOption, GraphOption, GraphProperty, MemType, Priority
+from qnnmem.targets import tcm_pool
+
+_PERF = GraphOption.SET_CFG_PERF_CFG
+_NULL = (custom(SCRATCH, Mem()), custom(PERSISTENT, Mem()))
+_TCM = tcm_pool().size.value
+_OPENED = f"TCM pool current size: 0 max_size: {_TCM}"
+_NO_SCRATCH = custom(SCRATCH, Mem(MemType.DDR, 0, None))
+_NO_ADDRESS = custom(SCRATCH, Mem(MemType.DDR, 256, None))
+_PREPARE = custom(GraphOption.SET_CFG_PREPARE)
+_ONE_CORE = custom(GraphOption.SET_CFG_CORE_AFFINITY, CoreAffinityCfg(core_selection=1))
+_HIGH = Config(GraphConfigOption.PRIORITY, Priority.HIGH)
+_NOT_FINALIZED = (lambda c: not c.graph.is_finalized, "the graph counts as finalized")
+
+
+def _fps(number: int) -> Config:
+    return custom(_PERF, PerfCfg(fps=number))
+
+
+def _scratch(client: Client, size: int = 0, start: int = 0) -> Config:
+    """Scratch that says `size` bytes more than needed and starts `start` bytes off."""
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    block = client.heap.allocate(need + 64, 64)
+    return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
+
+
+def _wrong_scratch(size: int = 0, start: int = 0) -> Steps:
+    return lambda t: (
+        t.client()
+        .refused(lambda c: c.set(_scratch(c, size, start)))
+        .holds(lambda c: c.graph.scratch is None, "the refused buffer was taken")
+    )
+
+
+def _replaced(t: Trial) -> None:
+    client = t.client().ready().executed()
+    old = client.scratch
+    client.give_scratch()
+    old.free()
+    client.gives(4).no_findings()
+    t.check(not old.written_after_free(), "the old buffer is still written")
+
+
+def _last_wins(t: Trial) -> None:
+    client = t.client().ready().set(_fps(7), _fps(8), None, _fps(9))
+    t.check(client.graph.perf.fps == 8, f"{client.graph.perf.fps} fps instead of 8")
+    client.set(_NULL[0], _scratch(client)).gives(2)
+
+
+def _replaced_during_execution(t: Trial) -> None:
+    client = t.client().ready()
+    with client.held():
+        client.graph.execute_async()  # waits behind the notification, so it is surely not over
+        client.refused(Client.give_scratch)
+    client.give_scratch()
+
+
+def _persistent_dropped(t: Trial) -> None:
+    import numpy
+
+    client = t.client().give_scratch()
+    block = numpy.zeros(client.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE) + 64, numpy.uint8)
+    start = -block.__array_interface__["data"][0] % 64
+    memory = block[start : start + block.size - 64]
+    client.set(custom(PERSISTENT, Mem(MemType.DDR, memory.size, memory))).finalize().gives(2)
+    del block, memory
+    client.refused(Client.run)
+
+
+def _moved_tensor(t: Trial) -> None:
+    good = graph("plain")
+    offset = good.places()["x"].offset
+    moved = (replace(b, offset=offset) if b.name == "t" else b for b in good.buffers)
+    compiled = replace(context(), graphs=(replace(good, buffers=tuple(moved)),))
+    client = t.client("plain")
+    client.graph = Context(Backend.create(), compiled, ContextConfig()).graph_retrieve("plain")
+    client.give_scratch().refused(Client.finalize).holds(*_NOT_FINALIZED)
+
+
+def _within(t: Trial) -> None:
+    client = t.client("plain").give_scratch()
+    client.scratch.array[:] = 0x11
+    client.finalize().executed().no_findings()
+
+
+def _overrun(t: Trial) -> None:
+    from numpy.lib.stride_tricks import as_strided
+
+    client = t.client("plain").ready()
+    size = client.scratch.size
+    as_strided(client.scratch.array, (size + 1,), (1,))[size] = 0
+    client.noted(Client.run)
+
+
+def _poison(t: Trial, *, touch: bool = False) -> None:
+    """A sanitised execution; `touch` writes what rounding leaves free behind the input."""
+    import numpy
+
+    plain = graph("plain")
+    scratch = numpy.zeros(plain.scratch_bytes, numpy.uint8)
+    places, tensors = plain.places(), plain.model.tensors
+    inside = {name: at.offset for name, at in places.items() if at.pool is Pool.SCRATCH}
+    views = {name: scratch[at : at + tensors[name].nbytes] for name, at in inside.items()}
+    sanitizer, free = Sanitizer(plain, scratch, views), inside["x"] + tensors["x"].nbytes
+    sanitizer.begin()
+    if touch:
+        scratch[free] = 1
+    for step, op in enumerate(plain.model.ops if not touch else ()):
+        sanitizer.before(step, op)
+        sanitizer.after(step, op)
+    sanitizer.end()
+    found = [(f.rule, f.address) for f in sanitizer.findings]
+    wanted = [("X3", scratch.__array_interface__["data"][0] + free)] if touch else []
+    t.check(found == wanted, f"findings were {found}")
+
+
+def _fresh_view(t: Trial) -> None:
+    made = t.client("plain").ready().give_scratch().graph
+    made.view("x").array[:] = 2
+    made.execute()
+    t.check(is_all(made.view("y").array, 6), "wrong result")
+
+
+def _stale_view(t: Trial) -> None:
+    client = t.client("plain").ready()
+    view = client.graph.view("y")
+    t.check(view.array.size > 0, "the view is empty")
+    client.give_scratch().refused(lambda _: view.array)
+
+
+def _own_state(t: Trial) -> None:
+    client = t.client("counter").ready()
+    kept = client.persistent  # its owner must not let go of it
+    client.on("double").ready().gives(10, 5).no_findings().on("counter").gives(2)
+    t.check(not kept.freed, "the first buffer was freed")
+
+
+def _restored(t: Trial) -> None:
+    client = t.client().ready().executed()
+    saved = client.graph.snapshot()
+    client.executed().graph.restore(saved)
+    client.gives(4).graph.reset()
+    client.gives(2).no_findings()
+
+
+def _state_touched(t: Trial) -> None:
+    client = t.client().ready().executed()
+    client.persistent.array[0] ^= 1
+    client.noted(Client.run)
+
+
+def _whole_heap(t: Trial) -> None:
+    heap = Heap(MemType.LLC, 4096)
+    for _ in range(2):
+        with heap.allocate(4096) as buffer:
+            t.check(buffer.size == heap.used == 4096, "the heap does not give all it has")
+
+
+def _heap_full(t: Trial) -> None:
+    heap = Heap(MemType.LLC, 4096)
+    t.refused(heap.allocate, 4097)
+    t.check(heap.used == 0, "the refused buffer takes room")
+
+
+def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> Extensions:
+    return Extensions(Backend.create(profile=profile(mode, version)), kind)
+
+
+def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> None:
+    """Allocations of TCM, the last of which is refused if the case breaks a rule, and their log."""
+    lines: list[str] = []
+    backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
+    made = Extensions(backend, kind)
+    for size in sizes[:-1] if t.codes else sizes:
+        made.allocate(size, "binary")
+    if t.codes:
+        t.refused(made.allocate, sizes[-1], "binary")
+    log = [line for line in lines if not line.startswith(("[", "QNN_"))]  # findings aside
+    t.check(log == wanted, f"the log is {log}")
+
+
+def _one_allocation_more(t: Trial) -> None:
+    try:
+        _tcm(t, [64] * 33, [])
+    except TcmFatal as exc:
+        t.check(exc.exit_code == 134, f"exit status {exc.exit_code} instead of 134")
+    else:
+        t.check(False, "the 33rd allocation succeeded")
+
+
+# fmt: off
+MEMORY = (
+    keeps("R1", "alignment asked first", lambda t: t.client().ready().no_findings()),
+    breaks("R1", "memory handed over without ever asking", FINDING,
+           lambda t: t.client(ask=False).noted(Client.give_scratch)),
+    keeps("R2", "both pools handed over, then finalize", lambda t: t.client().ready().gives(2)),
+    keeps("R2", "NULL descriptors where the need is 0",
+          lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
+    keeps("R2", "no pools at all in ARM mode",
+          lambda t: t.client(profile=profile("arm")).finalize().gives(2)),
+    breaks("R2", "finalize without scratch", 6022,
+           lambda t: t.client().give_persistent().refused(Client.finalize).ready()),
+    breaks("R2", "finalize without persistent", 6022,
+           lambda t: t.client().give_scratch().refused(Client.finalize).holds(*_NOT_FINALIZED)),
+    keeps("R3", "start and size as asked, in each alignment profile",
+          lambda t: [t.client(profile=profile(alignment=name)).ready().gives(2)
+                     for name in ("default", "conservative", "v4-era")]),
+    keeps("R3", "lenient profile takes plain malloc, with a finding",
+          lambda t: t.client(profile=profile(lenient_scratch=True)).noted(
+              lambda c: c.set(_scratch(c, start=16)))),
+    breaks("R3", "start address 16 bytes off", 6000, _wrong_scratch(start=16)),
+    breaks("R3", "size that is no multiple of the size alignment", 6000, _wrong_scratch(63)),
+    keeps("R4", "exactly the size asked for",
+          lambda t: t.client().give_scratch().holds(
+              lambda c: c.graph.scratch is not None, "the buffer was not taken")),
+    breaks("R4", "64 bytes too few", 6000, _wrong_scratch(-64)),
+    breaks("R4", "a descriptor that claims more than the buffer has", 6000, _wrong_scratch(128)),
+    keeps("R6", "scratch, performance, affinity and priority after finalize",
+          lambda t: t.client().ready().give_scratch().set(_fps(30), _ONE_CORE, _HIGH)
+          .holds(lambda c: c.graph.perf.fps == 30, "the performance config did not arrive")
+          .holds(lambda c: c.graph.priority is Priority.HIGH, "the priority did not arrive")),
+    breaks("R6", "new persistent memory after finalize", 6024,
+           lambda t: t.client().ready().executed().refused(Client.give_persistent).gives(4)),
+    breaks("R6", "prepare options after finalize", 6024,
+           lambda t: t.client().ready().refused(lambda c: c.set(_PREPARE))),
+    keeps("R7", "scratch replaced between executions, old buffer freed", _replaced),
+    breaks("R7", "NULL in place of scratch", 6000,
+           lambda t: t.client().ready().refused(lambda c: c.set(_NO_SCRATCH))
+           .refused(lambda c: c.set(_NO_ADDRESS)).gives(2)),
+    breaks("R7", "one bad option among good ones: nothing changes", 6000,
+           lambda t: t.client().ready().refused(lambda c: c.set(_fps(7), _NO_SCRATCH))
+           .holds(lambda c: c.graph.perf.fps == 1, "half of a refused call took effect")),
+    keeps("R7", "of equal options the last counts, behind NULL nothing does", _last_wins),
+    breaks("R7", "scratch replaced while an execution is under way", 1005,
+           _replaced_during_execution),
+    breaks("R7", "scratch freed and not replaced", 6039,
+           lambda t: t.client("plain").ready().refused(lambda c: c.freed("scratch").run())),
+    keeps("R8", "persistent kept until the context is freed",
+          lambda t: t.client().ready().gives(2).gives(4).gives(6)
+          .freed("context", "persistent").no_findings()),
+    breaks("R8", "heap buffer of persistent freed too early", 6039,
+           lambda t: t.client().ready().refused(lambda c: c.freed("persistent").run())),
+    breaks("R8", "the only reference to persistent dropped too early", 6039, _persistent_dropped),
+    keeps("X1", "the plan of every graph",
+          lambda t: [t.client(name).ready().executed().no_findings()
+                     for name in ("counter", "plain", "outside", "window")]),
+    breaks("X1", "a tensor moved onto another that is still needed", 6022, _moved_tensor),
+    keeps("X2", "every byte of a pool written, none beside it", _within),
+    breaks("X2", "one byte behind scratch", FINDING, _overrun),
+    keeps("X3", "only living tensors written", _poison),
+    breaks("X3", "a write into scratch that no tensor owns", FINDING,
+           lambda t: _poison(t, touch=True)),
+    keeps("X4", "views fetched again after scratch was replaced", _fresh_view),
+    breaks("X4", "a view used after scratch was replaced", 6004, _stale_view),
+    keeps("X5", "each graph with a buffer of its own", _own_state),
+    breaks("X5", "two graphs with one buffer", FINDING,
+           lambda t: t.client().ready().on("double").noted(
+               lambda c: c.give(PERSISTENT, c.persistent))),
+    keeps("X6", "state changed by its graph, reset and restored through it", _restored),
+    breaks("X6", "state changed by somebody else", FINDING, _state_touched),
+    keeps("H1", "every byte of a heap, and again after it was freed", _whole_heap),
+    breaks("H1", "one byte more than a heap has", 1002, _heap_full),
+    keeps("T1", "an exact fit of the pool",
+          lambda t: _tcm(t, [_TCM], [_OPENED, f"Allocate size {_TCM} from tcm pool 0"])),
+    breaks("T1", "one byte more than the pool has", 1002,
+           lambda t: _tcm(t, [_TCM + 1], [
+               _OPENED, f"TCM memory allocation failure: required size: {_TCM + 64}"])),
+    keeps("T2", "32 allocations",
+          lambda t: _tcm(t, [64] * 32, [_OPENED, *["Allocate size 64 from tcm pool 0"] * 32])),
+    breaks("T2", "the 33rd allocation", FINDING, _one_allocation_more),
+    keeps("T3", "TCM in direct mode on v6 and v7",
+          lambda t: [t.check(_extensions("adsp", v).mem_type is MemType.TCM, "not in TCM")
+                     for v in ("v6", "v7")]),
+    breaks("T3", "TCM in x86 and ARM mode, and on v5", 1000,
+           lambda t: [t.refused(_extensions, *where)
+                      for where in (("x86", "v6"), ("arm", "v6"), ("adsp", "v5_1"))]),
+    keeps("T4", "ddr in every mode",
+          lambda t: [t.check(_extensions(m, kind="ddr").allocate(9, "x").mem_type is MemType.DDR,
+                             "not in DDR") for m in ("x86", "arm", "adsp")]),
+    breaks("T4", "any other word: two messages, no memory", 1002,
+           lambda t: _tcm(t, [64], ["Invalid memory type", "Memory type only supports DDR & TCM"],
+                          "TCM")),
+)

@@ -1,0 +1,173 @@
+"""Shared memory that one context has registered: which bytes of which file, each file mapped once.
+
+What a backend demands of a descriptor, and the code it answers with, is the backend's own. What
+`QnnMem_register` and `QnnMem_deRegister` do on every backend is here:
+
+    register    all descriptors or none; tensors in one file share its mapping
+    deregister  every handle that is registered, even if another one is not
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from qnnmem.errors import Fault, UsageError
+from qnnmem.qnn.enums import DataType
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FileId = tuple[int, int]  # device and inode: an fd may be closed and its number used again
+Descriptor = TypeVar("Descriptor")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """An open file descriptor: which file it refers to, and how many bytes that has."""
+
+    fd: int
+    id: FileId
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRange:
+    """Bytes of a shared file that hold one tensor."""
+
+    file: SharedFile
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MemHandle:
+    """`Qnn_MemHandle_t`: one tensor's bytes in a shared file."""
+
+    fd: int
+    offset: int
+    size: int
+    file: FileId
+    mapped: mmap.mmap
+    view: memoryview
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The bytes as an array, in place."""
+        import numpy
+
+        try:
+            return numpy.frombuffer(self.view, numpy.uint8)
+        except ValueError as exc:
+            raise UsageError("this memory handle was deregistered") from exc
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether the application closed the file."""
+        try:
+            found = os.fstat(self.fd)
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != self.file
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether the file lost bytes of the tensor: touching them would end the process."""
+        return self.mapped.size() < self.offset + self.size
+
+
+class RegisteredMemory:
+    """The handles of one context, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._handles: list[MemHandle] = []
+
+    def __contains__(self, handle: object) -> bool:
+        return any(one is handle for one in self._handles)
+
+    @property
+    def handles(self) -> tuple[MemHandle, ...]:
+        """Every handle that is registered."""
+        return tuple(self._handles)
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of all mappings."""
+        return sum(len(one) for one in {id(h.mapped): h.mapped for h in self._handles}.values())
+
+    def in_file(self, file: SharedFile) -> tuple[MemHandle, ...]:
+        """Handles of tensors in one file."""
+        return tuple(handle for handle in self._handles if handle.file == file.id)
+
+    def register(
+        self,
+        descriptors: Iterable[Descriptor],
+        check: Callable[[Descriptor], SharedRange],
+    ) -> list[MemHandle]:
+        """Handles for all descriptors; if `check` or the mapping refuses one, for none.
+
+        A file that cannot be mapped is a `Fault`.
+        """
+        before = len(self._handles)
+        try:
+            for descriptor in descriptors:
+                self._handles.append(self._map(check(descriptor)))
+        except BaseException:
+            for handle in self._handles[before:]:
+                self._release(handle)
+            raise
+        return self._handles[before:]
+
+    def deregister(self, handles: Iterable[object]) -> int:
+        """Let every registered handle go; how many of them were not registered."""
+        unknown = 0
+        for handle in handles:
+            if isinstance(handle, MemHandle) and handle in self:
+                self._release(handle)
+            else:
+                unknown += 1
+        return unknown
+
+    def _map(self, place: SharedRange) -> MemHandle:
+        """One mapping for all tensors of a file, so that the same byte has one address."""
+        file = place.file
+        fitting = (one.mapped for one in self.in_file(file) if len(one.mapped) >= file.size)
+        mapped = next(fitting, None)
+        if mapped is None:
+            try:
+                mapped = mmap.mmap(file.fd, file.size)
+            except (OSError, ValueError, OverflowError) as exc:  # a folder, or not writable
+                raise Fault(f"fd {file.fd} cannot be mapped: {exc}") from exc
+        view = memoryview(mapped)[place.offset : place.offset + place.size]
+        return MemHandle(file.fd, place.offset, place.size, file.id, mapped, view)
+
+    def _release(self, handle: MemHandle) -> None:
+        self._handles.remove(handle)
+        with suppress(BufferError):  # the application still uses it: it goes with the last view
+            handle.view.release()
+        if all(one.mapped is not handle.mapped for one in self._handles):
+            with suppress(BufferError):
+                handle.mapped.close()
+
+
+def shared_file(fd: int) -> SharedFile:
+    """The file behind a descriptor; one that is not open or is empty is a `Fault`."""
+    try:
+        found = os.fstat(fd)
+    except (OSError, TypeError, OverflowError) as exc:
+        raise Fault("is not open") from exc
+    if found.st_size == 0:
+        raise Fault("has no bytes to map")
+    return SharedFile(fd, (found.st_dev, found.st_ino), found.st_size)
+
+
+def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
+    """Bytes of a tensor that a descriptor describes; None for a type that has no size."""
+    if data_type not in set(DataType) or not DataType(data_type).bits:
+        return None
+    return DataType(data_type).nbytes(math.prod(dimensions))
