@@ -14,7 +14,7 @@ from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke import Attempt, Kind, Provoked
+from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
 from qnnmem.report import provoke_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "provoke.md"
@@ -26,7 +26,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(qnnmem, words, standalone_mode=False)
 
 
-def outcome(kind: Kind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
+def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
     """Give what a recipe would find."""
     refusals = () if cause is None else (Refusal(cause, "a line"),)
     attempt = Attempt("a try", "refused" if code else "done", code)

@@ -62,9 +62,9 @@ def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
 def test_the_text_says_what_failed() -> None:
     """Reasons that several rows share are said once; names are safe to print."""
     rows = [
-        sweeps.Row({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
-        sweeps.Row({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
-        sweeps.Row({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
+        sweeps.SweepRow({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
+        sweeps.SweepRow({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
+        sweeps.SweepRow({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
     ]
     text = sweep_text.render(rows, (), "m.onnx", "SM8650")
     assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 known from before"

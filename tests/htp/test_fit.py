@@ -15,14 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import Range
+from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
 from qnnmem.htp.fit.model import fit_all, judge_model, nearby, with_suggestions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
@@ -53,7 +53,7 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
         library="library",
         stage="compile",
         sentence="it did not work",
-        outcome=Outcome(kind, seconds=1.0),
+        outcome=RequestOutcome(kind, seconds=1.0),
         log=log,
         code=1002,
         refusal=log.cause,
@@ -63,7 +63,7 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
 def sized(low: int, high: int, limit: int) -> Check:
     """Give a check of a need between two bounds."""
     bounds = (Sourced(value, Origin.COMPUTED, "test") for value in (low, high))
-    return Check("pd", Range(*bounds), Sourced(limit, Origin.MEASURED, "test"))
+    return Check("pd", SizeRange(*bounds), Sourced(limit, Origin.MEASURED, "test"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import Range
+from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.library import INSTALL, library_there
@@ -46,7 +46,7 @@ def contexts(*bounds: int | tuple[int, int], spill: int = 0) -> list[Resident]:
     found = []
     for number, bound in enumerate(bounds):
         low, high = bound if isinstance(bound, tuple) else (bound, bound)
-        need = Range(*(Sourced(size, Origin.COMPUTED, "test") for size in (low, high)))
+        need = SizeRange(*(Sourced(size, Origin.COMPUTED, "test") for size in (low, high)))
         found.append(Resident(f"{number}.bin", need, spill))
     return found
 

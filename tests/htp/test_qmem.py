@@ -23,7 +23,7 @@ from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import IoLayer, Mode, Views
+from qnnmem.htp.qmem.layer import IoLayer, IoMode, Views
 from qnnmem.htp.qmem.memory import HtpMemType, MemDescriptor, MemHandle, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
 from qnnmem.htp.qmem.rules import RULES
@@ -35,7 +35,7 @@ from qnnmem.targets.socs import find_soc
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")
 )
-RAW, MEMHANDLE = Mode.RAW, Mode.MEMHANDLE
+RAW, MEMHANDLE = IoMode.RAW, IoMode.MEMHANDLE
 U8 = DataType.UFIXED_POINT_8
 
 
@@ -252,7 +252,7 @@ def client() -> dict[str, bytearray]:
     ],
 )
 def test_the_four_combinations(
-    prepared: Mode, executed: Mode, at_load: int, at_first: int, copied: tuple[int, int]
+    prepared: IoMode, executed: IoMode, at_load: int, at_first: int, copied: tuple[int, int]
 ) -> None:
     """Memory is reserved at load, in the first inference or never; raw execution copies."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
@@ -337,8 +337,8 @@ def test_executing_with_a_freed_buffer_is_6004() -> None:
     registry.deregister([handle])
 
 
-@given(st.lists(st.sampled_from(list(Mode)), min_size=3, max_size=3), st.booleans())
-def test_copied_bytes_are_those_of_raw_tensors(modes: list[Mode], hinted: bool) -> None:
+@given(st.lists(st.sampled_from(list(IoMode)), min_size=3, max_size=3), st.booleans())
+def test_copied_bytes_are_those_of_raw_tensors(modes: list[IoMode], hinted: bool) -> None:
     """Whatever mix is executed, each raw tensor is copied once and each handle never."""
     with ExitStack() as made:
         registry, buffer, memory = MemRegistry(), shared(made), dict[str, Any](client())
@@ -415,7 +415,7 @@ def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
         (replace(graph(TensorMemType.MEMHANDLE), outputs=(tensor("y", 300),)), None, "2 of 3"),
     ],
 )
-def test_the_advice_follows_the_binary(given: HtpGraph, mode: Mode | None, words: str) -> None:
+def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, words: str) -> None:
     """What is left to do depends on what the binary is prepared for."""
     found = table(full(given))
     assert found.prepared is mode

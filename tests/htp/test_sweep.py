@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.htp.compile import CompileOptions, Precision
+from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
     Result,
-    Row,
     Setting,
     Sweep,
+    SweepRow,
     fixed_of,
     options_of,
     parse_axis,
@@ -113,7 +113,7 @@ def test_names_that_are_no_option_are_dimensions() -> None:
     setting: Setting = {"batch": 2, "vtcm_mb": 4, "opt_level": 3, "precision": "int8"}
     options = options_of(setting, base)
     assert dict(options.dims) == {"seq": 7, "batch": 2}
-    assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, Precision.INT8)
+    assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, HtpPrecision.INT8)
 
 
 # --- Kept results --------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class TestRealLibrary:
 
     def run(
         self, folder: Path, settings: list[Setting], spoil: Callable[[Setting, int], None]
-    ) -> tuple[Row, ...]:
+    ) -> tuple[SweepRow, ...]:
         """Sweep with a bench whose worker may be harmed before a setting is compiled."""
         path = conv(folder / "conv.onnx")
         bench = SpoiltBench(path, spoil)

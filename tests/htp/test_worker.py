@@ -183,8 +183,8 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
     """Sizes of the bound structs are those of the public headers."""
     program = (
         "import ctypes, qnnmem.htp.native.abi as abi\n"
-        "names = ('Tensor', 'TensorV1', 'TensorV2', 'QuantParams', 'BinaryInfo', 'GraphInfo',"
-        " 'GraphBlobV1', 'GraphBlobV2', 'Config')\n"
+        "names = ('CTensor', 'CTensorV1', 'CTensorV2', 'CQuantParams', 'CBinaryInfo', 'CGraphInfo',"
+        " 'CGraphBlobV1', 'CGraphBlobV2', 'CConfig')\n"
         "print(*(ctypes.sizeof(getattr(abi, name)) for name in names))\n"
     )
     done = subprocess.run(

@@ -186,10 +186,10 @@ def chosen_compile(
     vtcm_mb: int | None = None,
 ) -> CompileOptions:
     """What the options of a compile for HTP say."""
-    from qnnmem.htp.compile import CompileOptions, Precision
+    from qnnmem.htp.compile import CompileOptions, HtpPrecision
 
     return CompileOptions(
-        precision=Precision(precision),
+        precision=HtpPrecision(precision),
         vtcm_mb=vtcm_mb,
         dims=dict(dims),
         shapes=dict(shapes),

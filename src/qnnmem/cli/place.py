@@ -13,7 +13,7 @@ from qnnmem.units import parse_size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.place import Admission, Plan, Resident
+    from qnnmem.htp.place import Admission, Residency, Resident
     from qnnmem.targets.socs import Soc
 
 
@@ -113,7 +113,7 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(answer: Plan, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
+def _render(answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
     from qnnmem.report import place_json, place_text
     from qnnmem.version import __version__
 

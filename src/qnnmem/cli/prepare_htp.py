@@ -101,7 +101,7 @@ def prepare_htp(
     """Compile one model for one SoC with the real library; exit code 1 when it is refused."""
     from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.compile import Compiled, CompileOptions, Precision, compile_model
+    from qnnmem.htp.compile import Compiled, CompileOptions, HtpPrecision, compile_model
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -112,7 +112,7 @@ def prepare_htp(
     for path in (target, extra) if epcontext else (target,):
         check_free(path, force)
     options = CompileOptions(
-        precision=Precision(precision or "fp16"),
+        precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,
         opt_level=opt_level,
         memhandle=io_mem_type == "memhandle",

@@ -57,12 +57,12 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     from pathlib import Path
 
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.provoke import Kind
+    from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report import provoke_text
     from qnnmem.targets.socs import find_soc
 
-    chosen, wanted, folder = find_soc(soc), Kind(kind), Path(output)
+    chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
     stem = f"{kind}-{chosen.name}"
     _check(folder, stem, force)
     with ProgressBar(f"provoking {kind}") as bar:

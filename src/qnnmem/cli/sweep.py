@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.sweep import Axis, Largest, Row, Setting, Sweep
+    from qnnmem.htp.sweep import Axis, Largest, Setting, Sweep, SweepRow
     from qnnmem.targets.socs import Soc
 
 
@@ -103,7 +103,7 @@ def sweep(
     return _exit_code(rows)
 
 
-def _exit_code(rows: Sequence[Row]) -> int:
+def _exit_code(rows: Sequence[SweepRow]) -> int:
     states = {row.result.state for row in rows}
     if "fits" in states:
         return 0
@@ -118,7 +118,7 @@ def _run(
     base: CompileOptions,
     jobs: int,
     folder: Path | None,
-) -> tuple[tuple[Row, ...], tuple[Largest, ...], str]:
+) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.library import find_library
     from qnnmem.htp.sweep import Identity, Sweep, fixed_of, settings_of
@@ -158,14 +158,14 @@ def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, lis
 
 def _search(
     run: Sweep, axis: Axis, settings: Sequence[Setting]
-) -> tuple[tuple[Row, ...], tuple[Largest, ...]]:
+) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...]]:
     found = [run.largest(axis, setting) for setting in settings]
     rows = tuple(row for _, seen in found for row in seen)
     return rows, tuple(largest for largest, _ in found)
 
 
 def _render(
-    rows: tuple[Row, ...],
+    rows: tuple[SweepRow, ...],
     largest: tuple[Largest, ...],
     file: str,
     soc: str,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.bill.value import Bill, Range
+from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.log import PdEstimate, parse_log
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
@@ -26,7 +26,7 @@ class Resident:
     """A context that is to stay loaded."""
 
     name: str
-    need: Range  # of its process domain
+    need: SizeRange  # of its process domain
     spill_fill: int  # bytes, largest graph
 
     @property
@@ -59,7 +59,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Residency:
     """The answer: the order as given, the best order, and whether sizes are sure enough."""
 
     residents: tuple[Resident, ...]
@@ -84,12 +84,12 @@ def resident(name: str, bill: Bill) -> Resident | None:
     return Resident(name, bill.pd, max(spills, default=0))
 
 
-def plan(residents: Sequence[Resident], budget: Sourced) -> Plan:
+def plan(residents: Sequence[Resident], budget: Sourced) -> Residency:
     """Place contexts in the order given and in the best order."""
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
-    return Plan(
+    return Residency(
         residents=tuple(residents),
         budget=budget,
         given=given,
@@ -242,5 +242,5 @@ def exact(
             answers.append(one)
             continue
         said = Sourced(size, Origin.MEASURED, "estimate of the library when it loaded the binary")
-        answers.append(replace(one, need=Range(said, said)))
+        answers.append(replace(one, need=SizeRange(said, said)))
     return tuple(answers)

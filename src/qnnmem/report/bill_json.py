@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qnnmem.htp.bill import Bill, GraphBill, Item, Range
+from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
 from qnnmem.provenance import Sourced
 
 SCHEMA = "qnnmem.footprint/1"
@@ -79,7 +79,7 @@ def _part(part: Sourced | None) -> dict[str, Any] | None:
     return {"bytes": part.value, "origin": part.origin.value, "source": part.source}
 
 
-def _range(found: Range | None) -> dict[str, Any] | None:
+def _range(found: SizeRange | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"low": _part(found.low), "high": _part(found.high)}

@@ -6,19 +6,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from qnnmem.htp.place import DOMAINS, Admission, Placement, Plan
+from qnnmem.htp.place import DOMAINS, Admission, Placement, Residency
 from qnnmem.provenance import Sourced
 
 SCHEMA = "qnnmem.place/1"
 _ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render(plan: Plan, checked: Sequence[Admission] | None, tool: str) -> str:
+def render(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:
     """One JSON object."""
     return json.dumps(as_values(plan, checked, tool), indent=1, ensure_ascii=True) + "\n"
 
 
-def as_values(plan: Plan, checked: Sequence[Admission] | None, tool: str) -> dict[str, Any]:
+def as_values(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> dict[str, Any]:
     """The object behind the JSON text."""
     return {
         "schema": SCHEMA,

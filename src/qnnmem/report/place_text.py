@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Admission, Placement, Plan
+from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Admission, Placement, Residency
 from qnnmem.text import shorten
 
 _WIDE = 120
 
 
-def render(plan: Plan, checked: Sequence[Admission] | None = None) -> str:
+def render(plan: Residency, checked: Sequence[Admission] | None = None) -> str:
     """The whole report; names from the command line are made safe to print."""
     blocks = [[verdict(plan)], list(_domains(plan, plan.given)), list(_better(plan))]
     blocks += [list(_notes(plan)), list(_checked(plan, checked))]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def verdict(plan: Plan) -> str:
+def verdict(plan: Residency) -> str:
     """One line: whether all can be resident together, and in how many domains."""
     count = _count(len(plan.residents), "context")
     domains = _count(len(plan.given.domains), "process domain")
@@ -35,7 +35,7 @@ def verdict(plan: Plan) -> str:
     return f"fits: {count} in {domains}, {left:,} bytes left in the last"
 
 
-def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
+def _domains(plan: Residency, placement: Placement) -> Iterator[str]:
     budget = plan.budget
     yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}: {budget.source}"
     for number, domain in enumerate(placement.domains):
@@ -49,7 +49,7 @@ def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
         yield f"{one.size:>16,}  {shorten(one.name, _WIDE)}: in no domain"
 
 
-def _better(plan: Plan) -> Iterator[str]:
+def _better(plan: Residency) -> Iterator[str]:
     how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.residents[one].name, _WIDE) for one in plan.best.order)
@@ -61,7 +61,7 @@ def _better(plan: Plan) -> Iterator[str]:
         yield "best order: as given; largest first needs as many, others were not tried"
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: Residency) -> Iterator[str]:
     saved = sum(plan.sharing)
     if saved:
         yield (
@@ -72,7 +72,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"
 
 
-def _checked(plan: Plan, checked: Sequence[Admission] | None) -> Iterator[str]:
+def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[str]:
     if checked is None:
         return
     wrong = sum(not one.agrees for one in checked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qnnmem.htp.qmem import Row
+from qnnmem.htp.qmem import QmemRow
 from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: QmemRow) -> dict[str, Any]:
     time = row.copy_ns
     return {
         "prepared": row.prepared.value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qnnmem.htp.qmem import Qmem, Row
+from qnnmem.htp.qmem import Qmem, QmemRow
 from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
@@ -46,7 +46,7 @@ def _table(result: QmemResult) -> Iterator[str]:
     yield "IO layer: emulated; the library for x86 registers no memory"
 
 
-def _row(row: Row, best: bool) -> str:
+def _row(row: QmemRow, best: bool) -> str:
     left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
     return (
         f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from qnnmem.htp.sweep import Largest, Row
+from qnnmem.htp.sweep import Largest, SweepRow
 
 SCHEMA = "qnnmem.sweep/1"
 
 
 def render(
-    rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str, library: str, tool: str
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    library: str,
+    tool: str,
 ) -> str:
     """One JSON object."""
     values = as_values(rows, largest, file, soc, library, tool)
@@ -21,7 +26,12 @@ def render(
 
 
 def as_values(
-    rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str, library: str, tool: str
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    library: str,
+    tool: str,
 ) -> dict[str, Any]:
     """The object behind the JSON text; numbers of rows are measured by `library`."""
     return {

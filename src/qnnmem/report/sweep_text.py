@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.htp.sweep import Largest, Row, show
+from qnnmem.htp.sweep import Largest, SweepRow, show
 from qnnmem.text import shorten
 
 _REASONS = 5
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
 
-def render(rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str) -> str:
+def render(rows: Sequence[SweepRow], largest: Sequence[Largest], file: str, soc: str) -> str:
     """The whole report; names and reasons are made safe to print."""
     lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows)]
     reasons = [*_reasons(rows)]
@@ -19,7 +19,7 @@ def render(rows: Sequence[Row], largest: Sequence[Largest], file: str, soc: str)
     return "\n".join(lines) + "\n"
 
 
-def verdict(rows: Sequence[Row], largest: Sequence[Largest], soc: str) -> str:
+def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
     """One line; with a search, one line for each thing searched."""
     if largest:
         return "\n".join(_largest(one, soc) for one in largest)
@@ -42,7 +42,7 @@ def _largest(one: Largest, soc: str) -> str:
     return f"{words}; {one.next_value} does not: {shorten(one.next_reason, 200)}"
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[SweepRow]) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.setting))
     head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
     yield (
@@ -68,7 +68,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _reasons(rows: Sequence[Row]) -> Iterator[str]:
+def _reasons(rows: Sequence[SweepRow]) -> Iterator[str]:
     """Each reason once, with the settings that have it."""
     found: dict[str, list[str]] = {}
     for row in rows:

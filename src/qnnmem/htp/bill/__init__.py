@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from qnnmem.htp.bill.process_domain import context_pd, graph_pd, logged_pd
 from qnnmem.htp.bill.source import file_source, logged
 from qnnmem.htp.bill.traps import find_traps
-from qnnmem.htp.bill.value import Bill, GraphBill, Item, Range, Trap
+from qnnmem.htp.bill.value import Bill, GraphBill, Item, SizeRange, Trap
 from qnnmem.htp.bill.vtcm import logged_vtcm, true_vtcm
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
 from qnnmem.htp.log import CompileLog
@@ -16,7 +16,7 @@ from qnnmem.qnn.enums import DataType
 from qnnmem.targets.socs import Soc, htp_constant, pd_budget, soc_by_id
 from qnnmem.units import round_up
 
-__all__ = ["Bill", "GraphBill", "Item", "Range", "Trap", "bill_of"]
+__all__ = ["Bill", "GraphBill", "Item", "SizeRange", "Trap", "bill_of"]
 
 LARGEST = 10  # tensors named in a bill
 

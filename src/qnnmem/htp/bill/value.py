@@ -10,7 +10,7 @@ from qnnmem.targets.socs import Soc
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SizeRange:
     """A number known between two bounds, which are equal when it is known exactly."""
 
     low: Sourced
@@ -55,7 +55,7 @@ class GraphBill:
     vtcm: Sourced | None  # what the graph really uses
     ram: Sourced | None
     compile_estimate: Sourced | None
-    pd: Range | None
+    pd: SizeRange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Bill:
     ram: Sourced | None
     compile_estimate: Sourced | None  # of the largest graph: the limit is per graph
     compile_limit: Sourced | None
-    pd: Range | None
+    pd: SizeRange | None
     pd_budget: Sourced
     ddr_read: Sourced | None
     ddr_written: Sourced | None

@@ -35,7 +35,7 @@ class Container:
     file_bytes: int
 
 
-class Source:
+class BinarySource:
     """A context binary, or the stretch of a file that is one: its size, and pieces of it."""
 
     def __init__(self, file: BinaryIO, size: int, start: int = 0) -> None:
@@ -55,7 +55,7 @@ def is_context_binary(head: bytes) -> bool:
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 
-def open_container(source: Source, path: Path) -> Container:
+def open_container(source: BinarySource, path: Path) -> Container:
     """The parts of a context binary."""
     head = source.read(0, min(_START_2_2, source.size), "the header")
     if not is_context_binary(head):
@@ -69,7 +69,7 @@ def open_container(source: Source, path: Path) -> Container:
     return Container((major, minor), metadata, offset, size, words, source.size)
 
 
-def _container_2_3(source: Source) -> tuple[bytes, int, int]:
+def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
     size, offset, blob = _PLACES.unpack(source.read(_START_2_2, _PLACES.size, "the header"))
     _check_metadata_size(size)
     if offset < _START_2_3 + size:
@@ -78,7 +78,7 @@ def _container_2_3(source: Source) -> tuple[bytes, int, int]:
     return source.read(_START_2_3, size, "the metadata"), offset, blob
 
 
-def _container_2_2(source: Source) -> tuple[bytes, int, int]:
+def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
     """The blob is a 64-bit vector of the root table, so that table is read first."""
     count = min(_FIRST_LOOK, source.size - _START_2_2)
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))

@@ -15,20 +15,20 @@ from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.failure import (
     NOTHING_TAKEN,
     UNSUPPORTED,
-    Node,
+    OnnxNode,
     say_why,
     unsupported_nodes,
 )
-from qnnmem.htp.compile.model import Source, model_source
+from qnnmem.htp.compile.model import ModelSource, model_source
 from qnnmem.htp.log import CompileLog, Refusal, parse_log
-from qnnmem.htp.worker import TIME_LIMIT_S, Outcome, Tick, Worker
+from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
 
 STORED_VTCM = "the binary says 4 MiB of VTCM because none was asked for; the compiler used {used}"
 
 
-class Precision(Enum):
+class HtpPrecision(Enum):
     """What floating-point values of the model become."""
 
     FP16 = "fp16"  # as HTP computes floats; a quantized model stays as it is
@@ -40,7 +40,7 @@ class Precision(Enum):
 class CompileOptions:
     """Everything that changes the binary, and the limits of the work."""
 
-    precision: Precision = Precision.FP16
+    precision: HtpPrecision = HtpPrecision.FP16
     vtcm_mb: int | None = None  # None: the SoC's largest
     opt_level: int | None = None  # 1 to 3; None: the library's own, which is 2
     memhandle: bool = False  # inputs and outputs carry the Qmem hint
@@ -66,11 +66,11 @@ class Compiled:
     library: str  # package and version
     context: HtpContext
     log: CompileLog
-    outcome: Outcome
+    outcome: RequestOutcome
     epcontext: bytes  # ONNX model that stands for the binary; names it as `binary_name`
     binary_name: str
     on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
-    on_cpu: tuple[Node, ...] = ()
+    on_cpu: tuple[OnnxNode, ...] = ()
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
@@ -86,11 +86,11 @@ class CompileFailure:
     library: str
     stage: str  # quantize, partition or compile
     sentence: str
-    outcome: Outcome
+    outcome: RequestOutcome
     log: CompileLog
     code: int | None = None  # of QNN
     refusal: Refusal | None = None  # the line of the log that decides
-    unsupported: tuple[Node, ...] = ()
+    unsupported: tuple[OnnxNode, ...] = ()
 
 
 def compile_model(
@@ -125,7 +125,7 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
             f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} are asked for; the library "
             "would compile that, and the binary would run nowhere"
         )
-    if options.calibration is not None and options.precision is Precision.FP16:
+    if options.calibration is not None and options.precision is HtpPrecision.FP16:
         raise UsageError("calibration data is for precision int8 or w8a16")
 
 
@@ -147,7 +147,7 @@ def tell_nobody(_text: str) -> None:
 class _Done:
     """A compile that went well."""
 
-    outcome: Outcome
+    outcome: RequestOutcome
     log: CompileLog
 
 
@@ -167,7 +167,7 @@ class _Job:
         self.say(f"reading {self.path.name}")
         wanted = self.options
         source = model_source(self.path, wanted.dims, wanted.shapes, self.scratch)
-        if wanted.precision is not Precision.FP16:
+        if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
@@ -175,7 +175,7 @@ class _Job:
             return result if fixed is source else self._compile(fixed)
         return result
 
-    def _quantized(self, source: Source) -> _Done | CompileFailure:
+    def _quantized(self, source: ModelSource) -> _Done | CompileFailure:
         wanted, target = self.options, self.scratch / "quantized.onnx"
         request = {
             "model": str(source.model),
@@ -192,9 +192,9 @@ class _Job:
             raise UsageError(outcome.sentence)
         if not outcome.is_done:
             return self._failure("quantize", outcome)
-        return self._compile(Source(self.path, target, self.scratch))
+        return self._compile(ModelSource(self.path, target, self.scratch))
 
-    def _compile(self, source: Source) -> _Done | CompileFailure:
+    def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
         request = {
             "model": str(source.model),
@@ -217,12 +217,12 @@ class _Job:
             return self._failure("partition" if nodes else "compile", outcome, nodes)
         return _Done(outcome, parse_log(outcome.log))
 
-    def _survey(self, request: dict[str, Any]) -> tuple[Node, ...]:
+    def _survey(self, request: dict[str, Any]) -> tuple[OnnxNode, ...]:
         """Names of the nodes of a model of which QNN takes none; then the log lists nothing."""
         outcome = self._ask("compile", {**request, "strict": False}, None)
-        return tuple(Node(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
+        return tuple(OnnxNode(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
 
-    def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> Outcome:
+    def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
         doing = {"compile": "compiling", "quantize": "quantizing"}[verb]
         text = f"{doing} {self.path.name} for {self.soc.name}"
         self.say(text)
@@ -242,7 +242,7 @@ class _Job:
         )
 
     def _failure(
-        self, stage: str, outcome: Outcome, unsupported: tuple[Node, ...] = ()
+        self, stage: str, outcome: RequestOutcome, unsupported: tuple[OnnxNode, ...] = ()
     ) -> CompileFailure:
         log = parse_log(outcome.log)
         return CompileFailure(
@@ -282,7 +282,7 @@ class _Job:
             epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
-            on_cpu=tuple(Node(name, kind) for name, kind in reply["on_cpu"]),
+            on_cpu=tuple(OnnxNode(name, kind) for name, kind in reply["on_cpu"]),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
@@ -292,7 +292,7 @@ class _Job:
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
-    if options.precision is not Precision.FP16 and options.calibration is None:
+    if options.precision is not HtpPrecision.FP16 and options.calibration is None:
         yield "ranges were learnt from made-up data: sizes are right, results are not"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"

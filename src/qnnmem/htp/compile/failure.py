@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.worker import Outcome
+from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 from qnnmem.text import printable, quote
@@ -20,24 +20,28 @@ _NODE = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
 _SHOWN = 5
 
 
-class Node(NamedTuple):
+class OnnxNode(NamedTuple):
     """A node of the model by name and operator; exporters may leave the name empty."""
 
     name: str
     operator: str
 
 
-def unsupported_nodes(outcome: Outcome) -> tuple[Node, ...]:
+def unsupported_nodes(outcome: RequestOutcome) -> tuple[OnnxNode, ...]:
     """Nodes that QNN cannot take, as the first list in the log names them."""
     mark = UNSUPPORTED.decode()
     for line in outcome.log:
         if mark in line.text:
-            return tuple(Node(*found.groups()) for found in _NODE.finditer(line.text))
+            return tuple(OnnxNode(*found.groups()) for found in _NODE.finditer(line.text))
     return ()
 
 
 def say_why(
-    stage: str, soc: Soc, outcome: Outcome, log: CompileLog, unsupported: tuple[Node, ...]
+    stage: str,
+    soc: Soc,
+    outcome: RequestOutcome,
+    log: CompileLog,
+    unsupported: tuple[OnnxNode, ...],
 ) -> str:
     """One sentence: what happened, to what, by how much, what to try."""
     if unsupported:
@@ -60,7 +64,7 @@ def say_why(
     return f"{stage} was refused: {code}{_short(outcome.sentence)}"
 
 
-def _unsupported(soc: Soc, nodes: tuple[Node, ...]) -> str:
+def _unsupported(soc: Soc, nodes: tuple[OnnxNode, ...]) -> str:
     shown = ", ".join(f"{quote(node.name)} ({node.operator})" for node in nodes[:_SHOWN])
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     cure = "--partition compiles the parts that it can take"
@@ -96,7 +100,7 @@ def _refusal(soc: Soc, refusal: Refusal) -> str:
     return f"the host ran out of memory: {_short(refusal.line)}"
 
 
-def _last(outcome: Outcome) -> str:
+def _last(outcome: RequestOutcome) -> str:
     return quote(outcome.tail[-1]) if outcome.tail else "nothing"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill.source import logged
-from qnnmem.htp.bill.value import Bill, Item, Range
+from qnnmem.htp.bill.value import Bill, Item, SizeRange
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.htp.log import Cause, Refusal
 from qnnmem.provenance import Origin, Sourced
@@ -26,7 +26,7 @@ class Check:
     """What one pool needs against what it may have; None is not known."""
 
     pool: str
-    need: Range | None
+    need: SizeRange | None
     limit: Sourced | None
     refused: bool = False  # the library said no, whether or not it said how much
     accepted: bool = False  # the library said yes, whatever our own sum says
@@ -133,7 +133,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, int] | None = None) -> 
 
 
 def _checks(bill: Bill, soc: Soc, budgets: Mapping[str, int]) -> Iterator[Check]:
-    needs: dict[str, Range | None] = {
+    needs: dict[str, SizeRange | None] = {
         "compile": _exactly(bill.compile_estimate),
         "pd": bill.pd,
         "vtcm": _largest_vtcm(bill),
@@ -163,11 +163,11 @@ def limits(
     return found
 
 
-def _exactly(part: Sourced | None) -> Range | None:
-    return None if part is None else Range(part, part)
+def _exactly(part: Sourced | None) -> SizeRange | None:
+    return None if part is None else SizeRange(part, part)
 
 
-def _largest_vtcm(bill: Bill) -> Range | None:
+def _largest_vtcm(bill: Bill) -> SizeRange | None:
     """Of one graph: graphs of a context use it in turn."""
     found = [graph.vtcm for graph in bill.graphs if graph.vtcm is not None]
     if not found or len(found) < len(bill.graphs):
@@ -276,5 +276,5 @@ def _refused_checks(
         yield Check(name, _refused_need(failure, refusal), limit, refused=True)
 
 
-def _refused_need(failure: CompileFailure, refusal: Refusal) -> Range | None:
+def _refused_need(failure: CompileFailure, refusal: Refusal) -> SizeRange | None:
     return _exactly(logged(refusal.need, failure.log))

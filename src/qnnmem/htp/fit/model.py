@@ -10,7 +10,7 @@ from typing import Protocol
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.value import Item
-from qnnmem.htp.compile import CompileFailure, CompileOptions, Precision, compile_model
+from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, compile_model
 from qnnmem.htp.fit import Fit, Suggestion, fit_bill, fit_failure
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.worker import Worker
@@ -142,11 +142,11 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
         yield from _smaller_dims(fit, options)
     if pool in ("compile", "vtcm"):
         yield from _other_soc(fit, options, pool)
-    if options.precision is Precision.FP16:
+    if options.precision is HtpPrecision.FP16:
         reason = "halves weights and activations"
         if soc.fp16 is False:
             reason = f"{soc.name} does not compute in FP16"
-        int8 = replace(options, precision=Precision.INT8)
+        int8 = replace(options, precision=HtpPrecision.INT8)
         yield Nearby("--precision int8", reason, soc, int8)
 
 
@@ -178,7 +178,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
-    if options.precision is Precision.FP16:
+    if options.precision is HtpPrecision.FP16:
         found = [soc for soc in found if soc.fp16]
     arch = fit.soc.arch or 0
 

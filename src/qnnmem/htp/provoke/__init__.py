@@ -13,12 +13,12 @@ from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.log import CompileLog, LogLine, parse_log
 from qnnmem.htp.provoke import models
 from qnnmem.htp.provoke.bench import Bench, Say
-from qnnmem.htp.provoke.value import Attempt, Kind, Provoked
-from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.htp.provoke.value import Attempt, FailureKind, Provoked
+from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import MIB, Soc, pd_budget
 
-__all__ = ["Attempt", "Kind", "Provoked", "provoke"]
+__all__ = ["Attempt", "FailureKind", "Provoked", "provoke"]
 
 TIME_LIMIT_S = 120.0
 _LINES = 60  # of a record
@@ -28,7 +28,7 @@ _WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
 def provoke(
-    kind: Kind,
+    kind: FailureKind,
     soc: Soc,
     *,
     worker: Worker | None = None,
@@ -60,7 +60,7 @@ def _graph_limit(bench: Bench) -> Provoked:
         tried.append(_attempt(what, result))
         if isinstance(result, CompileFailure):
             break
-    return _of_compile(Kind.GRAPH_LIMIT, bench, result, model, tried)
+    return _of_compile(FailureKind.GRAPH_LIMIT, bench, result, model, tried)
 
 
 def _op_over_vtcm(bench: Bench) -> Provoked:
@@ -72,7 +72,7 @@ def _op_over_vtcm(bench: Bench) -> Provoked:
     what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
     model = models.wide_softmax(length)
     result = bench.compile(what, model)
-    return _of_compile(Kind.OP_OVER_VTCM, bench, result, model, [_attempt(what, result)])
+    return _of_compile(FailureKind.OP_OVER_VTCM, bench, result, model, [_attempt(what, result)])
 
 
 def _host_memory(bench: Bench) -> Provoked:
@@ -100,11 +100,11 @@ def _in_space(bench: Bench, limit: int) -> Provoked:
     what = f"a small convolution in {limit // MIB:,} MiB of address space"
     model = models.small_convolution()
     result = bench.compile(what, model, limit)
-    return _of_compile(Kind.HOST_MEMORY, bench, result, model, [_attempt(what, result)])
+    return _of_compile(FailureKind.HOST_MEMORY, bench, result, model, [_attempt(what, result)])
 
 
 def _of_compile(
-    kind: Kind,
+    kind: FailureKind,
     bench: Bench,
     result: Compiled | CompileFailure,
     model: bytes,
@@ -144,7 +144,7 @@ def _pd_full(bench: Bench) -> Provoked:
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
     outcome = bench.load(what, [binary] * count)
     names = [f"context {number + 1} of {count}, 1 GiB of inputs" for number in range(count)]
-    return _of_load(Kind.PD_FULL, bench, outcome, binary, names)
+    return _of_load(FailureKind.PD_FULL, bench, outcome, binary, names)
 
 
 def _bad_binary(bench: Bench) -> Provoked:
@@ -158,11 +158,11 @@ def _bad_binary(bench: Bench) -> Provoked:
     what = f"{len(damaged)} damaged binaries"
     outcome = bench.load(what, [good, *damaged.values()])
     names = ["a good binary", *damaged]
-    return _of_load(Kind.BAD_BINARY, bench, outcome, good[:-1], names)
+    return _of_load(FailureKind.BAD_BINARY, bench, outcome, good[:-1], names)
 
 
 def _of_load(
-    kind: Kind, bench: Bench, outcome: Outcome, binary: bytes, names: Sequence[str]
+    kind: FailureKind, bench: Bench, outcome: RequestOutcome, binary: bytes, names: Sequence[str]
 ) -> Provoked:
     codes = [item["code"] for item in outcome.reply["binaries"]] if outcome.is_done else []
     if codes:
@@ -192,7 +192,7 @@ def _of_load(
     )
 
 
-def _loaded(soc: Soc, last: Attempt, outcome: Outcome, log: CompileLog) -> str:
+def _loaded(soc: Soc, last: Attempt, outcome: RequestOutcome, log: CompileLog) -> str:
     if not outcome.is_done or log.cause is not None:
         return say_why("loading", soc, outcome, log, ())
     if not last.code:
@@ -200,7 +200,7 @@ def _loaded(soc: Soc, last: Attempt, outcome: Outcome, log: CompileLog) -> str:
     return f"{last.what}: {code_name(last.code)} ({last.code})"
 
 
-def _lines(outcome: Outcome, *, said: bool) -> tuple[str, ...]:
+def _lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
     """Errors, and what tells about process domains and stages; the last ones if there are many."""
     kept = [line.text for line in outcome.log if said and _matters(line)]
     return tuple(kept[-_LINES:])
@@ -210,10 +210,10 @@ def _matters(line: LogLine) -> bool:
     return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
 
 
-_RECIPES: dict[Kind, Callable[[Bench], Provoked]] = {
-    Kind.GRAPH_LIMIT: _graph_limit,
-    Kind.OP_OVER_VTCM: _op_over_vtcm,
-    Kind.PD_FULL: _pd_full,
-    Kind.HOST_MEMORY: _host_memory,
-    Kind.BAD_BINARY: _bad_binary,
+_RECIPES: dict[FailureKind, Callable[[Bench], Provoked]] = {
+    FailureKind.GRAPH_LIMIT: _graph_limit,
+    FailureKind.OP_OVER_VTCM: _op_over_vtcm,
+    FailureKind.PD_FULL: _pd_full,
+    FailureKind.HOST_MEMORY: _host_memory,
+    FailureKind.BAD_BINARY: _bad_binary,
 }

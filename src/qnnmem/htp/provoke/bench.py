@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.targets.socs import Soc
 
 Say = Callable[[str], None]
@@ -46,7 +46,7 @@ class Bench:
         )
         return compile_model(path, self.soc, options, output=self.binary, worker=self.worker)
 
-    def load(self, what: str, binaries: Sequence[bytes]) -> Outcome:
+    def load(self, what: str, binaries: Sequence[bytes]) -> RequestOutcome:
         """Load binaries one after another and keep them."""
         self.say(f"loading {what}")
         paths = []

@@ -10,7 +10,7 @@ from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What can be provoked."""
 
     GRAPH_LIMIT = "graph-limit"
@@ -33,7 +33,7 @@ class Attempt:
 class Provoked:
     """What the library did with the crafted input."""
 
-    kind: Kind
+    kind: FailureKind
     soc: Soc
     library: str  # package and version
     stage: str  # compile or load
@@ -61,6 +61,6 @@ class Provoked:
     @property
     def as_expected(self) -> bool:
         """Whether it failed for the reason that was to be shown."""
-        if self.kind is Kind.BAD_BINARY:
+        if self.kind is FailureKind.BAD_BINARY:
             return bool(self.code)
         return self.failed and any(r.cause is Cause(self.kind.value) for r in self.log.refusals)

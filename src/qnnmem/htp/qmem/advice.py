@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qnnmem.htp.qmem import Qmem
-from qnnmem.htp.qmem.layer import Mode
+from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.units import format_size
 
 
@@ -42,9 +42,9 @@ def advise(qmem: Qmem) -> str:
     """The recommendation, first sentence of every report."""
     if qmem.tensors == 0 or qmem.exact.value == 0:
         return "no input and no output: raw and memhandle cost the same"
-    raw = qmem.row(Mode.RAW, Mode.RAW)
+    raw = qmem.row(IoMode.RAW, IoMode.RAW)
     saved = f"saves {_size(raw.internal)} of IO memory and {_size(raw.copied)} of copies"
-    if qmem.prepared is Mode.MEMHANDLE:
+    if qmem.prepared is IoMode.MEMHANDLE:
         return (
             "prepared for memhandle: pass registered shared memory at each execution; "
             f"that {saved} per inference"
@@ -60,8 +60,8 @@ def advise(qmem: Qmem) -> str:
 
 def traps(qmem: Qmem) -> Iterator[str]:
     """Rows that surprise, with this model's numbers."""
-    wasted = qmem.row(Mode.RAW, Mode.MEMHANDLE).internal
-    late = qmem.row(Mode.MEMHANDLE, Mode.RAW).at_first.value
+    wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
+    late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).at_first.value
     if wasted:
         yield f"prepared raw, executed memhandle: {_size(wasted)} are reserved and never used"
     if late:

@@ -12,7 +12,7 @@ from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
 from qnnmem.htp.qmem import Qmem, qmem_of
-from qnnmem.htp.qmem.layer import Mode
+from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.run import QmemRun, run_rows
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import Soc
@@ -46,7 +46,7 @@ def qmem_of_file(
     if target is None:
         raise CannotTell(f"{path} names no SoC; say which one is meant, e.g. --soc SM8650")
     with Worker() as worker:
-        both = {Mode.RAW: path, Mode.MEMHANDLE: path}
+        both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, target, worker=worker, time_limit_s=options.time_limit_s, say=say)
     return QmemResult(qmem, compiled=False, run=ran)
 
@@ -58,13 +58,13 @@ def _of_model(
         raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
     with Worker(warm=True) as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}
-        for mode in Mode if run else (Mode.RAW,):
+        for mode in IoMode if run else (IoMode.RAW,):
             target = binaries[mode] = Path(folder, f"{mode.value}.bin")
-            wanted = replace(options, memhandle=mode is Mode.MEMHANDLE)
+            wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
             made = compile_model(path, soc, wanted, output=target, worker=worker, progress=say)
             if isinstance(made, CompileFailure):
                 return made
-            if mode is Mode.RAW:
+            if mode is IoMode.RAW:
                 qmem = qmem_of(made.context, bill_of(made.context, soc, made.log))
         ran = None
         if run:

@@ -15,7 +15,7 @@ from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.qmem import COMBINATIONS
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, Mode, Views
+from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Views
 from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
     HtpMemType,
@@ -38,8 +38,8 @@ INFERENCES = 2  # the second shows that what the first reserved is kept
 class RanRow:
     """One combination as it was carried out."""
 
-    prepared: Mode
-    executed: Mode
+    prepared: IoMode
+    executed: IoMode
     at_load: int
     inferences: tuple[Inference, ...]
     digest: str  # SHA-256 of all output bytes
@@ -64,7 +64,7 @@ class QmemRun:
 
 
 def run_rows(
-    binaries: Mapping[Mode, Path],
+    binaries: Mapping[IoMode, Path],
     soc_id: int,
     *,
     worker: Worker,
@@ -77,7 +77,7 @@ def run_rows(
     One binary may stand for both modes: the library for x86 carries the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
-    inputs = made_up_inputs(graphs[Mode.RAW], seed)
+    inputs = made_up_inputs(graphs[IoMode.RAW], seed)
     rows = []
     for prepared, executed in COMBINATIONS:
         if say is not None:
@@ -88,7 +88,7 @@ def run_rows(
             )
             rows.append(run_row(graphs[prepared], library, inputs, prepared, executed))
     return QmemRun(
-        worker.library.name, graphs[Mode.RAW].name, tuple(rows), len(set(binaries.values()))
+        worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))
     )
 
 
@@ -96,8 +96,8 @@ def run_row(
     graph: HtpGraph,
     compute: Compute,
     inputs: Mapping[str, bytes],
-    prepared: Mode,
-    executed: Mode,
+    prepared: IoMode,
+    executed: IoMode,
 ) -> RanRow:
     """One combination: load, execute twice, free everything in the right order."""
     registry = MemRegistry()
@@ -123,12 +123,12 @@ def run_row(
 def _client_memory(
     graph: HtpGraph,
     inputs: Mapping[str, bytes],
-    executed: Mode,
+    executed: IoMode,
     registry: MemRegistry,
     made: ExitStack,
 ) -> dict[str, Any]:
     """What an application would hold: plain buffers, or one shared buffer with all tensors."""
-    if executed is Mode.RAW:
+    if executed is IoMode.RAW:
         raw = {tensor.name: bytearray(tensor.nbytes) for tensor in graph.tensors}
         for name, blob in inputs.items():
             raw[name][:] = blob

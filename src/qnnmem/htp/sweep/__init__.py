@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Protocol
 
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.htp.compile import CompileOptions, Precision
+from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.fit import Fit
 from qnnmem.htp.sweep.cache import ResultCache, key_of
 
@@ -58,7 +58,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepRow:
     """One line of the table."""
 
     setting: Setting
@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
 
 
 def _precision(word: str) -> str:
-    known = [precision.value for precision in Precision]
+    known = [precision.value for precision in HtpPrecision]
     if word not in known:
         raise UsageError(f"'{word[:40]}' is no precision; there are {', '.join(known)}")
     return word
@@ -148,7 +148,7 @@ def options_of(setting: Setting, base: CompileOptions) -> CompileOptions:
         name: setting[name] for name in ("vtcm_mb", "opt_level") if name in setting
     }
     if "precision" in setting:
-        known["precision"] = Precision(setting["precision"])
+        known["precision"] = HtpPrecision(setting["precision"])
     options = {"precision", "vtcm_mb", "opt_level"}
     dims = {name: int(value) for name, value in setting.items() if name not in options}
     return replace(base, dims={**base.dims, **dims}, **known)  # type: ignore[arg-type]  # by name
@@ -224,7 +224,7 @@ class Sweep:
         for bench in self._benches:
             bench.close()
 
-    def table(self, settings: Sequence[Setting]) -> tuple[Row, ...]:
+    def table(self, settings: Sequence[Setting]) -> tuple[SweepRow, ...]:
         """One row for each setting, in their order."""
         total = len(settings)
         if self._jobs == 1:
@@ -239,10 +239,10 @@ class Sweep:
                     bench.close()  # ends compiles that nobody waits for
                 raise
 
-    def largest(self, axis: Axis, rest: Setting) -> tuple[Largest, tuple[Row, ...]]:
+    def largest(self, axis: Axis, rest: Setting) -> tuple[Largest, tuple[SweepRow, ...]]:
         """The largest value that fits if all smaller ones do, and every row that was compiled."""
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
-        rows: dict[int, Row] = {}
+        rows: dict[int, SweepRow] = {}
 
         def fits(at: int) -> bool:
             if at not in rows:
@@ -260,7 +260,7 @@ class Sweep:
         )
         return answer, tuple(rows[at] for at in sorted(rows))
 
-    def _row(self, setting: Setting, total: int | None) -> Row:
+    def _row(self, setting: Setting, total: int | None) -> SweepRow:
         key = self._identity.key(setting)
         kept = _result_from(self._cache.get(key))
         if kept is None:
@@ -270,7 +270,7 @@ class Sweep:
                 self._cache.put(key, asdict(result))
         with self._lock:
             self._done += 1
-        return Row(setting, kept or result, kept is not None)
+        return SweepRow(setting, kept or result, kept is not None)
 
     def _run(self, setting: Setting) -> Result:
         """A bench that breaks costs its own row only."""

@@ -33,7 +33,7 @@ Kind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """What became of a request."""
 
     kind: Kind
@@ -107,7 +107,7 @@ class Worker:
         stop_at: bytes | None = None,
         log_file: Path | None = None,
         progress: Callable[[Tick], None] | None = None,
-    ) -> Outcome:
+    ) -> RequestOutcome:
         """Have a request served.
 
         `memory_limit` is address space in bytes, by default three quarters of the machine. A log
@@ -297,7 +297,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}
 
 
-def _outcome(ended: dict[str, Any] | None, tap: LogTap, watch: _Watch) -> Outcome:
+def _outcome(ended: dict[str, Any] | None, tap: LogTap, watch: _Watch) -> RequestOutcome:
     common: dict[str, Any] = {
         "log": tap.lines(),
         "tail": tap.tail(TAIL_LINES),
@@ -315,24 +315,24 @@ def _outcome(ended: dict[str, Any] | None, tap: LogTap, watch: _Watch) -> Outcom
     no_memory = host_memory((*common["log"], *said))
     if reply is None:
         kind: Kind = "memory" if no_memory else "crashed"
-        return Outcome(kind, sentence=_died(number, status, no_memory), **common)
+        return RequestOutcome(kind, sentence=_died(number, status, no_memory), **common)
     if "done" in reply:
-        return Outcome("done", reply["done"], **common)
+        return RequestOutcome("done", reply["done"], **common)
     kind = "memory" if no_memory or reply.get("memory") else "refused"
     why = {"sentence": reply["refused"], "code": reply["code"], "stage": reply["stage"]}
-    return Outcome(kind, **why, **common)
+    return RequestOutcome(kind, **why, **common)
 
 
-def _cut_short(tap: LogTap, watch: _Watch, common: dict[str, Any]) -> Outcome:
+def _cut_short(tap: LogTap, watch: _Watch, common: dict[str, Any]) -> RequestOutcome:
     """A request that the parent ended, or whose child vanished."""
     if watch.expired:
         sentence = f"not finished within {watch.time_limit_s:g} s"
-        return Outcome("timeout", sentence=sentence, **common)
+        return RequestOutcome("timeout", sentence=sentence, **common)
     if host_memory(common["log"]):
-        return Outcome("memory", sentence="stopped for want of memory", **common)
+        return RequestOutcome("memory", sentence="stopped for want of memory", **common)
     if tap.stopped:
-        return Outcome("refused", sentence="stopped as the log asked for it", **common)
-    return Outcome("crashed", sentence="the process was ended from outside", **common)
+        return RequestOutcome("refused", sentence="stopped as the log asked for it", **common)
+    return RequestOutcome("crashed", sentence="the process was ended from outside", **common)
 
 
 def _died(number: int | None, status: int, no_memory: bool) -> str:
