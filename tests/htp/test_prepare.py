@@ -15,10 +15,10 @@ from qnnmem.htp.compile import (
     CompileFailure,
     CompileOptions,
     HtpPrecision,
+    OnnxNode,
     compile_model,
 )
 from qnnmem.htp.compile.epcontext import rename_binary
-from qnnmem.htp.compile.failure import OnnxNode
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker

@@ -11,11 +11,12 @@ import onnx
 import pytest
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.library import INSTALL, Library, library_there
-from qnnmem.htp.log import Cause, read_line
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import Cause
 from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
 from qnnmem.htp.worker import RequestOutcome, Worker
-from qnnmem.report import provoke_json, provoke_text
+from qnnmem.report import provoke as report
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -28,68 +29,17 @@ OVER_VTCM = (
 )
 NO_ROOM = "Failed to find available PD for contextId 4 on deviceId 0 coreId 0with context size "
 BAD_ALLOC = "graph_prepare.cc:1::ERROR:Exception during graph prepare stage 1. std::bad_alloc"
+TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("told_worker.py")))
+ToldWorker = TOLD["ToldWorker"]
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
-
-
-class ToldWorker:
-    """Answers as it is told; a compile that is done leaves a binary as the real one does."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.library = Library("2.7.0", "1.31.1", Path("libraries"))
-        self._answer = answer
-
-    def ask(
-        self,
-        verb: str,
-        options: Mapping[str, Any],
-        *,
-        memory_limit: int | None = None,
-        log_file: Path | None = None,
-        **_other: Any,
-    ) -> RequestOutcome:
-        """Give the answer and write a log that names folders."""
-        if log_file is not None:
-            log_file.write_text(f"reading {log_file.parent}/model.onnx with libraries/libQnnHtp.so")
-        outcome = self._answer(verb, options, memory_limit)
-        if verb == "compile" and outcome.is_done:
-            target = Path(options["output"])
-            target.write_bytes(b"")
-            target.with_suffix(".bin").write_bytes(
-                WRITER["pack_context"](WRITER["example_context"]())
-            )
-        return outcome
-
-
-def done(options: Mapping[str, Any]) -> RequestOutcome:
-    """Answer that a compile went well."""
-    target = Path(options["output"])
-    binaries = [str(target.with_suffix(".bin"))]
-    return RequestOutcome(
-        "done", {"binaries": binaries, "epcontext": str(target), "on_htp": 1, "on_cpu": []}
-    )
-
-
-def refused(line: str, kind: Any = "refused", code: int | None = 1002) -> RequestOutcome:
-    """Answer that the library refused with a line of its log."""
-    return RequestOutcome(kind, sentence="no", code=code, stage="compile", log=(read_line(line),))
+done: Callable[[Mapping[str, Any]], RequestOutcome] = TOLD["done"]
+refused: Callable[..., RequestOutcome] = TOLD["refused"]
+loading: Callable[..., Answer] = TOLD["loading"]
 
 
 def told(kind: FailureKind, answer: Answer, soc: Any = SM8650) -> Provoked:
     """Provoke with a worker that answers so."""
     return provoke(kind, soc, worker=cast("Worker", ToldWorker(answer)))
-
-
-def loading(codes: list[int], *lines: str) -> Answer:
-    """Compile everything and load with these codes."""
-
-    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
-        if verb == "compile":
-            return done(options)
-        assert len(options["binaries"]) == len(codes)
-        reply = {"binaries": [{"code": code, "bytes": 1} for code in codes]}
-        return RequestOutcome("done", reply, log=tuple(map(read_line, lines)))
-
-    return answer
 
 
 # --- Crafted models ------------------------------------------------------------------------------
@@ -141,14 +91,14 @@ def test_a_library_that_does_not_fail_is_believed() -> None:
     """Nothing is invented: a compile that goes well is no failure."""
     found = told(FailureKind.OP_OVER_VTCM, lambda _verb, options, _limit: done(options))
     assert (found.failed, found.as_expected, found.code) == (False, False, None)
-    assert provoke_text.verdict(found).startswith("the library did not fail: no op-over-vtcm")
+    assert report.verdict(found).startswith("the library did not fail: no op-over-vtcm")
 
 
 def test_another_failure_is_not_taken_for_the_one_announced() -> None:
     """A refusal with the right code and the wrong reason is said to be something else."""
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
     assert (found.failed, found.as_expected, found.code) == (True, False, 1002)
-    assert "but not of graph-limit" in provoke_text.verdict(found)
+    assert "but not of graph-limit" in report.verdict(found)
 
 
 def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
@@ -243,8 +193,8 @@ def test_a_record_satisfies_its_schema() -> None:
     import jsonschema
 
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
-    values = provoke_json.as_values(found, "graph-limit-SM8650", "qnnmem 0")
-    jsonschema.validate(values, provoke_json.schema())
+    values = report.as_values(found, "graph-limit-SM8650", "qnnmem 0")
+    jsonschema.validate(values, load_schema(report.SCHEMA))
     assert (values["code"], values["cause"]) == (1002, "graph-limit")
     assert (values["need"], values["limit"]) == (3674152 << 10, 3584 * MIB)
     assert values["lines"] == [OVER_LIMIT]

@@ -510,8 +510,8 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     path.write_bytes(WRITER["pack_context"](WRITER["example_context"](*graphs)))
     if library_there():
         with pytest.raises(UsageError, match="has 2 graphs"):
-            qmem_of_file(path, None, CompileOptions(), run=True, say=quiet)
-    table_only = qmem_of_file(path, None, CompileOptions(), say=quiet)
+            qmem_of_file(path, None, CompileOptions(), run=True, progress=quiet)
+    table_only = qmem_of_file(path, None, CompileOptions(), progress=quiet)
     assert isinstance(table_only, QmemResult)
     assert not table_only.compiled
 
@@ -522,7 +522,7 @@ def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
     """A model compiled both ways gives the same bits in all four rows, as the table predicts."""
     path = tmp_path / "small.onnx"
     path.write_bytes(small_convolution())
-    found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, say=quiet)
+    found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, progress=quiet)
     assert isinstance(found, QmemResult)
     assert found.run is not None
     assert (found.run.agrees, found.run.binaries, len(found.run.rows)) == (True, 2, 4)

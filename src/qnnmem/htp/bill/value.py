@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qnnmem.errors import Words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
@@ -37,7 +38,7 @@ class Trap:
     """A number that misleads, and why."""
 
     id: str
-    sentence: str
+    sentence: Words
 
 
 @dataclass(frozen=True, slots=True)

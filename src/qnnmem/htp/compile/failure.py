@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from qnnmem.errors import Setting, Words
+from qnnmem.htp.compile.value import OnnxNode
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name
@@ -18,13 +19,6 @@ UNSUPPORTED = b"Unsupported nodes in QNN EP: "
 NOTHING_TAKEN = "fallback to CPU EP has been explicitly disabled"
 _NODE = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
 _SHOWN = 5
-
-
-class OnnxNode(NamedTuple):
-    """A node of the model by name and operator; exporters may leave the name empty."""
-
-    name: str
-    operator: str
 
 
 def unsupported_nodes(outcome: RequestOutcome) -> tuple[OnnxNode, ...]:
@@ -42,18 +36,17 @@ def say_why(
     outcome: RequestOutcome,
     log: CompileLog,
     unsupported: tuple[OnnxNode, ...],
-) -> str:
+) -> Words:
     """One sentence: what happened, to what, by how much, what to try."""
     if unsupported:
         return _unsupported(soc, unsupported)
     if outcome.kind == "timeout":
-        return (
-            f"{stage} was {outcome.sentence}; give more time with --time-limit, or try a smaller "
-            "input or another VTCM size"
-        )
+        what = f"{stage} was {outcome.sentence}; give more time with "
+        return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
     if outcome.kind == "memory":
         used = "" if outcome.peak_rss is None else f" at {format_size(outcome.peak_rss)}"
-        return f"{stage} ran out of host memory{used}; a larger --memory-limit or machine may do"
+        what = f"{stage} ran out of host memory{used}; a larger "
+        return what, Setting("memory_limit"), " or machine may do"
     if outcome.kind == "crashed":
         return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
     if log.cause is not None:
@@ -64,14 +57,16 @@ def say_why(
     return f"{stage} was refused: {code}{_short(outcome.sentence)}"
 
 
-def _unsupported(soc: Soc, nodes: tuple[OnnxNode, ...]) -> str:
+def _unsupported(soc: Soc, nodes: tuple[OnnxNode, ...]) -> Words:
     shown = ", ".join(f"{quote(node.name)} ({node.operator})" for node in nodes[:_SHOWN])
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
-    cure = "--partition compiles the parts that it can take"
-    if soc.fp16 is False:
-        cure = f"{soc.name} does not compute in FP16, try --precision int8; {cure}"
     count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"QNN cannot take {count} on {soc.name}: {shown}{more}; {cure}"
+    what = f"QNN cannot take {count} on {soc.name}: {shown}{more}; "
+    rest = (Setting("partition"), " compiles the parts that it can take")
+    if soc.fp16 is not False:
+        return (what, *rest)
+    what += f"{soc.name} does not compute in FP16, try "
+    return (what, Setting("precision", "int8"), "; ", *rest)
 
 
 def _refusal(soc: Soc, refusal: Refusal) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from qnnmem.errors import Words
 from qnnmem.htp.log import Cause, CompileLog
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
@@ -38,7 +39,7 @@ class Provoked:
     library: str  # package and version
     stage: str  # compile or load
     attempts: tuple[Attempt, ...]  # the last one is the one recorded
-    sentence: str
+    sentence: Words
     code: int | None = None
     log: CompileLog = field(default_factory=CompileLog)
     lines: tuple[str, ...] = ()  # those that matter

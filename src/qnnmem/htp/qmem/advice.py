@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qnnmem.errors import Setting, Words
 from qnnmem.htp.qmem import Qmem
 from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.units import format_size
@@ -16,11 +17,15 @@ class Flag:
 
     tool: str
     step: str  # prepare, execute or both
-    text: str
+    text: Words
 
 
 FLAGS = (
-    Flag("qnnmem", "prepare", "prepare --backend htp --io-mem-type memhandle"),
+    Flag(
+        "qnnmem",
+        "prepare",
+        ("prepare ", Setting("backend", "htp"), " ", Setting("io_mem_type", "memhandle")),
+    ),
     Flag(
         "qnn-context-binary-generator",
         "prepare",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, Setting, UsageError
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
 from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Views
@@ -70,7 +71,7 @@ def run_rows(
     worker: Worker,
     seed: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
-    say: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> QmemRun:
     """Execute all combinations with the binary prepared for each mode.
 
@@ -80,8 +81,8 @@ def run_rows(
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)
     rows = []
     for prepared, executed in COMBINATIONS:
-        if say is not None:
-            say(f"prepared {prepared.value}, executed {executed.value}")
+        if progress is not None:
+            progress(f"prepared {prepared.value}, executed {executed.value}")
         with tempfile.TemporaryDirectory(".qnnmem") as scratch:
             library = RealGraph(
                 binaries[prepared], graphs[prepared], soc_id, worker, Path(scratch), time_limit_s
@@ -185,13 +186,16 @@ def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
 def _only_graph(path: Path) -> HtpGraph:
     graphs = read_context(path).graphs
     if len(graphs) != 1:
-        raise UsageError(f"{path} has {len(graphs)} graphs; --run is for binaries of one")
+        what = f"{path} has {len(graphs)} graphs; "
+        raise UsageError((what, Setting("run"), " is for binaries of one"))
     names = [tensor.name for tensor in graphs[0].tensors]
     if len(set(names)) < len(names):
-        raise UsageError(f"{path} has two inputs or outputs of one name, which --run needs apart")
+        what = f"{path} has two inputs or outputs of one name, which "
+        raise UsageError((what, Setting("run"), " cannot tell apart"))
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
-        raise UsageError(f"{path} has {total:,} bytes of IO; --run takes at most {MOST_IO:,}")
+        what = f"{path} has {total:,} bytes of IO; "
+        raise UsageError((what, Setting("run"), f" takes at most {MOST_IO:,}"))
     return graphs[0]
 
 
