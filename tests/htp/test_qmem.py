@@ -153,7 +153,7 @@ def test_a_full_process_domain_is_8003(made: ExitStack) -> None:
     ids=str,
 )
 def test_shape_alignment_and_size_are_8004(made: ExitStack, changes: dict[str, Any]) -> None:
-    """What does not describe aligned bytes inside of the buffer is refused."""
+    """What does not describe aligned bytes inside the buffer is refused."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8004, "Q3", MemRegistry().register, [descriptor])
 

@@ -52,7 +52,7 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     `pip install 'qnnmem[htp]'` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
-    failed for another reason (stored), or there is no library.
+    failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     from pathlib import Path
 

@@ -65,7 +65,7 @@ def _share(part: Sourced, total: Sourced) -> str:
 def _about(bill: Bill, file: str, compiled: bool) -> str:
     context = bill.context
     graphs = _count(len(context.graphs), "graph")
-    made = shorten(context.build_id) or "of no version"
+    made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     size = _bytes(context.file_bytes)
     kind = "compiles to a" if compiled else "is a"

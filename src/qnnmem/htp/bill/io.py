@@ -18,7 +18,7 @@ def exact_io(graph: HtpGraph) -> Sourced | None:
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """The same with each tensor rounded up, as files store it that state it."""
+    """The sum with each tensor rounded up, which is how newer files store it."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value

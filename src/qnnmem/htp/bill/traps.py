@@ -1,4 +1,4 @@
-"""What in a context binary misleads whoever reads its numbers."""
+"""Numbers in a context binary that mislead its readers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """A stretch of a file."""
+    """A range of bytes in a file."""
 
     start: int
     size: int
@@ -45,11 +45,11 @@ class _EpContextNode:
 
 
 def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
-    """Where the context binary is: a stretch of this file, or another file beside it."""
+    """Where the context binary is: a range of this file, or another file beside it."""
     try:
         found = [node for node in _Walker(file).nodes(FileRange(0, size)) if node.holds_context]
     except Damaged as exc:
-        raise LoadError(path, "is no QNN context binary and no ONNX model either") from exc
+        raise LoadError(path, "is neither a QNN context binary nor an ONNX model") from exc
     if not found:
         raise NotCompiled(path, "is not compiled: it has no EPContext node with a context")
     if len(found) > 1:
@@ -65,10 +65,10 @@ def _beside(file: BinaryIO, cache: FileRange, path: Path) -> Path:
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
     windows = PureWindowsPath(name)
-    # Only a file under the model's own folder: the name comes from somebody else.
+    # Only a file under the model's own folder: the name comes from an untrusted file.
     outside = windows.is_absolute() or windows.drive or windows.root or ".." in windows.parts
     if outside or "\0" in name:
-        raise LoadError(path, f"points to {quote(name)}, which is outside of its folder")
+        raise LoadError(path, f"points to {quote(name)}, which is outside its folder")
     return path.parent / PurePosixPath(*windows.parts)
 
 

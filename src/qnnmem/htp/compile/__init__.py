@@ -238,7 +238,7 @@ def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
-        yield "ranges were learnt from made-up data: sizes are right, results are not"
+        yield "ranges were learnt from random data: sizes are right, results are not"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

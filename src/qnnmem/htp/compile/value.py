@@ -49,7 +49,7 @@ class CompileOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     calibration: Path | None = None
-    samples: int = 10  # of made-up calibration data
+    samples: int = 10  # of random calibration data
     seed: int = 0
     log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
     log_file: Path | None = None

@@ -15,7 +15,7 @@ from qnnmem.targets.socs import Soc
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
     """The answer for a context binary, or for a model that was compiled to one.
 
-    A binary made for this very SoC has passed the compiler's limit, which is the better proof.
+    A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
     """
     checks = tuple(_checks(bill, soc, budgets or {}))
     wrong_arch = _wrong_architecture(bill, soc)
@@ -89,7 +89,7 @@ def _unknown(check: Check) -> Words:
 
 
 def _largest(bill: Bill) -> tuple[Item, ...]:
-    """Tensors that make the need, with the parts that have no names between them."""
+    """The largest tensors, and among them the parts whose tensors have no names."""
     parts = tuple(
         Item("", f"all {name}", "part", size)
         for name, size in (

@@ -1,7 +1,7 @@
 """Layout of the QNN structs and function tables that are used here, for 64-bit Linux.
 
-Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that nobody
-reads are left as gaps.
+Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that are
+not read are left as gaps.
 """
 
 from __future__ import annotations

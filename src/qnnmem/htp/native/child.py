@@ -133,7 +133,7 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native import session
 
         return session.compile_model(options) if verb == "compile" else session.execute(options)
-    if verb == "wait":  # for tests: a request that does nothing for as long as one likes
+    if verb == "wait":  # for tests: a request that never ends by itself
         signal.pause()
     raise ValueError(f"no verb {verb!r}")
 

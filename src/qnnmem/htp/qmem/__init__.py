@@ -85,11 +85,11 @@ class Qmem:
 def qmem_of(
     context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced] | None = None
 ) -> Qmem:
-    """The table of a context; `copy_ns` tells how long copying so many bytes takes."""
+    """The table of a context; `copy_ns` gives the time that copying a number of bytes takes."""
     tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
     _check_known(tensors)
     if bill.io is None or bill.io_exact is None:
-        raise CannotTell("the binary has no graph, so there is no input or output to speak of")
+        raise CannotTell("the binary has no graph, so it has no inputs or outputs")
     hinted = sum(IoMode.of(tensor) is IoMode.MEMHANDLE for tensor in tensors)
     rows = tuple(_rows(context, bill, copy_ns or measure_copy))
     return Qmem(context, bill, bill.io_exact, bill.io, hinted, len(tensors), rows)
@@ -153,7 +153,7 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def measure_copy(size: int) -> Sourced:
-    """Nanoseconds that copying so many bytes takes on this host."""
+    """Nanoseconds that copying `size` bytes takes on this host."""
     part = min(size, _MOST_COPIED)
     source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
     target[:] = source  # pages are given out at the first touch

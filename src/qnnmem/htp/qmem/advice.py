@@ -75,7 +75,7 @@ def traps(qmem: Qmem) -> Iterator[str]:
             "which is slow; ONNX Runtime does this with plain arrays"
         )
     if qmem.memhandles < qmem.tensors:
-        yield "the hint is also inside of the compiled blob: prepare again, do not patch the file"
+        yield "the hint is also inside the compiled blob: prepare again, do not patch the file"
 
 
 def _size(size: int) -> str:

@@ -27,7 +27,7 @@ RULES = MappingProxyType(
             "give an open fd of shared memory, or free other contexts first",
         ),
         "Q3": QmemRule(
-            "Shape, offset and size describe bytes inside of the buffer.",
+            "Shape, offset and size describe bytes inside the buffer.",
             (8004,),
             "give one dimension of 1 for a scalar, an aligned offset and a large enough buffer",
         ),

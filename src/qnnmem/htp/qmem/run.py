@@ -164,7 +164,7 @@ def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> MemDesc
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Bytes for every input: normal numbers for floats, noise for quantized, 0 and 1 for the rest.
 
-    Whole numbers may be indices, which must stay inside of some table.
+    Whole numbers may be indices, which must stay inside some table.
     """
     import numpy
 

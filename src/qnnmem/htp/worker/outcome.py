@@ -101,7 +101,7 @@ def _cut_short(tap: LogTap, watch: Watch, common: dict[str, Any]) -> RequestOutc
         sentence = f"not finished within {watch.time_limit_s:g} s"
         return RequestOutcome("timeout", sentence=sentence, **common)
     if host_memory(common["log"]):
-        return RequestOutcome("memory", sentence="stopped for want of memory", **common)
+        return RequestOutcome("memory", sentence="stopped because memory ran out", **common)
     if tap.stopped:
         return RequestOutcome("refused", sentence="stopped at a line of the log", **common)
     return RequestOutcome("crashed", sentence="the process was ended from outside", **common)
@@ -113,7 +113,7 @@ def _died(number: int | None, status: int, no_memory: bool) -> str:
     else:
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
         what = f"the library's process was ended by {name}"
-    return f"{what} for want of memory" if no_memory else what
+    return f"{what} because memory ran out" if no_memory else what
 
 
 def _high_water(pid: int) -> int | None:
