@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from qnnmem.cli import qnnmem
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.errors import OutputError, UsageError
-from qnnmem.htp.bill.measure import Measured, measure
+from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
@@ -73,7 +73,7 @@ def test_it_ends_with_the_bill_of_footprint(
     assert shown.startswith(first)
     assert "  on the CPU: odd (Strange)" in shown
     made = measure(Path(model), find_soc("SM8650"), name_weights=True, worker=told_worker())
-    assert isinstance(made, Measured)
+    assert isinstance(made, MeasuredModel)
     assert bill_lines(shown) == bill_lines(report.render_text(made.bill, model, compiled=True))
     assert "process domain        10,546,688" in shown
     assert shown.splitlines()[-1].startswith(f"next: qnnmem footprint {output} --soc SM8650")

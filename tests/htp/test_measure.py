@@ -12,7 +12,7 @@ import pytest
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
-from qnnmem.htp.bill.measure import Measured, measure
+from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.compile import CompileFailure, CompileOptions, no_progress
 from qnnmem.htp.fit import Fit
 from qnnmem.htp.fit.model import judge_model, model_io
@@ -55,10 +55,10 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def measured(model: Path, told: Any, **options: Any) -> Measured:
+def measured(model: Path, told: Any, **options: Any) -> MeasuredModel:
     """Measure something that compiles."""
     made = measure(model, SM8650, worker=told, **options)
-    assert isinstance(made, Measured)
+    assert isinstance(made, MeasuredModel)
     return made
 
 

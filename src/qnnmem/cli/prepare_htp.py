@@ -12,8 +12,9 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.htp.compile import Compiled
+    from qnnmem.htp.compile import Compiled, CompileOptions
     from qnnmem.htp.worker import Worker
+    from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,10 +105,7 @@ def prepare_htp(
     Exit code 1 when the library refuses the model.
     """
     from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.bill.measure import Measured, measure
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
-    from qnnmem.report import compiled as report
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -131,24 +129,39 @@ def prepare_htp(
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
-    model = Path(files[0])
+    beside = extra if epcontext else None
+    return _prepare(files[0], find_soc(soc), options, target, beside, worker)
+
+
+def _prepare(
+    file: str,
+    soc: Soc,
+    options: CompileOptions,
+    target: Path,
+    epcontext: Path | None,
+    worker: Worker | None,
+) -> int:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.bill.measure import measure
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report import compiled as report
+
     with ProgressBar("preparing") as bar:
-        result = measure(
-            model,
-            find_soc(soc),
+        made = measure(
+            Path(file),
+            soc,
             options,
             output=target,
             name_weights=True,
             worker=worker,
             progress=bar.say,
         )
-    if not isinstance(result, Measured):
-        click.echo(report.render_failure(result, "binary"), nl=False)
+    if isinstance(made, CompileFailure):
+        click.echo(report.render_failure(made, "binary"), nl=False)
         return 1
-    if epcontext:
-        _write_epcontext(result.compiled, target, extra)
-    shown = report.render_text(result, files[0], target, extra if epcontext else None)
-    click.echo(shown, nl=False)
+    if epcontext is not None:
+        _write_epcontext(made.compiled, target, epcontext)
+    click.echo(report.render_text(made, file, target, epcontext), nl=False)
     return 0
 
 

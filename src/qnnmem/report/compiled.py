@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
-from qnnmem.htp.bill.measure import Measured
+from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.report import bill
 from qnnmem.report.flags import with_flags
@@ -17,7 +17,9 @@ _SENTENCE = 2000  # an operator refused by the library may be named at length
 _LAST_LINES = 5  # of the log of a crash
 
 
-def render_text(made: Measured, model: str, binary: Path, epcontext: Path | None = None) -> str:
+def render_text(
+    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
+) -> str:
     """The file that was written, what came with it, then the bill as `footprint` shows it."""
     soc = made.compiled.soc.name
     name = quote(shorten(str(binary), _WIDE))
@@ -26,7 +28,7 @@ def render_text(made: Measured, model: str, binary: Path, epcontext: Path | None
     return "\n".join([*_written(made, binary, epcontext), "", shown])
 
 
-def _written(made: Measured, binary: Path, epcontext: Path | None) -> Iterator[str]:
+def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
     compiled = made.compiled
     context, target = compiled.context, shorten(str(binary), _WIDE)
     size = f"{context.file_bytes:,} bytes for {compiled.soc.name}"

@@ -3,7 +3,7 @@
 One rule for a loader that gives no estimate of the process domain, because it crashed, took too
 long or refused the binary for another reason: the compile was paid for, so its bill stays, with
 the process domain as the range that follows from the file. The bill has a trap that says so, and
-`Measured.no_estimate` says why. Such a model never counts as one that fits.
+`MeasuredModel.no_estimate` says why. Such a model never counts as one that fits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGEST_WEIGHTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredModel:
     """A model that the library compiled and loaded, and its bill."""
 
     compiled: Compiled  # with the log, the seconds and the peak of the compile
@@ -54,7 +54,7 @@ def measure(
     name_weights: bool = False,
     worker: Worker | None = None,
     progress: Progress | None = None,
-) -> Measured | CompileFailure:
+) -> MeasuredModel | CompileFailure:
     """Compile a model and load the result, so that every number of its bill is measured.
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
@@ -71,7 +71,7 @@ def measure(
     weights = largest_weights(path, options, made.context) if name_weights else ()
     log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
     bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
-    return Measured(made, _with_trap(bill, loaded.no_estimate), loaded.no_estimate)
+    return MeasuredModel(made, _with_trap(bill, loaded.no_estimate), loaded.no_estimate)
 
 
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:
@@ -89,7 +89,7 @@ def bill_of_model(
 ) -> Bill | CompileFailure:
     """The bill of a model, with its largest weights by name."""
     made = measure(path, soc, options, name_weights=True, progress=progress)
-    return made.bill if isinstance(made, Measured) else made
+    return made.bill if isinstance(made, MeasuredModel) else made
 
 
 def largest_weights(path: Path, options: CompileOptions, context: HtpContext) -> tuple[Item, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.bill.measure import Measured, measure
+from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.value import Item
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
 from qnnmem.htp.fit.of_bill import fit_bill
@@ -37,7 +37,7 @@ def judge_model(
     return fit_measured(made, budgets)
 
 
-def fit_measured(made: Measured, budgets: Mapping[str, Sourced] | None = None) -> Fit:
+def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
     """The answer for a model that was compiled; never yes where the loader gave no estimate."""
     fit = fit_bill(made.bill, made.compiled.soc, budgets)
     fit = replace(fit, seconds=made.compiled.outcome.seconds)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError, UsageError, Words, chain_words
-from qnnmem.htp.bill.measure import Measured, measure
+from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.value import Bill
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
 from qnnmem.htp.fit import Fit, fit_failure
@@ -76,7 +76,7 @@ def _failed(failure: CompileFailure) -> Result:
     return replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
 
 
-def _compiled(made: Measured) -> Result:
+def _compiled(made: MeasuredModel) -> Result:
     """The row of a binary; one that cannot be told without loading it is tried again next time."""
     fit = fit_measured(made)
     result = _with_bill(result_of(fit), made.bill)
