@@ -49,13 +49,14 @@ def read_frame(stream: BinaryIO, limit: int) -> Frame | None:
     return (header, payload) if isinstance(header, dict) else None
 
 
-def memory_limit() -> int:
-    """Three quarters of the machine's memory, within reason."""
+def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
+    """Three quarters of the machine's memory, and at most `most` bytes unless that is None."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
         return MEMORY_LIMIT
-    return max(_LEAST_MEMORY, min(MEMORY_LIMIT, physical // 4 * 3))
+    wanted = physical // 4 * 3
+    return max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
 
 
 def limit_memory(limit: int) -> None:

@@ -54,6 +54,12 @@ def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
     return "".join(word(part) if isinstance(part, Setting) else part for part in parts)
 
 
+def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
+    """Several texts as one, every setting in them still data."""
+    parts = ((text,) if isinstance(text, str) else text for text in texts)
+    return tuple(part for text in parts for part in text if part)
+
+
 class QnnMemError(Exception):
     """Base of every error this package raises on purpose; its text is one plain sentence."""
 

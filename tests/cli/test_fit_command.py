@@ -18,7 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.report import fit_json
+from qnnmem.report import fit as report
+from qnnmem.report.flags import flag
+from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
@@ -77,7 +79,7 @@ def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> N
     page = (ROOT / "docs" / "reference" / "commands" / "fit.md").read_text("utf-8")
     for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
         values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
-        jsonschema.validate(values, fit_json.schema())
+        jsonschema.validate(values, load_schema(report.SCHEMA))
     one = values["socs"][0]
     keys = [*values, *one, *one["checks"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []
@@ -101,7 +103,9 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     """It has to be compiled for something."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\x08\x09\x3a\x00")
-    assert "--soc says for what" in str(run(path).exception)
+    error = run(path).exception
+    assert isinstance(error, UsageError)
+    assert "--soc says for what" in error.sentence(flag)
 
 
 def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
@@ -147,6 +151,6 @@ class TestRealLibrary:
         path = sliced(tmp_path / "m.onnx", 2100)
         done = run(path, "--soc", "SM8350", "--soc", "SM8550", "--json")
         values = json.loads(done.stdout)
-        jsonschema.validate(values, fit_json.schema())
+        jsonschema.validate(values, load_schema(report.SCHEMA))
         assert [one["answer"] for one in values["socs"]] == ["does-not-fit", "fits"]
         assert values["socs"][0]["code"] == 1002

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
+from qnnmem.report.flags import flag
 
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")
@@ -98,7 +99,8 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     path.write_bytes(b"\x08\x09\x3a\x00")
     done = run(path)
     assert isinstance(done.exception, UsageError)
-    assert "has to be compiled, and --soc says for what" in str(done.exception)
+    sentence = done.exception.sentence(flag)
+    assert "has to be compiled, and --soc says for what" in sentence
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
+import runpy
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from qnnmem.cli import qnnmem
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.errors import OutputError, UsageError
+from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.worker import RequestOutcome
+from qnnmem.report import bill as report
+from qnnmem.targets.socs import find_soc
+
+TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "htp" / "told_worker.py"))
+LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
 
 needs_library = pytest.mark.skipif(
     not library_there(), reason=f"the HTP library is not here; {INSTALL}"
@@ -28,6 +40,72 @@ def relu(path: Path, operator: str = "Relu", channels: int = 64) -> str:
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
     return str(path)
+
+
+def told_worker(on_cpu: tuple[tuple[str, str], ...] = ()) -> Any:
+    """Give a worker that compiles and loads everything."""
+    loading = TOLD["loading"]((0,), *LOADED)
+
+    def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
+        compiled = TOLD["done"](options, on_cpu=on_cpu) if verb == "compile" else None
+        outcome: RequestOutcome = compiled or loading(verb, options, limit)
+        return outcome
+
+    return TOLD["ToldWorker"](answer)
+
+
+def bill_lines(text: str) -> list[str]:
+    """Give the lines of a bill without what follows and without what a compile costs the host."""
+    start = text.index("11,483,328 bytes")
+    shown = text[start:].splitlines()
+    return [line for line in shown if not line.startswith(("next: ", "host RAM "))]
+
+
+def test_it_ends_with_the_bill_of_footprint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file first, then the very text that `footprint MODEL` shows, then what to do next."""
+    model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
+    told = told_worker((("odd", "Strange"),))
+    assert prepare_htp((model,), str(output), force=False, soc="SM8650", worker=told) == 0
+    shown = capsys.readouterr().out
+    first = f"{output}: {output.stat().st_size:,} bytes for SM8650, compiled by onnxruntime-qnn"
+    assert shown.startswith(first)
+    assert "  on the CPU: odd (Strange)" in shown
+    made = measure(Path(model), find_soc("SM8650"), name_weights=True, worker=told_worker())
+    assert isinstance(made, MeasuredModel)
+    assert bill_lines(shown) == bill_lines(report.render_text(made.bill, model, compiled=True))
+    assert "process domain        10,546,688" in shown
+    assert shown.splitlines()[-1].startswith(f"next: qnnmem footprint {output} --soc SM8650")
+
+
+def test_a_refusal_is_told_with_its_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings of the sentence are options of the command line."""
+    model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
+    outcome = RequestOutcome("timeout", sentence="not finished within 1 s")
+    told = TOLD["ToldWorker"](lambda *_all: outcome)
+    assert prepare_htp((model,), str(output), force=False, soc="SM8650", worker=told) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("No binary: compile was not finished within 1 s; give more time with ")
+    assert "--time-limit, or try" in shown
+    assert not output.exists()
+
+
+@needs_library
+@pytest.mark.htp
+def test_the_real_bill_is_that_of_footprint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both commands compile and load the same model and show the same numbers."""
+    model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
+    assert prepare_htp((model,), str(output), force=False, soc="SM8650") == 0
+    prepared = capsys.readouterr().out.splitlines()
+    words = ["footprint", model, "--soc", "SM8650"]
+    footprint = CliRunner().invoke(qnnmem, words, standalone_mode=False).stdout.splitlines()
+    kept = [line for line in footprint[:-1] if not line.startswith("host RAM")]
+    assert [line for line in prepared if line in kept and line] == [line for line in kept if line]
 
 
 @needs_library

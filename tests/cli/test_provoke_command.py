@@ -14,8 +14,9 @@ from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.provoke import Attempt, Kind, Provoked
-from qnnmem.report import provoke_json
+from qnnmem.htp.provoke import Attempt, FailureKind, Provoked
+from qnnmem.report import provoke as report
+from qnnmem.report.schema import load_schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
 
@@ -26,7 +27,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(qnnmem, words, standalone_mode=False)
 
 
-def outcome(kind: Kind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
+def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
     """Give what a recipe would find."""
     refusals = () if cause is None else (Refusal(cause, "a line"),)
     attempt = Attempt("a try", "refused" if code else "done", code)
@@ -76,7 +77,7 @@ def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
     done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path, "--json")
     assert done.stdout == (tmp_path / "graph-limit-SM8650.json").read_text("utf-8")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, provoke_json.schema())
+    jsonschema.validate(values, load_schema(report.SCHEMA))
     page = PAGE.read_text("utf-8")
     keys = [*values, *values["attempts"][0]]
     assert [key for key in keys if f"`{key}`" not in page] == []

@@ -18,8 +18,9 @@ from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem.rules import RULES
-from qnnmem.report import qmem_json
-from qnnmem.report.qmem_text import duration
+from qnnmem.report import qmem as report
+from qnnmem.report.flags import flag
+from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
@@ -76,7 +77,7 @@ def test_flags_of_every_tool_are_shown(binary: Path) -> None:
 def test_json_satisfies_its_schema_and_is_documented(binary: Path) -> None:
     """Numbers carry origin and source; each key is on the page."""
     values = json.loads(run(binary, "--json").stdout)
-    jsonschema.validate(values, qmem_json.schema())
+    jsonschema.validate(values, load_schema(report.SCHEMA))
     assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
     assert values["recommended"] == {"prepared": "memhandle", "executed": "memhandle"}
     page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
@@ -115,7 +116,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
     path.write_bytes(small_convolution())
     done = run(path)
     assert isinstance(done.exception, UsageError)
-    assert "--soc says for what" in str(done.exception)
+    assert "--soc says for what" in done.exception.sentence(flag)
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_names_from_files_cannot_reach_the_terminal(binary: Path) -> None:
 )
 def test_times_are_shown_in_their_unit(nanoseconds: int, text: str) -> None:
     """The unit is the largest that the time fills."""
-    assert duration(nanoseconds) == text
+    assert report.duration(nanoseconds) == text
 
 
 @pytest.mark.htp
@@ -153,7 +154,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert CliRunner().invoke(qnnmem, words, standalone_mode=False).exception is None
     done = run(binary, "--run", "--json")
     values = json.loads(done.stdout)
-    jsonschema.validate(values, qmem_json.schema())
+    jsonschema.validate(values, load_schema(report.SCHEMA))
     assert (values["memhandle_tensors"], values["run"]["binaries"]) == (2, 1)
     assert values["run"]["agrees"] is True
     text = run(binary, "--run").stdout

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from qnnmem.cli import qnnmem
 from qnnmem.errors import UsageError
+from qnnmem.report.schema import load_schema
 
 
 def run(*arguments: str) -> Result:
@@ -41,9 +43,9 @@ def test_one_soc_is_shown_with_its_source() -> None:
 
 
 def test_a_soc_without_htp_is_shown_with_exit_code_3() -> None:
-    """It is known that it is no target."""
+    """It is known, and known not to be a target."""
     done = run("SM8250")
-    assert done.stdout.splitlines()[0] == "SM8250: no target of the HTP backend"
+    assert done.stdout.splitlines()[0] == "SM8250: not a target of the HTP backend"
     assert done.return_value == 3
 
 
@@ -58,6 +60,7 @@ def test_an_unknown_name_is_refused() -> None:
 def test_json_holds_numbers_with_origin(arguments: tuple[str, ...], count: int) -> None:
     """Sizes are bytes; a SoC without HTP has null."""
     values = json.loads(run(*arguments, "--json").stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.socs/1")).validate(values)
     assert values["schema"] == "qnnmem.socs/1"
     assert len(values["socs"]) == count
     found = next(soc for soc in values["socs"] if soc["name"] == "SM8650")

@@ -16,7 +16,8 @@ from qnnmem.cli import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
 from qnnmem.htp.library import INSTALL, library_there
-from qnnmem.report import sweep_json, sweep_text
+from qnnmem.report import sweep as report
+from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,11 +63,11 @@ def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
 def test_the_text_says_what_failed() -> None:
     """Reasons that several rows share are said once; names are safe to print."""
     rows = [
-        sweeps.Row({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
-        sweeps.Row({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
-        sweeps.Row({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
+        sweeps.SweepRow({"ba\x1btch": 1}, sweeps.Result("fits", seconds=1.5)),
+        sweeps.SweepRow({"ba\x1btch": 2}, sweeps.Result("failed", "ended by SIGKILL")),
+        sweeps.SweepRow({"ba\x1btch": 3}, sweeps.Result("failed", "ended by SIGKILL"), True),
     ]
-    text = sweep_text.render(rows, (), "m.onnx", "SM8650")
+    text = report.render_text(rows, (), "m.onnx", "SM8650")
     assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 known from before"
     assert text.count("ended by SIGKILL") == 1
     assert "\x1b" not in text
@@ -96,7 +97,7 @@ class TestRealLibrary:
         words = (sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--cache", tmp_path / "cache")
         done = run(*words, "--vary", "batch=2,3000", "--json", "--jobs", "2")
         values = json.loads(done.stdout)
-        jsonschema.validate(values, sweep_json.schema())
+        jsonschema.validate(values, load_schema(report.SCHEMA))
         assert [row["state"] for row in values["rows"]] == ["fits", "over"]
         assert [key for key in (*values, *values["rows"][0]) if f"`{key}`" not in page] == []
         assert run(*words, "--vary", "batch=3000").return_value == 1

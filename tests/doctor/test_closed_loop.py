@@ -44,12 +44,12 @@ def incidents(folder: Path, log: bytes) -> list[dict[str, Any]]:
 def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     """The whole log of the real library is one incident with the library's own numbers."""
     from qnnmem.htp.library import INSTALL, library_there
-    from qnnmem.htp.provoke import Kind, provoke
+    from qnnmem.htp.provoke import FailureKind, provoke
     from qnnmem.targets.socs import find_soc
 
     if not library_there():
         pytest.skip(f"the real QNN library is not installed: {INSTALL}")
-    failure = provoke(Kind(kind), find_soc("SM8650"))
+    failure = provoke(FailureKind(kind), find_soc("SM8650"))
     assert failure.as_expected
     (incident,) = incidents(tmp_path, failure.log_text)
     assert (incident["entry"], incident["stage"], incident["cause"]) == HTP[kind]

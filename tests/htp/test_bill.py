@@ -15,7 +15,8 @@ from qnnmem.htp.bill import Bill, bill_of
 from qnnmem.htp.log import CompileLog, DdrTraffic, PdEstimate, PdGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
-from qnnmem.report import bill_json, bill_text
+from qnnmem.report import bill as report
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 
@@ -211,20 +212,20 @@ def test_the_json_keeps_to_its_schema(bill: Bill) -> None:
 
     import jsonschema
 
-    values = json.loads(bill_json.render(bill, "a.bin", "qnnmem test"))
-    jsonschema.Draft202012Validator(bill_json.schema()).validate(values)
+    values = json.loads(report.render_json(bill, "a.bin", "qnnmem test"))
+    jsonschema.Draft202012Validator(load_schema(report.SCHEMA)).validate(values)
 
 
 @pytest.mark.parametrize("bill", bills())
 def test_the_text_is_safe_to_print(bill: Bill) -> None:
     """Names from files cannot move the cursor or end a line."""
-    text = bill_text.render(bill, "a\x1b.bin")
+    text = report.render_text(bill, "a\x1b.bin")
     assert text.replace("\n", "").isprintable()
 
 
 def test_the_first_line_is_the_verdict() -> None:
     """Total, target and what dominates come first; without a total, what is missing."""
-    first = bill_text.render(bill_of(context()), "a.bin").splitlines()[0]
+    first = report.render_text(bill_of(context()), "a.bin").splitlines()[0]
     assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
-    old = bill_text.render(bill_of(WRITER["old_context"]()), "a.bin").splitlines()[0]
+    old = report.render_text(bill_of(WRITER["old_context"]()), "a.bin").splitlines()[0]
     assert old.startswith("total not known: the file does not say weights")

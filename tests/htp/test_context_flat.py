@@ -65,7 +65,7 @@ def test_a_gap_between_slots_is_absent() -> None:
 def test_what_is_written_is_found(
     byte: int, signed: int, large: int, real: float, text: str, numbers: list[int]
 ) -> None:
-    """Every kind of field comes back as it was written, also from a table inside of a vector."""
+    """Every kind of field comes back as it was written, also from a table inside a vector."""
     inner = table(
         {
             0: inline(bytes([byte])),
@@ -91,17 +91,17 @@ def test_text_that_is_no_text_is_escaped() -> None:
     ("change", "words"),
     [
         ({0: 0}, "offset of 0"),
-        ({0: 1 << 31}, "outside of the metadata"),
+        ({0: 1 << 31}, "outside the metadata"),
         ({4: 0x0008_0003}, "field list of 3 bytes"),
         ({4: 0x0008_FFFE}, "field list of 65534 bytes"),
         ({4: 0x0002_0006}, "past the end"),
         ({4: 0xFFFF_0006}, "past the end"),
-        ({8: 0x0007}, "lies outside of its table"),
-        ({8: 0x0002}, "lies outside of its table"),
-        ({12: 1 << 30}, "outside of the metadata"),
-        ({12: 0x8000_0000}, "outside of the metadata"),
+        ({8: 0x0007}, "lies outside its table"),
+        ({8: 0x0002}, "lies outside its table"),
+        ({12: 1 << 30}, "outside the metadata"),
+        ({12: 0x8000_0000}, "outside the metadata"),
         ({16: 0}, "offset of 0"),
-        ({16: 0x7FFF_FFFF}, "outside of the metadata"),
+        ({16: 0x7FFF_FFFF}, "outside the metadata"),
         ({20: 0x7FFF_FFFF}, "entries, more than the metadata can hold"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_cycle_is_as_deep_as_the_caller_asks() -> None:
     # FlatBuffers offsets only go forward, so the cycle goes through 2^32.
     struct.pack_into("<I", data, position + 4, (1 << 32) - 4)
     found = FlatBuffer(bytes(data)).root("root")
-    with pytest.raises(Damaged, match="outside of the metadata"):
+    with pytest.raises(Damaged, match="outside the metadata"):
         found.table(0, "self")
 
 

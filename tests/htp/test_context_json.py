@@ -7,8 +7,13 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.binary.utility_json import context_info
+import jsonschema
+import pytest
+
+from qnnmem.htp.binary.context import HtpContext
 from qnnmem.qnn.enums import TensorMemType
+from qnnmem.report.context import SCHEMA, as_values
+from qnnmem.report.schema import load_schema
 
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")
@@ -18,7 +23,7 @@ context, graph, tensor = (WRITER[f"example_{kind}"] for kind in ("context", "gra
 
 def test_the_paths_that_public_readers_use() -> None:
     """Graph name, both records and the tensors stand where the vendor's tool has them."""
-    info = context_info(context())["info"]["graphs"][0]["info"]
+    info = as_values(context())["info"]["graphs"][0]["info"]
     assert info["graphName"] == "graph"
     assert info["graphBlobInfo"]["info"]["spillFillBufferSize"] == 65_536
     assert info["graphBlobInfo"]["info"]["vtcmSize"] == 8
@@ -31,7 +36,7 @@ def test_the_paths_that_public_readers_use() -> None:
 def test_the_memory_type_is_shown_for_each_tensor() -> None:
     """Whether an input was prepared for a memory handle can be read from the JSON."""
     inputs = (tensor("a", 1, mem_type=TensorMemType.MEMHANDLE), tensor("b", 2))
-    info = context_info(context(graph(inputs=inputs)))
+    info = as_values(context(graph(inputs=inputs)))
     shown = [t["info"]["memType"] for t in info["info"]["graphs"][0]["info"]["graphInputs"]]
     assert shown == ["QNN_TENSORMEMTYPE_MEMHANDLE", "QNN_TENSORMEMTYPE_RAW"]
     assert info["qnnmem"]["graphs"][0]["mem_types"] == ["memhandle", "raw"]
@@ -39,12 +44,21 @@ def test_the_memory_type_is_shown_for_each_tensor() -> None:
 
 def test_files_of_old_sdks_have_no_records() -> None:
     """What the file does not say is left out."""
-    info = context_info(WRITER["old_context"]())["info"]
+    info = as_values(WRITER["old_context"]())["info"]
     assert "socModel" not in info
     assert "graphBlobInfo" not in info["graphs"][0]["info"]
 
 
 def test_it_is_json() -> None:
     """The values survive JSON."""
-    info = context_info(context())
+    info = as_values(context())
     assert json.loads(json.dumps(info, allow_nan=False)) == info
+
+
+@pytest.mark.parametrize("made", [context(), WRITER["old_context"](), context(graph(const=None))])
+def test_it_keeps_to_its_schema(made: HtpContext) -> None:
+    """What is written satisfies the schema that is shipped, for files of every age."""
+    schema = load_schema(SCHEMA)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(as_values(made))
+    assert as_values(made)["qnnmem"]["schema"] == SCHEMA == schema["title"]

@@ -1,4 +1,4 @@
-"""Context binaries inside of and beside ONNX models with an EPContext node."""
+"""Context binaries inside and beside ONNX models with an EPContext node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(path: Path, *nodes: dict[str, Any], op_type: str = "EPContext") -> Pat
 
 
 def test_an_embedded_context_is_found(tmp_path: Path) -> None:
-    """The binary inside of the model is read in place."""
+    """The binary inside the model is read in place."""
     path = model(tmp_path / "m.onnx", {"embed_mode": 1, "ep_cache_context": BINARY})
     assert read_context(path) == CONTEXT
 
@@ -69,7 +69,7 @@ def test_several_contexts_are_refused(tmp_path: Path) -> None:
 def test_names_outside_of_the_folder_are_refused(name: bytes, tmp_path: Path) -> None:
     """A model cannot make us read any file of the machine."""
     path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": name})
-    with pytest.raises(LoadError, match="outside of its folder"):
+    with pytest.raises(LoadError, match="outside its folder"):
         read_context(path)
 
 

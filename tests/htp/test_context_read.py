@@ -149,15 +149,15 @@ def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "is no QNN context binary"),
-        (b"\x08\x09ONNX", "is no QNN context binary"),
-        (bytes(100), "is no QNN context binary"),
+        (b"", "is not a QNN context binary"),
+        (b"\x08\x09ONNX", "is not a QNN context binary"),
+        (bytes(100), "is not a QNN context binary"),
         (struct.pack(">II", 2, 4) + bytes(90), "format 2.4; known here are 2.2 and 2.3"),
-        (pack(context())[:30], "the file ends inside of the header"),
+        (pack(context())[:30], "the file ends inside the header"),
         (pack(context())[:-5], "5 of "),
         (pack(context()) + b"more", "4 bytes follow the end of the blob"),
         (pack(context(backend_id=12)), "backend 12 (LPAI), not of HTP"),
-        (pack(old_context())[:60], "the file ends inside of"),
+        (pack(old_context())[:60], "the file ends inside"),
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, words: str) -> None:

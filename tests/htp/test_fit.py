@@ -15,15 +15,18 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import Range
+from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.fit import Check, Fit, check_pools, exit_code, fit_bill, fit_failure
-from qnnmem.htp.fit.model import fit_all, judge_model, nearby, with_suggestions
+from qnnmem.htp.fit.many import fit_all
+from qnnmem.htp.fit.model import judge_model
+from qnnmem.htp.fit.nearby import nearby, with_suggestions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.report.flags import flag
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -52,8 +55,8 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
         options=CompileOptions(**options),
         library="library",
         stage="compile",
-        sentence="it did not work",
-        outcome=Outcome(kind, seconds=1.0),
+        why="it did not work",
+        outcome=RequestOutcome(kind, seconds=1.0),
         log=log,
         code=1002,
         refusal=log.cause,
@@ -63,7 +66,7 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
 def sized(low: int, high: int, limit: int) -> Check:
     """Give a check of a need between two bounds."""
     bounds = (Sourced(value, Origin.COMPUTED, "test") for value in (low, high))
-    return Check("pd", Range(*bounds), Sourced(limit, Origin.MEASURED, "test"))
+    return Check("pd", SizeRange(*bounds), Sourced(limit, Origin.MEASURED, "test"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,9 @@ def test_the_compiler_is_believed_over_our_sum() -> None:
 def test_a_budget_replaces_or_adds_a_limit() -> None:
     """The user's limits count like the library's."""
     bill = bill_of(context(), SM8650)
-    fit = fit_bill(bill, SM8650, {"ram": 1000, "compile": 4000 * MIB})
+    sizes = {"ram": 1000, "compile": 4000 * MIB}
+    budgets = {pool: Sourced(size, Origin.REPORTED, "test") for pool, size in sizes.items()}
+    fit = fit_bill(bill, SM8650, budgets)
     ram = next(check for check in fit.checks if check.pool == "ram")
     assert bill.ram is not None
     assert (fit.fits, ram.spare) == (False, 1000 - bill.ram.value)
@@ -133,7 +138,7 @@ def test_a_budget_replaces_or_adds_a_limit() -> None:
 def test_an_unknown_pool_is_bad_usage() -> None:
     """The sentence names those that exist."""
     with pytest.raises(UsageError, match="spill-fill"):
-        check_pools({"tcm": 1})
+        check_pools(["tcm"])
 
 
 def test_a_file_without_sizes_cannot_be_told() -> None:
@@ -183,7 +188,7 @@ def test_no_beats_cannot_tell() -> None:
 def test_nearby_settings_follow_the_cause() -> None:
     """Over the compile limit: smaller sizes by rule and by half, a SoC with more, fewer bits."""
     options = CompileOptions(dims={"batch": 3000, "one": 1})
-    found = [near.text for near in nearby(fit_failure(failure(GRAPH_LIMIT)), options)]
+    found = [flag(near.setting) for near in nearby(fit_failure(failure(GRAPH_LIMIT)), options)]
     assert found == [
         *("--dim batch=2048", "--dim batch=1500", "--soc SM8550", "--precision int8"),
     ]
@@ -192,7 +197,7 @@ def test_nearby_settings_follow_the_cause() -> None:
 def test_more_vtcm_is_near_when_less_was_asked_for() -> None:
     """The SoC's own VTCM comes first."""
     fit = fit_failure(failure(OVER_VTCM))
-    found = [near.text for near in nearby(fit, CompileOptions(vtcm_mb=2))]
+    found = [flag(near.setting) for near in nearby(fit, CompileOptions(vtcm_mb=2))]
     assert found[0] == "--vtcm-mb 4"
 
 
@@ -208,8 +213,8 @@ def test_only_what_was_compiled_is_verified() -> None:
     options = CompileOptions(dims={"batch": 3000})
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 2)
     assert asked == [("SM8350", {"batch": 2048}), ("SM8350", {"batch": 1500})]
-    assert [one.setting for one in fit.suggestions if one.verified] == ["--dim batch=1500"]
-    assert [one.setting for one in fit.tried] == ["--dim batch=2048"]
+    assert [flag(one.setting) for one in fit.suggestions if one.verified] == ["--dim batch=1500"]
+    assert [flag(one.setting) for one in fit.tried] == ["--dim batch=2048"]
     assert len([one for one in fit.suggestions if not one.verified]) == 2
 
 

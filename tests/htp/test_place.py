@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
-from qnnmem.htp.bill.value import Range
+from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.library import INSTALL, library_there
@@ -23,15 +23,12 @@ from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import (
     EXACT_UP_TO,
     Resident,
-    admissions,
     best_order,
-    compare,
-    exact,
-    one_domain,
     place,
-    plan,
+    plan_residency,
     resident,
 )
+from qnnmem.htp.place.admission import admissions, compare, exact, one_domain
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc, pd_budget
@@ -46,7 +43,7 @@ def contexts(*bounds: int | tuple[int, int], spill: int = 0) -> list[Resident]:
     found = []
     for number, bound in enumerate(bounds):
         low, high = bound if isinstance(bound, tuple) else (bound, bound)
-        need = Range(*(Sourced(size, Origin.COMPUTED, "test") for size in (low, high)))
+        need = SizeRange(*(Sourced(size, Origin.COMPUTED, "test") for size in (low, high)))
         found.append(Resident(f"{number}.bin", need, spill))
     return found
 
@@ -84,37 +81,37 @@ def test_no_domain_is_overfull_and_nobody_is_lost(found: list[int]) -> None:
 
 def test_a_better_order_is_found() -> None:
     """Three domains as given, two when the large ones come first."""
-    answer = plan(contexts(4, 4, 6, 6), BUDGET)
+    answer = plan_residency(contexts(4, 4, 6, 6), BUDGET)
     assert (len(answer.given.domains), len(answer.best.domains)) == (3, 2)
     assert (answer.fits, answer.is_exact) == (True, True)
 
 
 def test_many_contexts_are_not_called_exact() -> None:
     """Over a dozen the largest-first rule is used, and the answer says so."""
-    assert not plan(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).is_exact
+    assert not plan_residency(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).is_exact
 
 
 def test_five_domains_are_too_many() -> None:
     """A process has four."""
-    assert plan(contexts(9, 9, 9, 9), BUDGET).fits is True
-    assert plan(contexts(9, 9, 9, 9, 9), BUDGET).fits is False
+    assert plan_residency(contexts(9, 9, 9, 9), BUDGET).fits is True
+    assert plan_residency(contexts(9, 9, 9, 9, 9), BUDGET).fits is False
 
 
 def test_a_context_larger_than_a_domain_never_fits() -> None:
     """However few there are."""
-    answer = plan(contexts(11), BUDGET)
+    answer = plan_residency(contexts(11), BUDGET)
     assert (answer.fits, answer.given.too_large) == (False, (0,))
 
 
 def test_bounds_that_give_different_answers_cannot_be_told() -> None:
     """The same places for lower and upper bounds are needed for a verdict."""
-    assert plan(contexts((4, 5), (4, 5)), BUDGET).fits is True
-    assert plan(contexts((4, 6), (4, 6)), BUDGET).fits is None
+    assert plan_residency(contexts((4, 5), (4, 5)), BUDGET).fits is True
+    assert plan_residency(contexts((4, 6), (4, 6)), BUDGET).fits is None
 
 
 def test_sharing_saves_all_but_the_largest_spill_buffer() -> None:
     """Within each domain."""
-    assert plan(contexts(3, 3, 3, 9, spill=2), BUDGET).sharing == (4, 0)
+    assert plan_residency(contexts(3, 3, 3, 9, spill=2), BUDGET).sharing == (4, 0)
 
 
 def test_one_domain_lets_later_smaller_contexts_in() -> None:

@@ -14,11 +14,11 @@ from qnnmem.htp.compile import (
     Compiled,
     CompileFailure,
     CompileOptions,
-    Precision,
+    HtpPrecision,
+    OnnxNode,
     compile_model,
 )
 from qnnmem.htp.compile.epcontext import rename_binary
-from qnnmem.htp.compile.failure import Node
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
@@ -185,7 +185,7 @@ def test_nodes_that_qnn_cannot_take_are_named(worker: Worker, tmp_path: Path) ->
     failure = refused(path, worker)
     assert (failure.stage, failure.unsupported) == (
         "partition",
-        (Node("strange", "ReduceSumSquare"),),
+        (OnnxNode("strange", "ReduceSumSquare"),),
     )
     assert not any("QnnGraph_finalize" in line.text for line in failure.outcome.log)
     assert "--partition" in failure.sentence
@@ -199,7 +199,7 @@ def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> N
     ]
     path = save(tmp_path / "odd.onnx", nodes, ([1, 16], [1, 1]))
     done = made(path, worker, partition=True)
-    assert done.on_cpu == (Node("strange", "ReduceSumSquare"),)
+    assert done.on_cpu == (OnnxNode("strange", "ReduceSumSquare"),)
     assert done.on_htp == 1
 
 
@@ -210,14 +210,16 @@ def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path
     assert "took no node" in refused(path, worker, partition=True).sentence
 
 
-@pytest.mark.parametrize("precision", [Precision.INT8, Precision.W8A16])
-def test_a_float_model_is_quantized(worker: Worker, tmp_path: Path, precision: Precision) -> None:
-    """Weights of one byte make a smaller binary; made-up ranges are owned up to."""
+@pytest.mark.parametrize("precision", [HtpPrecision.INT8, HtpPrecision.W8A16])
+def test_a_float_model_is_quantized(
+    worker: Worker, tmp_path: Path, precision: HtpPrecision
+) -> None:
+    """Weights of one byte make a smaller binary; random ranges are admitted."""
     path = conv(tmp_path)
     done = made(path, worker, precision=precision)
     float_weights = made(path, worker).context.graphs[0].const
     assert (done.context.graphs[0].const or 0) < (float_weights or 0)
-    assert any("made-up" in note for note in done.notes)
+    assert any("random data" in note for note in done.notes)
 
 
 def test_calibration_data_is_used(worker: Worker, tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_calibration_data_is_used(worker: Worker, tmp_path: Path) -> None:
         folder = tmp_path / str(scale)
         folder.mkdir()
         numpy.save(folder / "a.npy", numpy.full((1, 64, 16, 16), scale, "float32"))
-        found.append(made(path, worker, precision=Precision.INT8, calibration=folder).binary)
+        found.append(made(path, worker, precision=HtpPrecision.INT8, calibration=folder).binary)
     assert found[0] != found[1]
 
 
@@ -236,7 +238,7 @@ def test_calibration_data_of_another_shape_is_refused(worker: Worker, tmp_path: 
     folder = tmp_path / "samples"
     folder.mkdir()
     numpy.save(folder / "a.npy", numpy.zeros((1, 2), "float32"))
-    options = CompileOptions(precision=Precision.INT8, calibration=folder)
+    options = CompileOptions(precision=HtpPrecision.INT8, calibration=folder)
     with pytest.raises(UsageError, match=r"a\.npy: float32 of shape 1x2 given"):
         compile_model(conv(tmp_path), SM8650, options, worker=worker)
 

@@ -11,11 +11,12 @@ import onnx
 import pytest
 
 from qnnmem.errors import CannotTell
-from qnnmem.htp.library import INSTALL, Library, library_there
-from qnnmem.htp.log import Cause, read_line
-from qnnmem.htp.provoke import Kind, Provoked, models, provoke
-from qnnmem.htp.worker import Outcome, Worker
-from qnnmem.report import provoke_json, provoke_text
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import Cause
+from qnnmem.htp.provoke import FailureKind, Provoked, models, provoke
+from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.report import provoke as report
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 WRITER: dict[str, Any] = runpy.run_path(
@@ -28,68 +29,17 @@ OVER_VTCM = (
 )
 NO_ROOM = "Failed to find available PD for contextId 4 on deviceId 0 coreId 0with context size "
 BAD_ALLOC = "graph_prepare.cc:1::ERROR:Exception during graph prepare stage 1. std::bad_alloc"
-Answer = Callable[[str, Mapping[str, Any], int | None], Outcome]
+TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("told_worker.py")))
+ToldWorker = TOLD["ToldWorker"]
+Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
+done: Callable[[Mapping[str, Any]], RequestOutcome] = TOLD["done"]
+refused: Callable[..., RequestOutcome] = TOLD["refused"]
+loading: Callable[..., Answer] = TOLD["loading"]
 
 
-class ToldWorker:
-    """Answers as it is told; a compile that is done leaves a binary as the real one does."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.library = Library("2.7.0", "1.31.1", Path("libraries"))
-        self._answer = answer
-
-    def ask(
-        self,
-        verb: str,
-        options: Mapping[str, Any],
-        *,
-        memory_limit: int | None = None,
-        log_file: Path | None = None,
-        **_other: Any,
-    ) -> Outcome:
-        """Give the answer and write a log that names folders."""
-        if log_file is not None:
-            log_file.write_text(f"reading {log_file.parent}/model.onnx with libraries/libQnnHtp.so")
-        outcome = self._answer(verb, options, memory_limit)
-        if verb == "compile" and outcome.is_done:
-            target = Path(options["output"])
-            target.write_bytes(b"")
-            target.with_suffix(".bin").write_bytes(
-                WRITER["pack_context"](WRITER["example_context"]())
-            )
-        return outcome
-
-
-def done(options: Mapping[str, Any]) -> Outcome:
-    """Answer that a compile went well."""
-    target = Path(options["output"])
-    binaries = [str(target.with_suffix(".bin"))]
-    return Outcome(
-        "done", {"binaries": binaries, "epcontext": str(target), "on_htp": 1, "on_cpu": []}
-    )
-
-
-def refused(line: str, kind: Any = "refused", code: int | None = 1002) -> Outcome:
-    """Answer that the library refused with a line of its log."""
-    return Outcome(kind, sentence="no", code=code, stage="compile", log=(read_line(line),))
-
-
-def told(kind: Kind, answer: Answer, soc: Any = SM8650) -> Provoked:
+def told(kind: FailureKind, answer: Answer, soc: Any = SM8650) -> Provoked:
     """Provoke with a worker that answers so."""
     return provoke(kind, soc, worker=cast("Worker", ToldWorker(answer)))
-
-
-def loading(codes: list[int], *lines: str) -> Answer:
-    """Compile everything and load with these codes."""
-
-    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> Outcome:
-        if verb == "compile":
-            return done(options)
-        assert len(options["binaries"]) == len(codes)
-        reply = {"binaries": [{"code": code, "bytes": 1} for code in codes]}
-        return Outcome("done", reply, log=tuple(map(read_line, lines)))
-
-    return answer
 
 
 # --- Crafted models ------------------------------------------------------------------------------
@@ -124,13 +74,13 @@ def test_the_graph_limit_is_tried_from_both_sides() -> None:
     """Inputs of less than the limit compile, inputs of more are refused."""
     seen = []
 
-    def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> Outcome:
+    def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
         model = onnx.load(options["model"])
         dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
         seen.append(len(model.graph.input) * dims[1])
         return refused(OVER_LIMIT) if seen[-1] > 3584 else done(options)
 
-    found = told(Kind.GRAPH_LIMIT, answer)
+    found = told(FailureKind.GRAPH_LIMIT, answer)
     assert seen == [3580, 3588]
     assert [attempt.code for attempt in found.attempts] == [0, 1002]
     assert (found.as_expected, found.code, found.stage) == (True, 1002, "compile")
@@ -139,35 +89,35 @@ def test_the_graph_limit_is_tried_from_both_sides() -> None:
 
 def test_a_library_that_does_not_fail_is_believed() -> None:
     """Nothing is invented: a compile that goes well is no failure."""
-    found = told(Kind.OP_OVER_VTCM, lambda _verb, options, _limit: done(options))
+    found = told(FailureKind.OP_OVER_VTCM, lambda _verb, options, _limit: done(options))
     assert (found.failed, found.as_expected, found.code) == (False, False, None)
-    assert provoke_text.verdict(found).startswith("the library did not fail: no op-over-vtcm")
+    assert report.verdict(found).startswith("the library did not fail: no op-over-vtcm")
 
 
 def test_another_failure_is_not_taken_for_the_one_announced() -> None:
     """A refusal with the right code and the wrong reason is said to be something else."""
-    found = told(Kind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
+    found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
     assert (found.failed, found.as_expected, found.code) == (True, False, 1002)
-    assert "but not of graph-limit" in provoke_text.verdict(found)
+    assert "but not of graph-limit" in report.verdict(found)
 
 
 def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
     """Each SoC gets an operator that its own VTCM cannot hold."""
     lengths = []
 
-    def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> Outcome:
+    def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
         shape = onnx.load(options["model"]).graph.input[0].type.tensor_type.shape
         lengths.append(shape.dim[1].dim_value)
         return refused(OVER_VTCM)
 
-    assert told(Kind.OP_OVER_VTCM, answer, SM8650).as_expected
-    assert told(Kind.OP_OVER_VTCM, answer, SM7325).as_expected
+    assert told(FailureKind.OP_OVER_VTCM, answer, SM8650).as_expected
+    assert told(FailureKind.OP_OVER_VTCM, answer, SM7325).as_expected
     assert lengths == [9 * MIB, 9 * MIB // 4]
 
 
 def test_the_last_context_finds_no_room() -> None:
     """Code and sentence are those of the context that was refused."""
-    found = told(Kind.PD_FULL, loading([0, 0, 0, 1002], f"{NO_ROOM}estimate 1084256768"))
+    found = told(FailureKind.PD_FULL, loading([0, 0, 0, 1002], f"{NO_ROOM}estimate 1084256768"))
     assert (found.as_expected, found.code, found.stage) == (True, 1002, "load")
     assert [attempt.outcome for attempt in found.attempts] == ["done", "done", "done", "refused"]
     assert "1,084,256,768 bytes" in found.sentence
@@ -175,25 +125,25 @@ def test_the_last_context_finds_no_room() -> None:
 
 def test_contexts_that_all_load_are_no_failure() -> None:
     """A domain that takes them all is not full."""
-    found = told(Kind.PD_FULL, loading([0, 0, 0, 0]))
+    found = told(FailureKind.PD_FULL, loading([0, 0, 0, 0]))
     assert (found.failed, found.sentence) == (False, "it was loaded")
 
 
 def test_what_is_to_be_loaded_has_to_compile() -> None:
     """Without a binary nothing can be said about loading."""
     with pytest.raises(CannotTell, match="did not compile"):
-        told(Kind.PD_FULL, lambda *_all: refused(OVER_LIMIT))
+        told(FailureKind.PD_FULL, lambda *_all: refused(OVER_LIMIT))
 
 
 @pytest.mark.parametrize("threshold", [300, 655, 1000])
 def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
     """The attempt on record is the one with the most memory among those that failed."""
 
-    def answer(_verb: str, options: Mapping[str, Any], limit: int | None) -> Outcome:
+    def answer(_verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
         assert limit is not None
         return refused(BAD_ALLOC, "memory") if limit < threshold * MIB else done(options)
 
-    found = told(Kind.HOST_MEMORY, answer)
+    found = told(FailureKind.HOST_MEMORY, answer)
     sizes = [int(one.what.split(" in ")[1].split()[0].replace(",", "")) for one in found.attempts]
     failed = [size for size in sizes if size < threshold]
     assert found.as_expected
@@ -203,7 +153,7 @@ def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
 
 def test_enough_memory_is_no_failure() -> None:
     """A compile that works in the least address space ends the search."""
-    found = told(Kind.HOST_MEMORY, lambda _verb, options, _limit: done(options))
+    found = told(FailureKind.HOST_MEMORY, lambda _verb, options, _limit: done(options))
     assert (found.failed, len(found.attempts)) == (False, 1)
 
 
@@ -211,12 +161,12 @@ def test_damaged_binaries_differ_from_the_good_one() -> None:
     """A good binary is loaded first, and the last one lacks its last byte."""
     sizes: list[int] = []
 
-    def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> Outcome:
+    def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
         if verb == "load":
             sizes.extend(Path(path).stat().st_size for path in options["binaries"])
         return loading([0, 30001, 30002, 30010])(verb, options, limit)
 
-    found = told(Kind.BAD_BINARY, answer)
+    found = told(FailureKind.BAD_BINARY, answer)
     assert (found.code, found.as_expected) == (30010, True)
     assert sizes[-1] == sizes[0] - 1 == len(found.input_bytes)
 
@@ -224,17 +174,17 @@ def test_damaged_binaries_differ_from_the_good_one() -> None:
 def test_a_crash_while_loading_is_a_failure_without_code() -> None:
     """What ended the process is reported, not hidden."""
 
-    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> Outcome:
-        return done(options) if verb == "compile" else Outcome("crashed", sentence="SIGSEGV")
+    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
+        return done(options) if verb == "compile" else RequestOutcome("crashed", sentence="SIGSEGV")
 
-    found = told(Kind.PD_FULL, answer)
+    found = told(FailureKind.PD_FULL, answer)
     assert (found.failed, found.as_expected, found.code) == (True, False, None)
     assert "SIGSEGV" in found.sentence
 
 
 def test_logs_do_not_tell_where_they_were_made() -> None:
     """Folders of the machine are replaced by words."""
-    found = told(Kind.OP_OVER_VTCM, lambda *_all: refused(OVER_VTCM))
+    found = told(FailureKind.OP_OVER_VTCM, lambda *_all: refused(OVER_VTCM))
     assert found.log_text == b"reading <work>/model.onnx with <library>/libQnnHtp.so"
 
 
@@ -242,9 +192,9 @@ def test_a_record_satisfies_its_schema() -> None:
     """Records hold code, stage, decisive line and the names of the files beside them."""
     import jsonschema
 
-    found = told(Kind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
-    values = provoke_json.as_values(found, "graph-limit-SM8650", "qnnmem 0")
-    jsonschema.validate(values, provoke_json.schema())
+    found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
+    values = report.as_values(found, "graph-limit-SM8650", "qnnmem 0")
+    jsonschema.validate(values, load_schema(report.SCHEMA))
     assert (values["code"], values["cause"]) == (1002, "graph-limit")
     assert (values["need"], values["limit"]) == (3674152 << 10, 3584 * MIB)
     assert values["lines"] == [OVER_LIMIT]
@@ -259,22 +209,22 @@ def test_a_record_satisfies_its_schema() -> None:
 @pytest.mark.parametrize(
     ("kind", "soc", "code"),
     [
-        (Kind.GRAPH_LIMIT, SM8650, 1002),
-        (Kind.GRAPH_LIMIT, SM7325, 1002),
-        (Kind.OP_OVER_VTCM, SM8650, 1002),
-        (Kind.PD_FULL, SM8650, 1002),
-        (Kind.HOST_MEMORY, SM8650, None),  # which code, or none, depends on the machine
-        (Kind.BAD_BINARY, SM8650, 30010),
+        (FailureKind.GRAPH_LIMIT, SM8650, 1002),
+        (FailureKind.GRAPH_LIMIT, SM7325, 1002),
+        (FailureKind.OP_OVER_VTCM, SM8650, 1002),
+        (FailureKind.PD_FULL, SM8650, 1002),
+        (FailureKind.HOST_MEMORY, SM8650, None),  # which code, or none, depends on the machine
+        (FailureKind.BAD_BINARY, SM8650, 30010),
     ],
     ids=lambda value: getattr(value, "value", getattr(value, "name", str(value))),
 )
-def test_the_real_library_fails(kind: Kind, soc: Any, code: int | None) -> None:
+def test_the_real_library_fails(kind: FailureKind, soc: Any, code: int | None) -> None:
     """Each recipe makes the library fail for the reason that it is named after."""
     found = provoke(kind, soc)
     assert found.as_expected, found.sentence
     assert code in (None, found.code)
     assert found.log.library_version is not None
-    assert b"<library>" in found.log_text or kind in (Kind.PD_FULL, Kind.BAD_BINARY)
-    if kind is not Kind.BAD_BINARY:
+    assert b"<library>" in found.log_text or kind in (FailureKind.PD_FULL, FailureKind.BAD_BINARY)
+    if kind is not FailureKind.BAD_BINARY:
         assert found.log.cause is not None
         assert found.log.cause.cause is Cause(kind.value)

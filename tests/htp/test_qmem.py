@@ -23,7 +23,7 @@ from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import IoLayer, Mode, Views
+from qnnmem.htp.qmem.layer import IoLayer, IoMode, Views
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
 from qnnmem.htp.qmem.rules import RULES
@@ -36,7 +36,7 @@ from qnnmem.targets.socs import find_soc
 WRITER: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[2] / "tools" / "context_writer.py")
 )
-RAW, MEMHANDLE = Mode.RAW, Mode.MEMHANDLE
+RAW, MEMHANDLE = IoMode.RAW, IoMode.MEMHANDLE
 U8 = DataType.UFIXED_POINT_8
 
 
@@ -154,7 +154,7 @@ def test_a_full_process_domain_is_8003(made: ExitStack) -> None:
     ids=str,
 )
 def test_shape_alignment_and_size_are_8004(made: ExitStack, changes: dict[str, Any]) -> None:
-    """What does not describe aligned bytes inside of the buffer is refused."""
+    """What does not describe aligned bytes inside the buffer is refused."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8004, "Q3", MemRegistry().register, [descriptor])
 
@@ -253,7 +253,7 @@ def client() -> dict[str, bytearray]:
     ],
 )
 def test_the_four_combinations(
-    prepared: Mode, executed: Mode, at_load: int, at_first: int, copied: tuple[int, int]
+    prepared: IoMode, executed: IoMode, at_load: int, at_first: int, copied: tuple[int, int]
 ) -> None:
     """Memory is reserved at load, in the first inference or never; raw execution copies."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
@@ -338,8 +338,8 @@ def test_executing_with_a_freed_buffer_is_6004() -> None:
     registry.deregister([handle])
 
 
-@given(st.lists(st.sampled_from(list(Mode)), min_size=3, max_size=3), st.booleans())
-def test_copied_bytes_are_those_of_raw_tensors(modes: list[Mode], hinted: bool) -> None:
+@given(st.lists(st.sampled_from(list(IoMode)), min_size=3, max_size=3), st.booleans())
+def test_copied_bytes_are_those_of_raw_tensors(modes: list[IoMode], hinted: bool) -> None:
     """Whatever mix is executed, each raw tensor is copied once and each handle never."""
     with ExitStack() as made:
         registry, buffer, memory = MemRegistry(), shared(made), dict[str, Any](client())
@@ -416,7 +416,7 @@ def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
         (replace(graph(TensorMemType.MEMHANDLE), outputs=(tensor("y", 300),)), None, "2 of 3"),
     ],
 )
-def test_the_advice_follows_the_binary(given: HtpGraph, mode: Mode | None, words: str) -> None:
+def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, words: str) -> None:
     """What is left to do depends on what the binary is prepared for."""
     found = table(full(given))
     assert found.prepared is mode
@@ -511,8 +511,8 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     path.write_bytes(WRITER["pack_context"](WRITER["example_context"](*graphs)))
     if library_there():
         with pytest.raises(UsageError, match="has 2 graphs"):
-            qmem_of_file(path, None, CompileOptions(), run=True, say=quiet)
-    table_only = qmem_of_file(path, None, CompileOptions(), say=quiet)
+            qmem_of_file(path, None, CompileOptions(), run=True, progress=quiet)
+    table_only = qmem_of_file(path, None, CompileOptions(), progress=quiet)
     assert isinstance(table_only, QmemResult)
     assert not table_only.compiled
 
@@ -523,7 +523,7 @@ def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
     """A model compiled both ways gives the same bits in all four rows, as the table predicts."""
     path = tmp_path / "small.onnx"
     path.write_bytes(small_convolution())
-    found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, say=quiet)
+    found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, progress=quiet)
     assert isinstance(found, QmemResult)
     assert found.run is not None
     assert (found.run.agrees, found.run.binaries, len(found.run.rows)) == (True, 2, 4)

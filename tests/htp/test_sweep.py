@@ -1,4 +1,4 @@
-"""Sweeps: settings, kept results, search, and workers that die in the middle."""
+"""Sweeps: points, kept results, search, and workers that die in the middle."""
 
 from __future__ import annotations
 
@@ -17,61 +17,64 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.errors import OutputError, UsageError
-from qnnmem.htp.compile import CompileOptions, Precision
+from qnnmem.errors import OutputError, Setting, UsageError
+from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
     Result,
-    Row,
-    Setting,
     Sweep,
+    SweepPoint,
+    SweepRow,
     fixed_of,
     options_of,
     parse_axis,
-    settings_of,
+    points_of,
 )
-from qnnmem.htp.sweep.bench import LibraryBench
 from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
+from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})
 SM8650 = find_soc("SM8650")
 
 
-class FakeBench:
+class FakeCompiler:
     """Answers without a library and notes what it was asked."""
 
-    def __init__(self, answer: Callable[[Setting], Result], asked: list[Setting]) -> None:
+    def __init__(self, answer: Callable[[SweepPoint], Result], asked: list[SweepPoint]) -> None:
         self.answer, self.asked, self.closed = answer, asked, False
 
-    def run(self, setting: Setting) -> Result:
-        """Note the setting and answer."""
-        self.asked.append(setting)
-        return self.answer(setting)
+    def run(self, point: SweepPoint) -> Result:
+        """Note the point and answer."""
+        self.asked.append(point)
+        return self.answer(point)
 
     def close(self) -> None:
         """Note it."""
         self.closed = True
 
 
-def up_to(limit: int) -> Callable[[Setting], Result]:
+def up_to(limit: int) -> Callable[[SweepPoint], Result]:
     """Give an answer that fits up to a batch."""
-    return lambda setting: Result("fits" if int(setting["batch"]) <= limit else "over", "big")
+    return lambda point: Result("fits" if int(point["batch"]) <= limit else "over", "big")
 
 
 def sweep(
-    folder: Path, answer: Callable[[Setting], Result], identity: Identity = IDENTITY, jobs: int = 1
-) -> tuple[Sweep, list[Setting]]:
-    """Give a sweep over a fake bench, and what it will have been asked."""
-    asked: list[Setting] = []
-    made = Sweep(lambda: FakeBench(answer, asked), ResultCache(folder), identity, jobs=jobs)
+    folder: Path,
+    answer: Callable[[SweepPoint], Result],
+    identity: Identity = IDENTITY,
+    jobs: int = 1,
+) -> tuple[Sweep, list[SweepPoint]]:
+    """Give a sweep over a fake compiler, and what it will have been asked."""
+    asked: list[SweepPoint] = []
+    made = Sweep(lambda: FakeCompiler(answer, asked), ResultCache(folder), identity, jobs=jobs)
     return made, asked
 
 
-def batches(*values: int) -> list[Setting]:
-    """Give one setting for each batch."""
+def batches(*values: int) -> list[SweepPoint]:
+    """Give one point for each batch."""
     return [{"batch": value} for value in values]
 
 
@@ -81,7 +84,7 @@ def batches(*values: int) -> list[Setting]:
 def test_every_combination_is_a_setting() -> None:
     """The last axis changes fastest."""
     axes = [parse_axis("batch=1,2"), parse_axis("precision=fp16,int8")]
-    assert [tuple(setting.values()) for setting in settings_of(axes)] == [
+    assert [tuple(point.values()) for point in points_of(axes)] == [
         *((1, "fp16"), (1, "int8"), (2, "fp16"), (2, "int8")),
     ]
 
@@ -102,18 +105,18 @@ def test_a_wrong_axis_is_bad_usage(text: str) -> None:
 def test_too_many_compiles_are_refused() -> None:
     """A range is for the search; as a table it would never end."""
     with pytest.raises(UsageError, match=r"1,000,000 compiles"):
-        list(settings_of([parse_axis("a=1..1000"), parse_axis("b=1..1000")]))
+        list(points_of([parse_axis("a=1..1000"), parse_axis("b=1..1000")]))
     with pytest.raises(UsageError, match="varied once"):
-        list(settings_of([parse_axis("a=1"), parse_axis("a=2")]))
+        list(points_of([parse_axis("a=1"), parse_axis("a=2")]))
 
 
 def test_names_that_are_no_option_are_dimensions() -> None:
     """Known names become options, the rest joins the fixed dimensions."""
     base = CompileOptions(dims={"seq": 7})
-    setting: Setting = {"batch": 2, "vtcm_mb": 4, "opt_level": 3, "precision": "int8"}
-    options = options_of(setting, base)
+    point: SweepPoint = {"batch": 2, "vtcm_mb": 4, "opt_level": 3, "precision": "int8"}
+    options = options_of(point, base)
     assert dict(options.dims) == {"seq": 7, "batch": 2}
-    assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, Precision.INT8)
+    assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, HtpPrecision.INT8)
 
 
 # --- Kept results --------------------------------------------------------------------------------
@@ -155,6 +158,8 @@ def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Ide
         lambda path: path.write_bytes(b"[" * 100_000),
         lambda path: path.write_text(json.dumps({"key": path.stem, "result": {"state": 1}})),
         lambda path: path.write_text(path.read_text().replace('"fits"', "[1]")),
+        lambda path: path.write_text(path.read_text().replace('"big"', '["a", {"name": 1}]')),
+        lambda path: path.write_text(path.read_text().replace('"big"', "7")),
         lambda path: path.write_text(path.read_text().replace(path.stem, "0" * 64)),
     ],
 )
@@ -166,6 +171,14 @@ def test_a_damaged_result_is_compiled_again(tmp_path: Path, spoil: Callable[[Pat
     again, asked = sweep(tmp_path, up_to(2))
     assert again.table(batches(1))[0].result.state == "fits"
     assert asked == batches(1)
+
+
+def test_settings_of_a_reason_survive_the_disk(tmp_path: Path) -> None:
+    """What to try next is still data when a result is found again."""
+    reason = ("QNN cannot take it; ", Setting("precision", "int8"), " may do")
+    sweep(tmp_path, lambda _point: Result("refused", reason))[0].table(batches(1))
+    (row,) = sweep(tmp_path, up_to(1))[0].table(batches(1))
+    assert (row.from_cache, row.result.reason) == (True, reason)
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -209,10 +222,10 @@ def test_weights_beside_the_model_belong_to_it(tmp_path: Path) -> None:
 def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
     """Failed rows carry the reason, are not kept, and are tried again next time."""
 
-    def answer(setting: Setting) -> Result:
-        if setting["batch"] == 2:
+    def answer(point: SweepPoint) -> Result:
+        if point["batch"] == 2:
             return Result("failed", "ended by SIGKILL")
-        if setting["batch"] == 3:
+        if point["batch"] == 3:
             raise OSError("no more processes")
         return Result("fits")
 
@@ -227,8 +240,8 @@ def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
     """Ctrl-C in the third compile loses none of the first two."""
 
-    def answer(setting: Setting) -> Result:
-        if setting["batch"] == 3:
+    def answer(point: SweepPoint) -> Result:
+        if point["batch"] == 3:
             raise KeyboardInterrupt
         return Result("fits")
 
@@ -243,22 +256,22 @@ def test_jobs_run_side_by_side(tmp_path: Path) -> None:
     """Two compiles wait for each other, which one after another would never end."""
     meeting = threading.Barrier(2, timeout=20)
 
-    def answer(_setting: Setting) -> Result:
+    def answer(_point: SweepPoint) -> Result:
         meeting.wait()
         return Result("fits")
 
     run, _ = sweep(tmp_path, answer, jobs=2)
     with run:
         rows = run.table(batches(1, 2))
-    assert [row.setting["batch"] for row in rows] == [1, 2]
+    assert [row.point["batch"] for row in rows] == [1, 2]
 
 
-def test_benches_are_closed(tmp_path: Path) -> None:
+def test_compilers_are_closed(tmp_path: Path) -> None:
     """No worker outlives the sweep."""
-    bench = FakeBench(up_to(1), [])
-    with Sweep(lambda: bench, ResultCache(tmp_path), IDENTITY) as run:
+    compiler = FakeCompiler(up_to(1), [])
+    with Sweep(lambda: compiler, ResultCache(tmp_path), IDENTITY) as run:
         run.table(batches(1))
-    assert bench.closed
+    assert compiler.closed
 
 
 # --- Search --------------------------------------------------------------------------------------
@@ -267,8 +280,8 @@ def test_benches_are_closed(tmp_path: Path) -> None:
 @given(st.integers(1, 300), st.integers(0, 400))
 def test_the_search_finds_the_largest(count: int, limit: int) -> None:
     """By doubling and halving: the answer of trying all, with few compiles."""
-    asked: list[Setting] = []
-    run = Sweep(lambda: FakeBench(up_to(limit), asked), NoCache(), IDENTITY)
+    asked: list[SweepPoint] = []
+    run = Sweep(lambda: FakeCompiler(up_to(limit), asked), NoCache(), IDENTITY)
     largest, rows = run.largest(Axis("batch", range(1, count + 1)), {})
     assert largest.value == (min(limit, count) or None)
     assert largest.next_value == (limit + 1 if limit < count else None)
@@ -289,11 +302,11 @@ class NoCache(ResultCache):
 
 
 def test_a_list_is_searched_from_small_to_large(tmp_path: Path) -> None:
-    """Whatever its order is; the other settings stay."""
+    """Whatever its order is; the other values stay."""
     run, _ = sweep(tmp_path, up_to(5))
     largest, rows = run.largest(Axis("batch", (8, 1, 4, 2)), {"vtcm_mb": 2})
     assert (largest.value, largest.next_value) == (4, 8)
-    assert all(row.setting["vtcm_mb"] == 2 for row in rows)
+    assert all(row.point["vtcm_mb"] == 2 for row in rows)
 
 
 # --- The real library ----------------------------------------------------------------------------
@@ -321,33 +334,33 @@ class TestRealLibrary:
     """Compiles of a tiny model."""
 
     def run(
-        self, folder: Path, settings: list[Setting], spoil: Callable[[Setting, int], None]
-    ) -> tuple[Row, ...]:
-        """Sweep with a bench whose worker may be harmed before a setting is compiled."""
+        self, folder: Path, points: list[SweepPoint], spoil: Callable[[SweepPoint, int], None]
+    ) -> tuple[SweepRow, ...]:
+        """Sweep with a compiler whose worker may be harmed before a point is compiled."""
         path = conv(folder / "conv.onnx")
-        bench = SpoiltBench(path, spoil)
-        with Sweep(lambda: bench, ResultCache(folder), IDENTITY) as run:
-            return run.table(settings)
+        compiler = SpoiltCompiler(path, spoil)
+        with Sweep(lambda: compiler, ResultCache(folder), IDENTITY) as run:
+            return run.table(points)
 
     def test_a_killed_worker_loses_no_result(self, tmp_path: Path) -> None:
         """SIGKILL during the second compile: it is marked, the third works, the first is kept."""
 
-        def kill(setting: Setting, pid: int) -> None:
-            if setting["batch"] == 2:
+        def kill(point: SweepPoint, pid: int) -> None:
+            if point["batch"] == 2:
                 os.killpg(pid, signal.SIGKILL)
 
         rows = self.run(tmp_path, batches(1, 2, 3), kill)
         assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
         assert "ended from outside" in rows[1].result.reason
-        again = self.run(tmp_path, batches(1, 2, 3), lambda _setting, _pid: None)
+        again = self.run(tmp_path, batches(1, 2, 3), lambda _point, _pid: None)
         assert [row.from_cache for row in again] == [True, False, True]
         assert again[1].result.state == "fits"
 
     def test_a_hanging_worker_is_given_up(self, tmp_path: Path) -> None:
         """A stopped process runs into the time limit and the sweep goes on."""
 
-        def stop(setting: Setting, pid: int) -> None:
-            if setting["batch"] == 2:
+        def stop(point: SweepPoint, pid: int) -> None:
+            if point["batch"] == 2:
                 os.killpg(pid, signal.SIGSTOP)
 
         rows = self.run(tmp_path, batches(1, 2, 3), stop)
@@ -357,37 +370,37 @@ class TestRealLibrary:
     def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
         """An address space too small for the library fails that compile and no other."""
         base = CompileOptions(memory_limit=450_000 << 10)
-        bench = LibraryBench(conv(tmp_path / "conv.onnx"), SM8650, base)
-        with Sweep(lambda: bench, ResultCache(tmp_path), IDENTITY) as run:
+        compiler = LibraryCompiler(conv(tmp_path / "conv.onnx"), SM8650, base)
+        with Sweep(lambda: compiler, ResultCache(tmp_path), IDENTITY) as run:
             rows = run.table(batches(1))
         assert (rows[0].result.state, "memory" in rows[0].result.reason) == ("failed", True)
-        again = self.run(tmp_path, batches(1, 2), lambda _setting, _pid: None)
+        again = self.run(tmp_path, batches(1, 2), lambda _point, _pid: None)
         assert [row.result.state for row in again] == ["fits", "fits"]
 
     def test_numbers_are_the_librarys_own(self, tmp_path: Path) -> None:
         """VTCM over the SoC's is refused by its row; IO grows with the batch."""
-        settings: list[Setting] = [
+        points: list[SweepPoint] = [
             *({"batch": batch, "vtcm_mb": size} for batch in (1, 2) for size in (2, 16)),
         ]
-        rows = self.run(tmp_path, settings, lambda _setting, _pid: None)
+        rows = self.run(tmp_path, points, lambda _point, _pid: None)
         assert [row.result.state for row in rows] == ["fits", "refused", "fits", "refused"]
         small, large = rows[0].result, rows[2].result
         assert (small.io, large.io, small.vtcm) == (32_768, 65_536, 2 << 20)
         assert None not in (small.pd_need, small.ram, small.ddr_read, small.host_ram)
 
 
-class SpoiltBench(LibraryBench):
-    """A bench whose worker is harmed as soon as it compiles."""
+class SpoiltCompiler(LibraryCompiler):
+    """A compiler whose worker is harmed as soon as it compiles."""
 
-    def __init__(self, path: Path, spoil: Callable[[Setting, int], None]) -> None:
-        super().__init__(path, SM8650, CompileOptions(time_limit_s=6), say=self._heard)
+    def __init__(self, path: Path, spoil: Callable[[SweepPoint, int], None]) -> None:
+        super().__init__(path, SM8650, CompileOptions(time_limit_s=6), progress=self._heard)
         self.spoil = spoil
-        self.now: Setting = {}
+        self.now: SweepPoint = {}
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, point: SweepPoint) -> Result:
         """Remember what is compiled."""
-        self.now = dict(setting)
-        return super().run(setting)
+        self.now = dict(point)
+        return super().run(point)
 
     def _heard(self, text: str) -> None:
         if text.startswith("compiling") and self.worker.pid is not None:

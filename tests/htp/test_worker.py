@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from qnnmem.child import memory_limit
 from qnnmem.errors import CannotTell
 from qnnmem.htp import library
 from qnnmem.htp.library import check_platform, check_version, library_there
-from qnnmem.htp.worker import Tick, Worker
+from qnnmem.htp.worker import Tick, Worker, default_memory_limit
 from qnnmem.htp.worker.log import LogTap
 
 MARK = b"[qnnmem] end of request"
@@ -183,8 +184,8 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
     """Sizes of the bound structs are those of the public headers."""
     program = (
         "import ctypes, qnnmem.htp.native.abi as abi\n"
-        "names = ('Tensor', 'TensorV1', 'TensorV2', 'QuantParams', 'BinaryInfo', 'GraphInfo',"
-        " 'GraphBlobV1', 'GraphBlobV2', 'Config')\n"
+        "names = ('CTensor', 'CTensorV1', 'CTensorV2', 'CQuantParams', 'CBinaryInfo', 'CGraphInfo',"
+        " 'CGraphBlobV1', 'CGraphBlobV2', 'CConfig')\n"
         "print(*(ctypes.sizeof(getattr(abi, name)) for name in names))\n"
     )
     done = subprocess.run(
@@ -305,6 +306,15 @@ def test_other_versions_are_told_what_to_do(version: str) -> None:
 def test_later_versions_are_taken(version: str) -> None:
     """The interface is stable within a major version."""
     check_version(version)
+
+
+@pytest.mark.parametrize("gib", [1, 8, 256])
+def test_a_compile_may_take_most_of_the_machine(monkeypatch: pytest.MonkeyPatch, gib: int) -> None:
+    """Three quarters of its memory, however much that is, and never less than 2 GiB."""
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gib << 18}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    assert default_memory_limit() == max(2, gib * 3 / 4) * (1 << 30)
+    assert memory_limit() == min(12 << 30, default_memory_limit())
 
 
 def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
+    from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
 
 
@@ -75,12 +76,13 @@ def fit(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.fit import check_pools, exit_code
+    from qnnmem.provenance import Origin, Sourced
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    limits = dict(budgets)
-    check_pools(limits)
+    check_pools(pool for pool, _size in budgets)
+    limits = {pool: Sourced(size, Origin.REPORTED, "--budget") for pool, size in budgets}
     targets = _targets(names, all_socs)
     answers = _binary_fits(path, targets, limits, load)
     if answers is None:
@@ -102,12 +104,13 @@ def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
 
 
 def _binary_fits(
-    path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, int], load: bool
+    path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, Sourced], load: bool
 ) -> tuple[Fit, ...] | None:
     """The answers for a context binary; None for a model that has to be compiled first."""
-    from qnnmem.errors import CannotTell, NotCompiled
+    from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.bill.measure import bill_of_loaded
+    from qnnmem.htp.bill.target import no_soc_named
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.fit import fit_bill
     from qnnmem.targets.socs import soc_by_id
@@ -118,7 +121,7 @@ def _binary_fits(
         return None
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
     if not targets and made_for is None:
-        raise CannotTell(f"{path} names no SoC; say which one is meant, e.g. --soc SM8650")
+        raise no_soc_named(path)
     chosen = targets or ((made_for,) if made_for else ())
     # What it needs was decided when it was made: on a SoC with less VTCM it needs no less.
     needed = made_for or chosen[0]
@@ -130,20 +133,21 @@ def _model_fits(
     path: Path,
     targets: tuple[Soc, ...],
     options: CompileOptions,
-    budgets: Mapping[str, int],
+    budgets: Mapping[str, Sourced],
     tries: int,
 ) -> tuple[Fit, ...]:
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.errors import UsageError
-    from qnnmem.htp.fit.model import fit_all, judge_model, with_suggestions
+    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.fit.many import fit_all
+    from qnnmem.htp.fit.model import judge_model
+    from qnnmem.htp.fit.nearby import with_suggestions
     from qnnmem.htp.worker import Worker
 
-    if not targets:
-        raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
+    compile_target(path, targets[0] if targets else None)
     with Worker(warm=True) as worker, ProgressBar(f"compiling {path.name}") as bar:
 
         def judge(soc: Soc, wanted: CompileOptions) -> Fit:
-            return judge_model(path, soc, wanted, budgets, worker=worker, say=bar.say)
+            return judge_model(path, soc, wanted, budgets, worker=worker, progress=bar.say)
 
         answers = fit_all(targets, lambda soc: judge(soc, options))
         return tuple(
@@ -153,9 +157,9 @@ def _model_fits(
 
 
 def _render(answers: tuple[Fit, ...], file: str, as_json: bool) -> str:
-    from qnnmem.report import fit_json, fit_text
+    from qnnmem.report import fit as report
     from qnnmem.version import __version__
 
     if as_json:
-        return fit_json.render(answers, file, f"qnnmem {__version__}")
-    return fit_text.render(answers, file)
+        return report.render_json(answers, file, f"qnnmem {__version__}")
+    return report.render_text(answers, file)

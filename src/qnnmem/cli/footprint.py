@@ -95,17 +95,17 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.errors import UsageError
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
+    from qnnmem.htp.bill.target import compile_target
+    from qnnmem.report.compiled import render_failure
 
-    if soc is None:
-        raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
+    target = compile_target(path, soc)
     with ProgressBar(f"compiling {path.name}") as bar:
-        result = bill_of_model(path, soc, options, bar.say)
+        result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):
         return result
-    texts.say_refusal("bill", result)
+    click.echo(render_failure(result, "bill"), nl=False)
     return None
 
 
@@ -122,9 +122,12 @@ def _given(
 
 
 def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None) -> str:
-    from qnnmem.report import bill_json, bill_text
+    from qnnmem.report import bill as report
     from qnnmem.version import __version__
 
     if as_json:
-        return bill_json.render(bill, file, f"qnnmem {__version__}")
-    return bill_text.render(bill, file, compiled=given is not None, given=given or ())
+        return report.render_json(bill, file, f"qnnmem {__version__}")
+    if given is None:
+        return report.render_text(bill, file)
+    following = report.next_prepare(bill, file, given)
+    return report.render_text(bill, file, compiled=True, next_step=following)

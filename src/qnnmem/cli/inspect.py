@@ -49,12 +49,10 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
 
 def _real(path: Path, as_json: bool) -> str:
     from qnnmem.htp.binary.read import read_context
-    from qnnmem.htp.binary.utility_json import context_info
-    from qnnmem.report import context_text
-    from qnnmem.report.schema import write_json
+    from qnnmem.report import context as report
 
     context = read_context(path)
-    return write_json(context_info(context)) if as_json else context_text.render(context, str(path))
+    return report.render_json(context) if as_json else report.render_text(context, str(path))
 
 
 def _ours(path: Path, as_json: bool) -> str:

@@ -11,7 +11,7 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.htp.compile import CompileFailure, CompileOptions
+    from qnnmem.htp.compile import CompileOptions
 
 _MAX_DIM = 1 << 40
 
@@ -186,24 +186,15 @@ def chosen_compile(
     vtcm_mb: int | None = None,
 ) -> CompileOptions:
     """What the options of a compile for HTP say."""
-    from qnnmem.htp.compile import CompileOptions, Precision
+    from qnnmem.htp.compile import CompileOptions, HtpPrecision
 
     return CompileOptions(
-        precision=Precision(precision),
+        precision=HtpPrecision(precision),
         vtcm_mb=vtcm_mb,
         dims=dict(dims),
         shapes=dict(shapes),
         time_limit_s=time_limit,
     )
-
-
-def say_refusal(missing: str, failure: CompileFailure) -> None:
-    """Print why the compiler gave nothing, so that there is no such result."""
-    from qnnmem.text import shorten
-
-    click.echo(f"No {missing}: {shorten(failure.sentence, 2000)}")
-    for node in failure.unsupported:
-        click.echo(f"  not for QNN: {shorten(node.name)} ({shorten(node.operator)})")
 
 
 def shape_words(

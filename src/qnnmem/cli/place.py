@@ -13,7 +13,8 @@ from qnnmem.units import parse_size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qnnmem.htp.place import Admission, Plan, Resident
+    from qnnmem.htp.place import Residency, Resident
+    from qnnmem.htp.place.admission import Admission
     from qnnmem.targets.socs import Soc
 
 
@@ -55,7 +56,8 @@ def place(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.errors import UsageError
-    from qnnmem.htp.place import exact, plan
+    from qnnmem.htp.place import plan_residency
+    from qnnmem.htp.place.admission import exact
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.targets.socs import find_soc, pd_budget
 
@@ -71,7 +73,7 @@ def place(
     if verify:
         checked = _verify([Path(file) for file in files], residents, room.value, model_id)
         residents = exact(residents, checked)
-    answer = plan(residents, room)
+    answer = plan_residency(residents, room)
     text = _render(answer, checked, as_json)
     write(text, target, force)
     wrong = checked is not None and not all(one.agrees for one in checked)
@@ -102,7 +104,7 @@ def _verify(
 ) -> tuple[Admission, ...]:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
-    from qnnmem.htp.place import admissions
+    from qnnmem.htp.place.admission import admissions
     from qnnmem.htp.worker import Worker
 
     if model_id is None:
@@ -113,10 +115,10 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(answer: Plan, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
-    from qnnmem.report import place_json, place_text
+def _render(answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
+    from qnnmem.report import place as report
     from qnnmem.version import __version__
 
     if as_json:
-        return place_json.render(answer, checked, f"qnnmem {__version__}")
-    return place_text.render(answer, checked)
+        return report.render_json(answer, checked, f"qnnmem {__version__}")
+    return report.render_text(answer, checked)

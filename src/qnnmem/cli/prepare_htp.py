@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from qnnmem.errors import UsageError
-from qnnmem.text import printable
-from qnnmem.units import Bytes, format_size, parse_size
+from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
-    from qnnmem.htp.compile import Compiled, CompileFailure
+    from qnnmem.htp.compile import Compiled, CompileOptions
+    from qnnmem.htp.worker import Worker
+    from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -97,11 +98,14 @@ def prepare_htp(
     calibration: str | None = None,
     seed: int = 0,
     time_limit: float = 600.0,
+    worker: Worker | None = None,
 ) -> int:
-    """Compile one model for one SoC with the real library; exit code 1 when it is refused."""
+    """Compile one model for one SoC with the real library, and bill it as `footprint` does.
+
+    Exit code 1 when the library refuses the model.
+    """
     from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.compile import Compiled, CompileOptions, Precision, compile_model
+    from qnnmem.htp.compile import CompileOptions, HtpPrecision
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -112,7 +116,7 @@ def prepare_htp(
     for path in (target, extra) if epcontext else (target,):
         check_free(path, force)
     options = CompileOptions(
-        precision=Precision(precision or "fp16"),
+        precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,
         opt_level=opt_level,
         memhandle=io_mem_type == "memhandle",
@@ -125,16 +129,39 @@ def prepare_htp(
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
+    beside = extra if epcontext else None
+    return _prepare(files[0], find_soc(soc), options, target, beside, worker)
+
+
+def _prepare(
+    file: str,
+    soc: Soc,
+    options: CompileOptions,
+    target: Path,
+    epcontext: Path | None,
+    worker: Worker | None,
+) -> int:
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.bill.measure import measure
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.report import compiled as report
+
     with ProgressBar("preparing") as bar:
-        result = compile_model(
-            Path(files[0]), find_soc(soc), options, output=target, progress=bar.say
+        made = measure(
+            Path(file),
+            soc,
+            options,
+            output=target,
+            name_weights=True,
+            worker=worker,
+            progress=bar.say,
         )
-    if not isinstance(result, Compiled):
-        click.echo("\n".join(_failed(result)))
+    if isinstance(made, CompileFailure):
+        click.echo(report.render_failure(made, "binary"), nl=False)
         return 1
-    if epcontext:
-        _write_epcontext(result, target, extra)
-    click.echo("\n".join(_made(result, target, extra if epcontext else None)))
+    if epcontext is not None:
+        _write_epcontext(made.compiled, target, epcontext)
+    click.echo(report.render_text(made, file, target, epcontext), nl=False)
     return 0
 
 
@@ -148,45 +175,3 @@ def _write_epcontext(result: Compiled, target: Path, extra: Path) -> None:
     from qnnmem.whole_file import write_whole
 
     write_whole(extra, rename_binary(result.epcontext, result.binary_name, target.name))
-
-
-def _made(result: Compiled, target: Path, extra: Path | None) -> Iterator[str]:
-    context, soc, log = result.context, result.soc, result.log
-    size = context.file_bytes
-    yield f"{target}: {size:,} bytes for {soc.name}, compiled by {result.library}"
-    for graph in context.graphs:
-        parts = (
-            *(("weights", graph.const), ("IO", graph.io), ("op data", graph.op_data)),
-            *(("DDR tensors", graph.ddr_tensors), ("spill/fill", graph.spill_fill)),
-        )
-        shown = ", ".join(f"{name} {value:,}" for name, value in parts if value is not None)
-        yield f"  graph {graph.name}: {shown}"
-    hints = sorted({t.mem_type.name.lower() for g in context.graphs for t in g.inputs + g.outputs})
-    yield f"  IO memory type in the file: {', '.join(hints)}"
-    if log.read_total is not None and log.write_total is not None:
-        yield f"  DDR per inference: {log.read_total:,} read, {log.write_total:,} written"
-    peak = result.outcome.peak_rss
-    if peak is not None:
-        yield f"  host memory to compile: {format_size(peak)} in {result.outcome.seconds:.1f} s"
-    for node in result.on_cpu:
-        yield f"  on the CPU: {printable(node.name)} ({node.operator})"
-    for note in result.notes:
-        yield f"  note: {note}"
-    if extra is not None:
-        yield f"  for ONNX Runtime: {extra}"
-    yield f"Next: qnnmem footprint {target} --soc {soc.name}"
-
-
-def _failed(result: CompileFailure) -> Iterator[str]:
-    yield f"No binary: {result.sentence}"
-    for node in result.unsupported:
-        yield f"  not for QNN: {printable(node.name)} ({node.operator})"
-    if result.code is not None:
-        from qnnmem.qnn.codes import code_name
-
-        yield f"  code {result.code}, {code_name(result.code)}"
-    if result.refusal is not None:
-        yield f"  decisive line: {printable(result.refusal.line)}"
-    if result.outcome.kind == "crashed":
-        for line in result.outcome.tail[-5:]:
-            yield f"  log: {printable(line)}"

@@ -52,23 +52,23 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     `pip install 'qnnmem[htp]'` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
-    failed for another reason (stored), or there is no library.
+    failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     from pathlib import Path
 
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.provoke import Kind
+    from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
-    from qnnmem.report import provoke_text
+    from qnnmem.report import provoke as report
     from qnnmem.targets.socs import find_soc
 
-    chosen, wanted, folder = find_soc(soc), Kind(kind), Path(output)
+    chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
     stem = f"{kind}-{chosen.name}"
     _check(folder, stem, force)
     with ProgressBar(f"provoking {kind}") as bar:
-        found = provoke_failure(wanted, chosen, time_limit_s=time_limit, say=bar.say)
+        found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
     record = _store(found, folder, stem, force) if found.failed else ""
-    click.echo(record if as_json and record else provoke_text.render(found), nl=False)
+    click.echo(record if as_json and record else report.render_text(found), nl=False)
     if not found.failed:
         return 1
     return 0 if found.as_expected else 3
@@ -90,12 +90,12 @@ def _check(folder: Path, stem: str, force: bool) -> None:
 def _store(found: Provoked, folder: Path, stem: str, force: bool) -> str:
     """Log and input first: where there is a record, the rest is there too."""
     from qnnmem.cli.output import write
-    from qnnmem.report import provoke_json
+    from qnnmem.report import provoke as report
     from qnnmem.version import __version__
     from qnnmem.whole_file import write_whole
 
-    record = provoke_json.render(found, stem, f"qnnmem {__version__}")
-    write_whole(folder / provoke_json.log_name(stem), found.log_text)
-    write_whole(folder / provoke_json.input_name(found, stem), found.input_bytes)
-    write(record, folder / provoke_json.record_name(stem), force)
+    record = report.render_json(found, stem, f"qnnmem {__version__}")
+    write_whole(folder / report.log_name(stem), found.log_text)
+    write_whole(folder / report.input_name(found, stem), found.input_bytes)
+    write(record, folder / report.record_name(stem), force)
     return record

@@ -55,6 +55,7 @@ def qmem(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import qmem_of_file
+    from qnnmem.report.compiled import render_failure
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -63,18 +64,18 @@ def qmem(
     chosen = None if soc is None else find_soc(soc)
     options = texts.chosen_compile(dims, shapes, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(path, chosen, options, run=run, say=bar.say)
+        result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):
-        texts.say_refusal("table", result)
+        click.echo(render_failure(result, "table"), nl=False)
         return 1
     write(_render(result, file, as_json), target, force)
     return 0 if result.run is None or result.run.agrees else 1
 
 
 def _render(result: QmemResult, file: str, as_json: bool) -> str:
-    from qnnmem.report import qmem_json, qmem_text
+    from qnnmem.report import qmem as report
     from qnnmem.version import __version__
 
     if as_json:
-        return qmem_json.render(result, file, f"qnnmem {__version__}")
-    return qmem_text.render(result, file)
+        return report.render_json(result, file, f"qnnmem {__version__}")
+    return report.render_text(result, file)

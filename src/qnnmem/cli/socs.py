@@ -28,7 +28,7 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
     from pathlib import Path
 
     from qnnmem.cli.output import write
-    from qnnmem.report import socs_text
+    from qnnmem.report import socs as report
     from qnnmem.targets.socs import any_soc
     from qnnmem.targets.socs import socs as known
 
@@ -37,6 +37,6 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
         chosen = (any_soc(name),)
     else:
         chosen = tuple(soc for soc in known() if everything or soc.has_htp)
-    text = socs_text.render_json(chosen) if as_json else socs_text.render(chosen)
+    text = report.render_json(chosen) if as_json else report.render_text(chosen)
     write(text, None if output is None else Path(output), force)
     return 0 if name is None or chosen[0].has_htp else 3

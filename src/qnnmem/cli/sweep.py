@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.sweep import Axis, Largest, Row, Setting, Sweep
+    from qnnmem.htp.sweep import Axis, Largest, Sweep, SweepPoint, SweepRow
     from qnnmem.targets.socs import Soc
 
 
@@ -103,7 +103,7 @@ def sweep(
     return _exit_code(rows)
 
 
-def _exit_code(rows: Sequence[Row]) -> int:
+def _exit_code(rows: Sequence[SweepRow]) -> int:
     states = {row.result.state for row in rows}
     if "fits" in states:
         return 0
@@ -118,16 +118,16 @@ def _run(
     base: CompileOptions,
     jobs: int,
     folder: Path | None,
-) -> tuple[tuple[Row, ...], tuple[Largest, ...], str]:
+) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.library import find_library
-    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, settings_of
-    from qnnmem.htp.sweep.bench import LibraryBench
+    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, points_of
     from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
+    from qnnmem.htp.sweep.compiler import LibraryCompiler
     from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)
-    settings = list(settings_of(rest))
+    points = list(points_of(rest))
     library = find_library().name
     identity = Identity(
         model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
@@ -135,13 +135,13 @@ def _run(
     results = ResultCache(folder or default_folder())
     with ProgressBar(f"reading {path.name}") as bar:
 
-        def bench() -> LibraryBench:
-            return LibraryBench(path, soc, base, share=jobs)
+        def compiler() -> LibraryCompiler:
+            return LibraryCompiler(path, soc, base, share=jobs)
 
-        with Sweep(bench, results, identity, jobs=jobs, say=bar.say) as run:
+        with Sweep(compiler, results, identity, jobs=jobs, progress=bar.say) as run:
             if axis is None:
-                return run.table(settings), (), library
-            rows, largest = _search(run, axis, settings)
+                return run.table(points), (), library
+            rows, largest = _search(run, axis, points)
             return rows, largest, library
 
 
@@ -157,24 +157,24 @@ def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, lis
 
 
 def _search(
-    run: Sweep, axis: Axis, settings: Sequence[Setting]
-) -> tuple[tuple[Row, ...], tuple[Largest, ...]]:
-    found = [run.largest(axis, setting) for setting in settings]
+    run: Sweep, axis: Axis, points: Sequence[SweepPoint]
+) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...]]:
+    found = [run.largest(axis, point) for point in points]
     rows = tuple(row for _, seen in found for row in seen)
     return rows, tuple(largest for largest, _ in found)
 
 
 def _render(
-    rows: tuple[Row, ...],
+    rows: tuple[SweepRow, ...],
     largest: tuple[Largest, ...],
     file: str,
     soc: str,
     library: str,
     as_json: bool,
 ) -> str:
-    from qnnmem.report import sweep_json, sweep_text
+    from qnnmem.report import sweep as report
     from qnnmem.version import __version__
 
     if as_json:
-        return sweep_json.render(rows, largest, file, soc, library, f"qnnmem {__version__}")
-    return sweep_text.render(rows, largest, file, soc)
+        return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
+    return report.render_text(rows, largest, file, soc)

@@ -1,4 +1,4 @@
-"""Is the QNN library there: the package that carries it, its version, the platform."""
+"""Finds the QNN library: the package that carries it, its version, the platform."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ _TCM_WARNING = re.compile(r"required TCM size \d+ too big for hardware.*")
 
 @dataclass(slots=True)
 class _Attempt:
-    """A context on its way into a process domain."""
+    """A context that is about to be loaded into a process domain."""
 
     context: int
     graphs: list[PdGraph] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from qnnmem.errors import Setting
+from qnnmem.errors import Setting, Words, join_words
 
 # Settings whose option is not simply their name with dashes.
 _FLAGS = {
@@ -22,3 +22,8 @@ def flag(setting: Setting) -> str:
     """The option that gives a setting its value, ready to paste."""
     name = _FLAGS.get(setting.name, f"--{setting.name.replace('_', '-')}")
     return f"{name} {shlex.quote(setting.value)}" if setting.value else name
+
+
+def with_flags(words: Words) -> str:
+    """A text with every setting in it written as the option that sets it."""
+    return join_words(words, flag)

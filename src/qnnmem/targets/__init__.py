@@ -11,19 +11,19 @@ from qnnmem.provenance import Origin, Sourced
 
 
 @dataclass(frozen=True, slots=True)
-class TcmPool:
-    """The pool of tightly coupled memory that aDSP direct mode offers."""
+class TcmLimits:
+    """Limits of the pool of tightly coupled memory that aDSP direct mode offers."""
 
     size: Sourced
     max_allocations: Sourced
 
 
 @cache
-def tcm_pool() -> TcmPool:
+def tcm_pool() -> TcmLimits:
     """Size and allocation limit of the TCM pool."""
     facts = tomllib.loads(files(__package__).joinpath("lpai.toml").read_text("utf-8"))["tcm"]
     origin, source = Origin(facts["origin"]), facts["source"]
-    return TcmPool(
+    return TcmLimits(
         Sourced(facts["size_bytes"], origin, source),
         Sourced(facts["max_allocations"], origin, source),
     )

@@ -67,7 +67,8 @@ def find_soc(text: str) -> Soc:
     if found is None:
         raise UsageError(f"'{text[:40]}' is not a SoC known here{_hint(text)}")
     if not found.has_htp:
-        raise CannotTell(f"{_shown(found)} is no target of the HTP backend; `qnnmem socs` has all")
+        what = f"{_shown(found)} is not a target of the HTP backend"
+        raise CannotTell(what, cure="`qnnmem socs` lists those that are")
     return found
 
 

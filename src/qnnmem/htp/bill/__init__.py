@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from qnnmem.htp.bill.io import exact_io, largest_io, rounded_io
 from qnnmem.htp.bill.process_domain import context_pd, graph_pd, logged_pd
 from qnnmem.htp.bill.source import file_source, logged
+from qnnmem.htp.bill.sums import over_graphs, total
 from qnnmem.htp.bill.traps import find_traps
-from qnnmem.htp.bill.value import Bill, GraphBill, Item, Range, Trap
+from qnnmem.htp.bill.value import Bill, GraphBill, Item, SizeRange, Trap
 from qnnmem.htp.bill.vtcm import logged_vtcm, true_vtcm
-from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
+from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.log import CompileLog
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.qnn.enums import DataType
-from qnnmem.targets.socs import Soc, htp_constant, pd_budget, soc_by_id
-from qnnmem.units import round_up
+from qnnmem.targets.socs import Soc, pd_budget, soc_by_id
 
-__all__ = ["Bill", "GraphBill", "Item", "Range", "Trap", "bill_of"]
-
-LARGEST = 10  # tensors named in a bill
+__all__ = ["Bill", "GraphBill", "Item", "SizeRange", "Trap", "bill_of"]
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
 _PEAK = "peak of the compiling process"
@@ -47,16 +43,16 @@ def bill_of(
         context=context,
         soc=soc,
         graphs=graphs,
-        weights=_over_graphs(g.weights for g in graphs),
+        weights=over_graphs(g.weights for g in graphs),
         shared_weights=shared,
-        io=_over_graphs(g.io for g in graphs),
-        io_exact=_over_graphs(g.io_exact for g in graphs),
-        op_data=_over_graphs(g.op_data for g in graphs),
-        ddr_tensors=_over_graphs(g.ddr_tensors for g in graphs),
-        spill_fill=_over_graphs(g.spill_fill for g in graphs),
-        vtcm_stored=_over_graphs(g.vtcm_stored for g in graphs),
-        vtcm=_over_graphs(g.vtcm for g in graphs),
-        ram=_total((*(g.ram for g in graphs), shared), _ram_source(graphs)),
+        io=over_graphs(g.io for g in graphs),
+        io_exact=over_graphs(g.io_exact for g in graphs),
+        op_data=over_graphs(g.op_data for g in graphs),
+        ddr_tensors=over_graphs(g.ddr_tensors for g in graphs),
+        spill_fill=over_graphs(g.spill_fill for g in graphs),
+        vtcm_stored=over_graphs(g.vtcm_stored for g in graphs),
+        vtcm=over_graphs(g.vtcm for g in graphs),
+        ram=total((*(g.ram for g in graphs), shared), _ram_source(graphs)),
         compile_estimate=_largest_estimate(graphs),
         compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
         pd=context_pd(graphs, shared, log),
@@ -64,7 +60,7 @@ def bill_of(
         ddr_read=logged(log.read_total, log),
         ddr_written=logged(log.write_total, log),
         host_ram=None if host_ram is None else Sourced(host_ram, Origin.MEASURED, _PEAK),
-        largest=_largest(context),
+        largest=largest_io(context),
         largest_weights=weights,
         traps=tuple(find_traps(context, soc, made_for, log)),
     )
@@ -78,59 +74,22 @@ def _graph_bill(
 
     weights, op_data = stored(graph.const), stored(graph.op_data)
     ddr, spill = stored(graph.ddr_tensors), stored(graph.spill_fill)
-    io = stored(graph.io) or _rounded_io(graph)
+    io = stored(graph.io) or rounded_io(graph)
     vtcm = logged(logged_vtcm(graph.name, log), log) or true_vtcm(context, graph, soc)
     return GraphBill(
         name=graph.name,
         weights=weights,
         io=io,
-        io_exact=_exact_io(graph),
+        io_exact=exact_io(graph),
         op_data=op_data,
         ddr_tensors=ddr,
         spill_fill=spill,
         vtcm_stored=stored(graph.vtcm),
         vtcm=vtcm,
-        ram=_total((op_data, weights, ddr, spill, io, vtcm), RAM_FORMULA),
-        compile_estimate=_total((weights, io, ddr, spill), COMPILE_FORMULA),
+        ram=total((op_data, weights, ddr, spill, io, vtcm), RAM_FORMULA),
+        compile_estimate=total((weights, io, ddr, spill), COMPILE_FORMULA),
         pd=logged_pd(graph.name, vtcm, log) or graph_pd(weights, io, op_data, ddr, spill, vtcm),
     )
-
-
-# --- IO ------------------------------------------------------------------------------------------
-
-
-def _exact_io(graph: HtpGraph) -> Sourced | None:
-    if any(tensor.data_type is DataType.UNDEFINED for tensor in graph.tensors):
-        return None
-    total = sum(tensor.nbytes for tensor in graph.tensors)
-    return Sourced(total, Origin.COMPUTED, "sum of inputs and outputs")
-
-
-def _rounded_io(graph: HtpGraph) -> Sourced | None:
-    if any(tensor.data_type is DataType.UNDEFINED for tensor in graph.tensors):
-        return None
-    unit = htp_constant("io", "unit").value
-    total = sum(round_up(tensor.nbytes, unit) for tensor in graph.tensors)
-    source = f"sum of inputs and outputs, each rounded up to {unit:,} bytes"
-    return Sourced(total, Origin.COMPUTED, source)
-
-
-def _largest(context: HtpContext) -> tuple[Item, ...]:
-    found = (
-        Item(graph.name, tensor.name, kind, _size_of(tensor))
-        for graph in context.graphs
-        for kind, tensors in (("input", graph.inputs), ("output", graph.outputs))
-        for tensor in tensors
-    )
-    order = sorted(found, key=lambda item: (-item.size.value, item.graph, item.name))
-    return tuple(order[:LARGEST])
-
-
-def _size_of(tensor: HtpTensor) -> Sourced:
-    return Sourced(tensor.nbytes, Origin.COMPUTED, "elements times element size")
-
-
-# --- Sums ----------------------------------------------------------------------------------------
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
@@ -139,21 +98,6 @@ def _shared_weights(context: HtpContext) -> Sourced | None:
     if not stated:
         return None
     return Sourced(max(stated), Origin.MEASURED, f"{file_source(context)}, counted once")
-
-
-def _over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """The sum of a part over graphs; a single graph keeps its own origin."""
-    given = tuple(parts)
-    return given[0] if len(given) == 1 else _total(given, "sum over graphs")
-
-
-def _total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
-    total = 0
-    for part in parts:
-        if part is None:
-            return None
-        total += part.value
-    return Sourced(total, Origin.COMPUTED, source)
 
 
 def _ram_source(graphs: tuple[GraphBill, ...]) -> str:

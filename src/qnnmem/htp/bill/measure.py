@@ -1,49 +1,108 @@
-"""Bills that need the real library: it compiles a model, or loads a context binary."""
+"""Bills that need the real library: it compiles a model and loads what it made.
+
+One rule for a loader that gives no estimate of the process domain, because it crashed, took too
+long or refused the binary for another reason: the compile was paid for, so its bill stays, with
+the process domain as the range that follows from the file. The bill has a trap that says so, and
+`MeasuredModel.no_estimate` says why. Such a model never counts as one that fits.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, LoadError, Setting, UsageError
 from qnnmem.htp.bill import Bill, bill_of
-from qnnmem.htp.bill.value import Item
+from qnnmem.htp.bill.loading import load_binaries
+from qnnmem.htp.bill.target import load_target
+from qnnmem.htp.bill.value import Item, Trap
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.compile import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    Progress,
+    compile_model,
+    given_or_own,
+    no_progress,
+)
+from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 
-LOAD_TIME_LIMIT_S = 300.0
 LARGEST_WEIGHTS = 5
 
-Say = Callable[[str], None]
+
+@dataclass(frozen=True, slots=True)
+class MeasuredModel:
+    """A model that the library compiled and loaded, and its bill."""
+
+    compiled: Compiled  # with the log, the seconds and the peak of the compile
+    bill: Bill
+    no_estimate: str = ""  # why the loader's estimate is missing; empty if it is in the bill
+
+
+def measure(
+    path: Path,
+    soc: Soc,
+    options: CompileOptions | None = None,
+    *,
+    output: Path | None = None,
+    name_weights: bool = False,
+    worker: Worker | None = None,
+    progress: Progress | None = None,
+) -> MeasuredModel | CompileFailure:
+    """Compile a model and load the result, so that every number of its bill is measured.
+
+    The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
+    which the model is read once more.
+    """
+    options = options or CompileOptions()
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        binary = output or Path(folder, "model.bin")
+        made = compile_model(path, soc, options, output=binary, worker=used, progress=progress)
+        if isinstance(made, CompileFailure):
+            return made
+        (progress or no_progress)(f"loading what {path.name} became")
+        loaded = load_binaries(used, [binary], soc.model_id)
+    weights = largest_weights(path, options, made.context) if name_weights else ()
+    log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
+    bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
+    return MeasuredModel(made, _with_trap(bill, loaded.no_estimate), loaded.no_estimate)
+
+
+def _with_trap(bill: Bill, no_estimate: str) -> Bill:
+    if not no_estimate:
+        return bill
+    sentence = f"{no_estimate}; the process domain is a range that follows from the file"
+    return replace(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
 
 
 def bill_of_model(
-    path: Path, soc: Soc, options: CompileOptions | None = None, say: Say | None = None
+    path: Path,
+    soc: Soc,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
 ) -> Bill | CompileFailure:
-    """Compile a model and load the result, so that every number of its bill is measured."""
-    with Worker(warm=True) as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
-        binary = Path(folder, "model.bin")
-        made = compile_model(path, soc, options, output=binary, worker=worker, progress=say)
-        if isinstance(made, CompileFailure):
-            return made
-        loaded = _load(worker, binary, soc.model_id)
-        log = replace(made.log, pd_estimates=loaded.pd_estimates)
-        weights = largest_weights(path, options or CompileOptions(), made.context)
-        return bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
+    """The bill of a model, with its largest weights by name."""
+    made = measure(path, soc, options, name_weights=True, progress=progress)
+    return made.bill if isinstance(made, MeasuredModel) else made
 
 
 def largest_weights(path: Path, options: CompileOptions, context: HtpContext) -> tuple[Item, ...]:
-    """The largest constants of a model by name, as its file stores them."""
+    """The largest constants of a model by name, as its file stores them.
+
+    There are none for a model that the compiler reads and our own loader does not.
+    """
     from qnnmem.load import load
 
-    model = load(path, dims=options.dims, shapes=options.shapes)
+    try:
+        model = load(path, dims=options.dims, shapes=options.shapes)
+    except LoadError:
+        return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
     graph = context.graphs[0].name if context.graphs else ""
     source = "in the model file, before the compiler packs it"
@@ -54,31 +113,21 @@ def largest_weights(path: Path, options: CompileOptions, context: HtpContext) ->
 
 
 def bill_of_loaded(path: Path, soc: Soc | None) -> Bill:
-    """The bill of a context binary with the loader's own estimate of its process domain."""
+    """The bill of a context binary with the loader's own estimate of its process domain.
+
+    Here the estimate is what was asked for, so its absence is an error.
+    """
     if path.suffix.lower() == ".onnx":
-        raise UsageError(f"{path}: --load is for the context binary itself, not for a model of it")
+        rest = " is for the context binary itself, not for a model of it"
+        raise UsageError((f"{path}: ", Setting("load"), rest))
     context = read_context(path)
-    model_id = _model_id(path, context, soc)
     with Worker() as worker:
-        loaded = _load(worker, path, model_id)
-    if not loaded.pd_estimates:
-        raise CannotTell(f"{path}: the library did not say what it reserves for this binary")
+        loaded = load_binaries(worker, [path], load_target(path, context, soc))
+    if loaded.no_estimate:
+        raise CannotTell(f"{path}: {loaded.no_estimate}")
+    log = loaded.log
     return bill_of(
         context,
         soc,
-        CompileLog(loaded.library_version or context.build_id, pd_estimates=loaded.pd_estimates),
+        CompileLog(log.library_version or context.build_id, pd_estimates=log.pd_estimates),
     )
-
-
-def _model_id(path: Path, context: HtpContext, soc: Soc | None) -> int:
-    found = context.soc_model if soc is None else soc.model_id
-    if found is None:
-        raise CannotTell(f"{path} names no SoC; say which one is meant, e.g. --soc SM8650")
-    return found
-
-
-def _load(worker: Worker, binary: Path, model_id: int) -> CompileLog:
-    """What the library says when it loads a binary, whether or not it admits it."""
-    request = {"binaries": [str(binary.absolute())], "soc": model_id}
-    outcome = worker.ask("load", request, time_limit_s=LOAD_TIME_LIMIT_S)
-    return parse_log(outcome.log)

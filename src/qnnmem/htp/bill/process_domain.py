@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qnnmem.htp.bill.source import last_estimate, loaded_graphs, log_source
-from qnnmem.htp.bill.value import GraphBill, Range
+from qnnmem.htp.bill.value import GraphBill, SizeRange
 from qnnmem.htp.log import CompileLog
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import htp_constant
@@ -22,7 +22,7 @@ def graph_pd(
     ddr_tensors: Sourced | None,
     spill_fill: Sourced | None,
     vtcm: Sourced | None,
-) -> Range | None:
+) -> SizeRange | None:
     """The loader's estimate; its run list, which holds the DDR tensors too, lies in a range."""
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
@@ -32,7 +32,7 @@ def graph_pd(
     low = base + _percent(op_data.value, "runlist_low")
     high = base + _percent(op_data.value, "runlist_high")
     high += htp_constant("process_domain", "runlist_base").value
-    return Range(
+    return SizeRange(
         Sourced(low, Origin.COMPUTED, PD_FORMULA), Sourced(high, Origin.COMPUTED, PD_FORMULA)
     )
 
@@ -41,7 +41,7 @@ def _percent(size: int, name: str) -> int:
     return -(-size * htp_constant("process_domain", name).value // 100)
 
 
-def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> Range | None:
+def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
     """The loader's estimate for one graph, from the parts that its log states."""
     found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
     if found is None:
@@ -51,17 +51,17 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> Range | None:
         return None
     total = found.weights + found.io + found.runlist + found.spill_fill + size
     exact = Sourced(total, Origin.MEASURED, log_source(log))
-    return Range(exact, exact)
+    return SizeRange(exact, exact)
 
 
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
-) -> Range | None:
+) -> SizeRange | None:
     """The context's estimate: exact from a load log, else between largest graph and all graphs."""
     last = last_estimate(log)
     if last is not None and last.total is not None:
         exact = Sourced(last.total, Origin.MEASURED, log_source(log))
-        return Range(exact, exact)
+        return SizeRange(exact, exact)
     known = [graph.pd for graph in graphs if graph.pd is not None]
     if not known or len(known) < len(graphs):
         return None
@@ -69,7 +69,7 @@ def context_pd(
     source = known[0].low.source
     if len(known) > 1:
         source += "; the largest graph alone to all graphs together"
-    return Range(
+    return SizeRange(
         Sourced(once + max(pd.low.value for pd in known), Origin.COMPUTED, source),
         Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
     )

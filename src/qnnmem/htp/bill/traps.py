@@ -1,9 +1,10 @@
-"""What in a context binary misleads whoever reads its numbers."""
+"""Numbers in a context binary that mislead its readers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qnnmem.errors import Setting
 from qnnmem.htp.bill.value import Trap
 from qnnmem.htp.bill.vtcm import logged_vtcm, may_be_unset
 from qnnmem.htp.binary.context import HtpContext
@@ -18,7 +19,8 @@ def find_traps(
 ) -> Iterator[Trap]:
     """The traps of a context that is billed for a SoC, in order of weight."""
     if soc is None:
-        yield Trap("no-soc", "the file names no SoC known here; --soc says which one is meant")
+        what = "the file names no SoC known here; "
+        yield Trap("no-soc", (what, Setting("soc"), " says which one is meant"))
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qnnmem.errors import Words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SizeRange:
     """A number known between two bounds, which are equal when it is known exactly."""
 
     low: Sourced
@@ -37,7 +38,7 @@ class Trap:
     """A number that misleads, and why."""
 
     id: str
-    sentence: str
+    sentence: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class GraphBill:
     vtcm: Sourced | None  # what the graph really uses
     ram: Sourced | None
     compile_estimate: Sourced | None
-    pd: Range | None
+    pd: SizeRange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Bill:
     ram: Sourced | None
     compile_estimate: Sourced | None  # of the largest graph: the limit is per graph
     compile_limit: Sourced | None
-    pd: Range | None
+    pd: SizeRange | None
     pd_budget: Sourced
     ddr_read: Sourced | None
     ddr_written: Sourced | None

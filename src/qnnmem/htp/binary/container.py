@@ -35,18 +35,18 @@ class Container:
     file_bytes: int
 
 
-class Source:
-    """A context binary, or the stretch of a file that is one: its size, and pieces of it."""
+class BinarySource:
+    """A context binary, or the range of a file that holds one: its size, and pieces of it."""
 
     def __init__(self, file: BinaryIO, size: int, start: int = 0) -> None:
         self._file, self.size, self._start = file, size, start
 
     def read(self, offset: int, count: int, what: str) -> bytes:
-        """So many bytes, all of them."""
+        """`count` bytes at an offset; a file that has fewer is damaged."""
         self._file.seek(self._start + offset)
         data = self._file.read(min(count, max(self.size - offset, 0)))
         if len(data) < count:
-            raise Damaged(f"the file ends inside of {what}, at byte {offset + len(data):,}")
+            raise Damaged(f"the file ends inside {what}, at byte {offset + len(data):,}")
         return data
 
 
@@ -55,13 +55,13 @@ def is_context_binary(head: bytes) -> bool:
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 
-def open_container(source: Source, path: Path) -> Container:
+def open_container(source: BinarySource, path: Path) -> Container:
     """The parts of a context binary."""
     head = source.read(0, min(_START_2_2, source.size), "the header")
     if not is_context_binary(head):
         raise LoadError(path, _what_else(head))
     if source.size <= _START_2_3:
-        raise Damaged(f"the file ends inside of the header, at byte {source.size:,}")
+        raise Damaged(f"the file ends inside the header, at byte {source.size:,}")
     major, minor = _VERSION.unpack_from(head)
     found = _container_2_3(source) if minor == 3 else _container_2_2(source)
     metadata, offset, size = found
@@ -69,16 +69,16 @@ def open_container(source: Source, path: Path) -> Container:
     return Container((major, minor), metadata, offset, size, words, source.size)
 
 
-def _container_2_3(source: Source) -> tuple[bytes, int, int]:
+def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
     size, offset, blob = _PLACES.unpack(source.read(_START_2_2, _PLACES.size, "the header"))
     _check_metadata_size(size)
     if offset < _START_2_3 + size:
-        raise Damaged(f"the blob begins at byte {offset:,}, inside of the metadata")
+        raise Damaged(f"the blob begins at byte {offset:,}, inside the metadata")
     _check_end(offset, blob, source.size)
     return source.read(_START_2_3, size, "the metadata"), offset, blob
 
 
-def _container_2_2(source: Source) -> tuple[bytes, int, int]:
+def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
     """The blob is a 64-bit vector of the root table, so that table is read first."""
     count = min(_FIRST_LOOK, source.size - _START_2_2)
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
@@ -100,7 +100,7 @@ def _check_metadata_size(size: int) -> None:
 
 def _check_end(offset: int, blob: int, file_bytes: int) -> None:
     if blob < _WORDS.size or blob > MAX_BYTES:
-        raise Damaged(f"the blob has {blob:,} bytes, which cannot be")
+        raise Damaged(f"the blob has {blob:,} bytes, which is impossible")
     missing = offset + blob - file_bytes
     if missing > 0:
         raise Damaged(f"{missing:,} of {offset + blob:,} bytes are missing at the end of the file")
@@ -113,4 +113,4 @@ def _what_else(head: bytes) -> str:
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)
         return f"is a QNN context binary of format {major}.{minor}; known here are {known}"
-    return "is no QNN context binary; its first bytes are those of something else"
+    return "is not a QNN context binary, as its first bytes show"

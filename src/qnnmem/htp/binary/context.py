@@ -58,10 +58,17 @@ class HtpGraph:
         """Inputs, then outputs."""
         return self.inputs + self.outputs
 
+    @property
+    def io_exact(self) -> int | None:
+        """Bytes of inputs and outputs as they are; None where a data type is not known."""
+        if any(tensor.data_type is DataType.UNDEFINED for tensor in self.tensors):
+            return None
+        return sum(tensor.nbytes for tensor in self.tensors)
+
 
 @dataclass(frozen=True, slots=True)
 class HtpContext:
-    """A whole context binary but for the compiled code and the weights."""
+    """A whole context binary except the compiled code and the weights."""
 
     format_version: tuple[int, int]  # of the container
     info_version: int  # of the metadata

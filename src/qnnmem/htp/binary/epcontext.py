@@ -23,18 +23,18 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of a file."""
+class FileRange:
+    """A range of bytes in a file."""
 
     start: int
     size: int
 
 
 @dataclass(slots=True)
-class _Node:
+class _EpContextNode:
     """What matters of one EPContext node."""
 
-    texts: dict[str, Piece] = field(default_factory=dict)
+    texts: dict[str, FileRange] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -44,12 +44,12 @@ class _Node:
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 
 
-def find_context(file: BinaryIO, size: int, path: Path) -> Piece | Path:
-    """Where the context binary is: a stretch of this file, or another file beside it."""
+def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
+    """Where the context binary is: a range of this file, or another file beside it."""
     try:
-        found = [node for node in _Walker(file).nodes(Piece(0, size)) if node.holds_context]
+        found = [node for node in _Walker(file).nodes(FileRange(0, size)) if node.holds_context]
     except Damaged as exc:
-        raise LoadError(path, "is no QNN context binary and no ONNX model either") from exc
+        raise LoadError(path, "is neither a QNN context binary nor an ONNX model") from exc
     if not found:
         raise NotCompiled(path, "is not compiled: it has no EPContext node with a context")
     if len(found) > 1:
@@ -59,16 +59,16 @@ def find_context(file: BinaryIO, size: int, path: Path) -> Piece | Path:
     return cache if found[0].numbers.get("embed_mode", 1) else _beside(file, cache, path)
 
 
-def _beside(file: BinaryIO, cache: Piece, path: Path) -> Path:
+def _beside(file: BinaryIO, cache: FileRange, path: Path) -> Path:
     if cache.size > _MAX_TEXT:
         raise LoadError(path, "the name of its context file is longer than a name can be")
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
     windows = PureWindowsPath(name)
-    # Only a file under the model's own folder: the name comes from somebody else.
+    # Only a file under the model's own folder: the name comes from an untrusted file.
     outside = windows.is_absolute() or windows.drive or windows.root or ".." in windows.parts
     if outside or "\0" in name:
-        raise LoadError(path, f"points to {quote(name)}, which is outside of its folder")
+        raise LoadError(path, f"points to {quote(name)}, which is outside its folder")
     return path.parent / PurePosixPath(*windows.parts)
 
 
@@ -78,46 +78,46 @@ class _Walker:
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MAX_FIELDS
 
-    def nodes(self, model: Piece) -> Iterator[_Node]:
+    def nodes(self, model: FileRange) -> Iterator[_EpContextNode]:
         """The EPContext nodes of the main graph."""
         for graph in self._messages(model, _GRAPH):
             for node in self._messages(graph, _NODE):
                 if any(self._text(p) == "EPContext" for p in self._messages(node, _OP_TYPE)):
                     yield self._node(node)
 
-    def _node(self, piece: Piece) -> _Node:
-        node = _Node()
+    def _node(self, piece: FileRange) -> _EpContextNode:
+        node = _EpContextNode()
         for attribute in self._messages(piece, _ATTRIBUTE):
             fields = dict(self._fields(attribute))
             name = fields.get(_NAME)
-            key = self._text(name) if isinstance(name, Piece) else ""
+            key = self._text(name) if isinstance(name, FileRange) else ""
             text, number = fields.get(_BYTES), fields.get(_INT, 0)
-            if isinstance(text, Piece):
+            if isinstance(text, FileRange):
                 node.texts[key] = text
             elif isinstance(number, int):
                 node.numbers[key] = number
         return node
 
-    def _messages(self, outer: Piece, wanted: int) -> Iterator[Piece]:
+    def _messages(self, outer: FileRange, wanted: int) -> Iterator[FileRange]:
         for number, value in list(self._fields(outer)):
-            if number == wanted and isinstance(value, Piece):
+            if number == wanted and isinstance(value, FileRange):
                 yield value
 
-    def _text(self, piece: Piece) -> str:
+    def _text(self, piece: FileRange) -> str:
         self._file.seek(piece.start)
         return self._file.read(min(piece.size, _MAX_TEXT)).decode("utf-8", "replace")
 
-    def _fields(self, outer: Piece) -> Iterator[tuple[int, int | Piece]]:
+    def _fields(self, outer: FileRange) -> Iterator[tuple[int, int | FileRange]]:
         position, end = outer.start, outer.start + outer.size
         while position < end:
             self._left -= 1
             if self._left < 0:
                 raise Damaged("is not protobuf")
             key, position = self._varint(position, end)
-            value: int | Piece
+            value: int | FileRange
             if key & 7 == _LENGTH:
                 size, position = self._varint(position, end)
-                value = Piece(position, size)
+                value = FileRange(position, size)
                 position += size
             elif key & 7 == _VARINT:
                 value, position = self._varint(position, end)

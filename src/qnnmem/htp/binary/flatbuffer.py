@@ -1,7 +1,7 @@
 """A FlatBuffer walked by hand: tables, vectors and texts, every offset checked before use.
 
 The walker trusts nothing. Each position is compared with the end of the buffer, a field must lie
-inside of its table, and everything handed out is charged to a budget, so that a file whose offsets
+inside its table, and everything handed out is charged to a budget, so that a file whose offsets
 all lead to one large text cannot ask for more memory than a few times its own size. Nothing here
 follows an offset by itself: a cycle is walked only as deep as the caller's own code is nested.
 """
@@ -40,7 +40,7 @@ class FlatBuffer:
         vtable_size = self._number(_U16, vtable, where)
         size = self._number(_U16, vtable + 2, where)
         if vtable_size < 4 or vtable_size % 2 or vtable + vtable_size > len(self._data):
-            raise Damaged(f"{where} has a field list of {vtable_size} bytes, which cannot be")
+            raise Damaged(f"{where} has a field list of {vtable_size} bytes, which is impossible")
         if size < 4 or position + size > len(self._data):
             raise Damaged(f"{where} reaches past the end of the metadata")
         self._charge(size, where)
@@ -49,7 +49,7 @@ class FlatBuffer:
     def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
         """Where the elements begin of the vector that an offset leads to, and how many there are.
 
-        There are at most so many, they lie inside of the buffer and are paid for.
+        There are at most `most`, they lie inside the buffer and are charged to the budget.
         """
         start = self._target(position, where)
         count = self._number(_U32, start, where)
@@ -67,7 +67,7 @@ class FlatBuffer:
     def unpack(self, layout: struct.Struct, position: int, where: str) -> tuple[Any, ...]:
         """Numbers at a position."""
         if position < 0 or position + layout.size > len(self._data):
-            raise Damaged(f"{where} lies outside of the metadata")
+            raise Damaged(f"{where} lies outside the metadata")
         return layout.unpack_from(self._data, position)
 
     def octets(self, start: int, count: int) -> bytes:
@@ -140,7 +140,7 @@ class Table:
         return self.flat.table(self.flat.target_of(at, where), where)
 
     def tables(self, slot: int, name: str, most: int) -> tuple[Table, ...]:
-        """A vector of at most so many tables."""
+        """A vector of at most `most` tables."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
@@ -149,12 +149,12 @@ class Table:
         return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
 
     def text(self, slot: int, name: str) -> str:
-        """A text; what is no UTF-8 is escaped."""
+        """A text; bytes that are not UTF-8 are escaped."""
         octets = self.octets(slot, name, MAX_TEXT) or b""
         return octets.decode("utf-8", "backslashreplace")
 
     def octets(self, slot: int, name: str, most: int) -> bytes | None:
-        """A vector of at most so many bytes."""
+        """A vector of at most `most` bytes."""
         at = self.field(slot, 4, name)
         if at is None:
             return None
@@ -162,7 +162,7 @@ class Table:
         return self.flat.octets(start, count)
 
     def numbers(self, slot: int, name: str, most: int) -> tuple[int, ...]:
-        """A vector of at most so many unsigned 32-bit numbers."""
+        """A vector of at most `most` unsigned 32-bit numbers."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
@@ -170,7 +170,7 @@ class Table:
         return self.flat.unpack(struct.Struct(f"<{count}I"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:
-        """Where a field of so many bytes is; None when it is absent."""
+        """Where a field of `width` bytes is; None when it is absent."""
         entry = 4 + 2 * slot
         if entry + 2 > self.vtable_size:
             return None
@@ -178,7 +178,7 @@ class Table:
         if offset == 0:
             return None
         if offset < 4 or offset + width > self.size:
-            raise Damaged(f"{self._at(name)} lies outside of its table")
+            raise Damaged(f"{self._at(name)} lies outside its table")
         return self.position + offset
 
     def _scalar(self, layout: struct.Struct, slot: int, name: str, default: int) -> int:

@@ -56,12 +56,12 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
 def read_hardware(data: bytes) -> Mapping[int, int]:
     """Spill/fill by graph number, as files of SDK 2.25 and before store it."""
     if len(data) % _HARDWARE.size:
-        raise Damaged(f"hwInfoBlob has {len(data)} bytes, no multiple of {_HARDWARE.size}")
+        raise Damaged(f"hwInfoBlob has {len(data)} bytes, not a multiple of {_HARDWARE.size}")
     records = (record for record in _HARDWARE.iter_unpack(data) if record[0] == 1)
     return {graph: _size(spill, "hwInfoBlob", "spill/fill") for _, graph, spill in records}
 
 
 def _size(size: int, where: str, what: str) -> int:
     if size > MAX_BYTES:
-        raise Damaged(f"{where} states {size:,} bytes of {what}, which cannot be")
+        raise Damaged(f"{where} states {size:,} bytes of {what}, which is impossible")
     return size

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, NotHtp
-from qnnmem.htp.binary.container import Container, Source, open_container
+from qnnmem.htp.binary.container import BinarySource, Container, open_container
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
-from qnnmem.htp.binary.epcontext import Piece, find_context
+from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
@@ -42,14 +42,14 @@ def read_context(path: Path | str) -> HtpContext:
     path = Path(path)
     size = regular_size(path)
     if path.suffix.lower() != ".onnx":
-        return _read_part(path, Piece(0, size))
+        return _read_part(path, FileRange(0, size))
     found = _epcontext(path, size)
-    if isinstance(found, Piece):
+    if isinstance(found, FileRange):
         return _read_part(path, found)
-    return _read_part(found, Piece(0, regular_size(found)))
+    return _read_part(found, FileRange(0, regular_size(found)))
 
 
-def _epcontext(path: Path, size: int) -> Piece | Path:
+def _epcontext(path: Path, size: int) -> FileRange | Path:
     try:
         with path.open("rb") as file:
             return find_context(file, size, path)
@@ -57,29 +57,29 @@ def _epcontext(path: Path, size: int) -> Piece | Path:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
 
 
-def _read_part(path: Path, piece: Piece) -> HtpContext:
+def _read_part(path: Path, piece: FileRange) -> HtpContext:
     try:
         with path.open("rb") as file:
-            return _read(Source(file, piece.size, piece.start), path)
+            return _read(BinarySource(file, piece.size, piece.start), path)
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
 
 
 def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
     """The same for a context binary in memory; `name` is what errors call it."""
-    return _read(Source(BytesIO(data), len(data)), Path(name))
+    return _read(BinarySource(BytesIO(data), len(data)), Path(name))
 
 
-def _read(source: Source, path: Path) -> HtpContext:
+def _read(source: BinarySource, path: Path) -> HtpContext:
     try:
-        return _Reader(open_container(source, path)).context()
+        return _ContextReader(open_container(source, path)).context()
     except Damaged as exc:
         raise LoadError(path, f"the context binary is damaged: {exc}") from exc
     except NotHtp as exc:
         raise LoadError(path, str(exc)) from exc
 
 
-class _Reader:
+class _ContextReader:
     """Reads one container; counts tensors, so that their number is bounded for the whole file."""
 
     def __init__(self, container: Container) -> None:

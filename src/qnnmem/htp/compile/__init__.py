@@ -3,94 +3,43 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import UsageError
-from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.compile.failure import (
-    NOTHING_TAKEN,
-    UNSUPPORTED,
-    Node,
-    say_why,
-    unsupported_nodes,
+from qnnmem.htp.compile.failure import NOTHING_TAKEN, UNSUPPORTED, say_why, unsupported_nodes
+from qnnmem.htp.compile.model import ModelSource, model_source
+from qnnmem.htp.compile.value import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    HtpPrecision,
+    OnnxNode,
+    Progress,
+    no_progress,
 )
-from qnnmem.htp.compile.model import Source, model_source
-from qnnmem.htp.log import CompileLog, Refusal, parse_log
-from qnnmem.htp.worker import TIME_LIMIT_S, Outcome, Tick, Worker
+from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
 
+__all__ = [
+    "CompileFailure",
+    "CompileOptions",
+    "Compiled",
+    "HtpPrecision",
+    "OnnxNode",
+    "Progress",
+    "check_options",
+    "compile_model",
+    "given_or_own",
+    "no_progress",
+]
+
 STORED_VTCM = "the binary says 4 MiB of VTCM because none was asked for; the compiler used {used}"
-
-
-class Precision(Enum):
-    """What floating-point values of the model become."""
-
-    FP16 = "fp16"  # as HTP computes floats; a quantized model stays as it is
-    INT8 = "int8"  # activations and weights of 8 bits
-    W8A16 = "w8a16"  # activations of 16 bits, weights of 8
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Everything that changes the binary, and the limits of the work."""
-
-    precision: Precision = Precision.FP16
-    vtcm_mb: int | None = None  # None: the SoC's largest
-    opt_level: int | None = None  # 1 to 3; None: the library's own, which is 2
-    memhandle: bool = False  # inputs and outputs carry the Qmem hint
-    partition: bool = False  # leave nodes that QNN cannot take to the CPU
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    calibration: Path | None = None
-    samples: int = 10  # of made-up calibration data
-    seed: int = 0
-    log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
-    log_file: Path | None = None
-    time_limit_s: float = TIME_LIMIT_S
-    memory_limit: int | None = None  # None: three quarters of the machine
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A context binary and everything known about its making."""
-
-    model: Path
-    soc: Soc
-    options: CompileOptions
-    library: str  # package and version
-    context: HtpContext
-    log: CompileLog
-    outcome: Outcome
-    epcontext: bytes  # ONNX model that stands for the binary; names it as `binary_name`
-    binary_name: str
-    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
-    on_cpu: tuple[Node, ...] = ()
-    path: Path | None = None  # of the binary
-    binary: bytes | None = None  # the binary itself, where no path was given
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CompileFailure:
-    """Why there is no binary."""
-
-    model: Path
-    soc: Soc
-    options: CompileOptions
-    library: str
-    stage: str  # quantize, partition or compile
-    sentence: str
-    outcome: Outcome
-    log: CompileLog
-    code: int | None = None  # of QNN
-    refusal: Refusal | None = None  # the line of the log that decides
-    unsupported: tuple[Node, ...] = ()
 
 
 def compile_model(
@@ -100,7 +49,7 @@ def compile_model(
     *,
     output: Path | None = None,
     worker: Worker | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
@@ -110,7 +59,7 @@ def compile_model(
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
-        job = _Job(Path(path), soc, options, used, Path(scratch), progress or tell_nobody)
+        job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress)
         result = job.run()
         if isinstance(result, CompileFailure):
             return result
@@ -118,14 +67,14 @@ def compile_model(
 
 
 def check_options(soc: Soc, options: CompileOptions) -> None:
-    """Refuses what the library would take without a word and get wrong."""
+    """Refuses what the library would accept without a warning and get wrong."""
     largest = None if soc.vtcm_mb is None else soc.vtcm_mb.value
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
             f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} are asked for; the library "
             "would compile that, and the binary would run nowhere"
         )
-    if options.calibration is not None and options.precision is Precision.FP16:
+    if options.calibration is not None and options.precision is HtpPrecision.FP16:
         raise UsageError("calibration data is for precision int8 or w8a16")
 
 
@@ -139,35 +88,31 @@ def given_or_own(given: Worker | None) -> Iterator[Worker]:
         yield own
 
 
-def tell_nobody(_text: str) -> None:
-    """Nobody wants to know."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Done:
     """A compile that went well."""
 
-    outcome: Outcome
+    outcome: RequestOutcome
     log: CompileLog
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One compile on its way."""
+    """One compile while it runs."""
 
     path: Path
     soc: Soc
     options: CompileOptions
     worker: Worker
     scratch: Path
-    say: Callable[[str], None]
+    progress: Progress
 
     def run(self) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""
-        self.say(f"reading {self.path.name}")
+        self.progress(f"reading {self.path.name}")
         wanted = self.options
         source = model_source(self.path, wanted.dims, wanted.shapes, self.scratch)
-        if wanted.precision is not Precision.FP16:
+        if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
@@ -175,7 +120,7 @@ class _Job:
             return result if fixed is source else self._compile(fixed)
         return result
 
-    def _quantized(self, source: Source) -> _Done | CompileFailure:
+    def _quantized(self, source: ModelSource) -> _Done | CompileFailure:
         wanted, target = self.options, self.scratch / "quantized.onnx"
         request = {
             "model": str(source.model),
@@ -192,9 +137,9 @@ class _Job:
             raise UsageError(outcome.sentence)
         if not outcome.is_done:
             return self._failure("quantize", outcome)
-        return self._compile(Source(self.path, target, self.scratch))
+        return self._compile(ModelSource(self.path, target, self.scratch))
 
-    def _compile(self, source: Source) -> _Done | CompileFailure:
+    def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
         request = {
             "model": str(source.model),
@@ -217,19 +162,19 @@ class _Job:
             return self._failure("partition" if nodes else "compile", outcome, nodes)
         return _Done(outcome, parse_log(outcome.log))
 
-    def _survey(self, request: dict[str, Any]) -> tuple[Node, ...]:
+    def _survey(self, request: dict[str, Any]) -> tuple[OnnxNode, ...]:
         """Names of the nodes of a model of which QNN takes none; then the log lists nothing."""
         outcome = self._ask("compile", {**request, "strict": False}, None)
-        return tuple(Node(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
+        return tuple(OnnxNode(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
 
-    def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> Outcome:
+    def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
         doing = {"compile": "compiling", "quantize": "quantizing"}[verb]
         text = f"{doing} {self.path.name} for {self.soc.name}"
-        self.say(text)
+        self.progress(text)
 
-        def tell(tick: Tick) -> None:
+        def show(tick: Tick) -> None:
             used = "" if tick.peak_rss is None else f", {format_size(tick.peak_rss)} of host memory"
-            self.say(f"{text}{used}")
+            self.progress(f"{text}{used}")
 
         return self.worker.ask(
             verb,
@@ -238,11 +183,11 @@ class _Job:
             memory_limit=self.options.memory_limit,
             stop_at=stop_at,
             log_file=self.options.log_file if verb == "compile" else None,
-            progress=tell,
+            progress=show,
         )
 
     def _failure(
-        self, stage: str, outcome: Outcome, unsupported: tuple[Node, ...] = ()
+        self, stage: str, outcome: RequestOutcome, unsupported: tuple[OnnxNode, ...] = ()
     ) -> CompileFailure:
         log = parse_log(outcome.log)
         return CompileFailure(
@@ -251,7 +196,7 @@ class _Job:
             options=self.options,
             library=self.worker.library.name,
             stage=stage,
-            sentence=say_why(stage, self.soc, outcome, log, unsupported),
+            why=say_why(stage, self.soc, outcome, log, unsupported),
             outcome=outcome,
             log=log,
             code=outcome.code or (log.codes[-1] if log.codes else None),
@@ -282,7 +227,7 @@ class _Job:
             epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
-            on_cpu=tuple(Node(name, kind) for name, kind in reply["on_cpu"]),
+            on_cpu=tuple(OnnxNode(name, kind) for name, kind in reply["on_cpu"]),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),
@@ -292,8 +237,8 @@ class _Job:
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
-    if options.precision is not Precision.FP16 and options.calibration is None:
-        yield "ranges were learnt from made-up data: sizes are right, results are not"
+    if options.precision is not HtpPrecision.FP16 and options.calibration is None:
+        yield "ranges were learnt from random data: sizes are right, results are not"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from qnnmem.errors import Setting, Words
+from qnnmem.htp.compile.value import OnnxNode
 from qnnmem.htp.log import Cause, CompileLog, Refusal
-from qnnmem.htp.worker import Outcome
+from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 from qnnmem.text import printable, quote
@@ -20,36 +21,32 @@ _NODE = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
 _SHOWN = 5
 
 
-class Node(NamedTuple):
-    """A node of the model by name and operator; exporters may leave the name empty."""
-
-    name: str
-    operator: str
-
-
-def unsupported_nodes(outcome: Outcome) -> tuple[Node, ...]:
+def unsupported_nodes(outcome: RequestOutcome) -> tuple[OnnxNode, ...]:
     """Nodes that QNN cannot take, as the first list in the log names them."""
     mark = UNSUPPORTED.decode()
     for line in outcome.log:
         if mark in line.text:
-            return tuple(Node(*found.groups()) for found in _NODE.finditer(line.text))
+            return tuple(OnnxNode(*found.groups()) for found in _NODE.finditer(line.text))
     return ()
 
 
 def say_why(
-    stage: str, soc: Soc, outcome: Outcome, log: CompileLog, unsupported: tuple[Node, ...]
-) -> str:
+    stage: str,
+    soc: Soc,
+    outcome: RequestOutcome,
+    log: CompileLog,
+    unsupported: tuple[OnnxNode, ...],
+) -> Words:
     """One sentence: what happened, to what, by how much, what to try."""
     if unsupported:
         return _unsupported(soc, unsupported)
     if outcome.kind == "timeout":
-        return (
-            f"{stage} was {outcome.sentence}; give more time with --time-limit, or try a smaller "
-            "input or another VTCM size"
-        )
+        what = f"{stage} was {outcome.sentence}; give more time with "
+        return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
     if outcome.kind == "memory":
         used = "" if outcome.peak_rss is None else f" at {format_size(outcome.peak_rss)}"
-        return f"{stage} ran out of host memory{used}; a larger --memory-limit or machine may do"
+        what = f"{stage} ran out of host memory{used}; a larger "
+        return what, Setting("memory_limit"), " or machine may do"
     if outcome.kind == "crashed":
         return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
     if log.cause is not None:
@@ -60,14 +57,16 @@ def say_why(
     return f"{stage} was refused: {code}{_short(outcome.sentence)}"
 
 
-def _unsupported(soc: Soc, nodes: tuple[Node, ...]) -> str:
+def _unsupported(soc: Soc, nodes: tuple[OnnxNode, ...]) -> Words:
     shown = ", ".join(f"{quote(node.name)} ({node.operator})" for node in nodes[:_SHOWN])
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
-    cure = "--partition compiles the parts that it can take"
-    if soc.fp16 is False:
-        cure = f"{soc.name} does not compute in FP16, try --precision int8; {cure}"
     count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"QNN cannot take {count} on {soc.name}: {shown}{more}; {cure}"
+    what = f"QNN cannot take {count} on {soc.name}: {shown}{more}; "
+    rest = (Setting("partition"), " compiles the parts that it can take")
+    if soc.fp16 is not False:
+        return (what, *rest)
+    what += f"{soc.name} does not compute in FP16, try "
+    return (what, Setting("precision", "int8"), "; ", *rest)
 
 
 def _refusal(soc: Soc, refusal: Refusal) -> str:
@@ -96,7 +95,7 @@ def _refusal(soc: Soc, refusal: Refusal) -> str:
     return f"the host ran out of memory: {_short(refusal.line)}"
 
 
-def _last(outcome: Outcome) -> str:
+def _last(outcome: RequestOutcome) -> str:
     return quote(outcome.tail[-1]) if outcome.tail else "nothing"
 
 

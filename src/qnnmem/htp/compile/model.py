@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model file for the child, and the folder of its external data."""
 
     path: Path  # what the user named
@@ -18,7 +18,7 @@ class Source:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scratch: Path | None = None  # None: shapes are fixed already
 
-    def fixed(self) -> Source:
+    def fixed(self) -> ModelSource:
         """The same model with every shape fixed."""
         if self.scratch is None:
             return self
@@ -27,7 +27,7 @@ class Source:
         model = executable(self.path, dims=self.dims, shapes=self.shapes)
         target = self.scratch / "fixed.onnx"
         target.write_bytes(model.SerializeToString(deterministic=True))
-        return Source(self.path, target, self.folder)
+        return ModelSource(self.path, target, self.folder)
 
 
 def model_source(
@@ -35,9 +35,9 @@ def model_source(
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
     scratch: Path,
-) -> Source:
+) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
-    source = Source(path, path, path.absolute().parent, dims, shapes, scratch)
+    source = ModelSource(path, path, path.absolute().parent, dims, shapes, scratch)
     if dims or shapes or not _is_static(path):
         return source.fixed()
     return source

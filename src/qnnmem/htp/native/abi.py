@@ -1,7 +1,7 @@
 """Layout of the QNN structs and function tables that are used here, for 64-bit Linux.
 
-Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that nobody
-reads are left as gaps.
+Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that are
+not read are left as gaps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 UNDEFINED = 0x7FFFFFFF
 
 
-class Version(Structure):
+class CVersion(Structure):
     """`Qnn_Version_t`."""
 
     _fields_ = (("major", c_uint32), ("minor", c_uint32), ("patch", c_uint32))
@@ -36,24 +36,24 @@ class Version(Structure):
         return [self.major, self.minor, self.patch]
 
 
-class ScaleOffset(Structure):
+class CScaleOffset(Structure):
     """`Qnn_ScaleOffset_t`: real = (stored + offset) * scale."""
 
     _fields_ = (("scale", c_float), ("offset", c_int32))
 
 
-class QuantParams(Structure):
+class CQuantParams(Structure):
     """`Qnn_QuantizeParams_t`; of its union only one scale and offset for the whole tensor."""
 
     _fields_ = (
         ("definition", c_uint32),
         ("encoding", c_uint32),
-        ("scale_offset", ScaleOffset),
+        ("scale_offset", CScaleOffset),
         ("_rest", c_uint64 * 3),
     )
 
 
-class TensorV1(Structure):
+class CTensorV1(Structure):
     """`Qnn_TensorV1_t`; version 2 starts with the same fields."""
 
     _fields_ = (
@@ -62,7 +62,7 @@ class TensorV1(Structure):
         ("type", c_uint32),
         ("data_format", c_uint32),
         ("data_type", c_uint32),
-        ("quant", QuantParams),
+        ("quant", CQuantParams),
         ("rank", c_uint32),
         ("dimensions", POINTER(c_uint32)),
         ("mem_type", c_uint32),
@@ -70,11 +70,11 @@ class TensorV1(Structure):
     )
 
 
-class TensorV2(Structure):
+class CTensorV2(Structure):
     """`Qnn_TensorV2_t`."""
 
     _fields_ = (
-        ("v1", TensorV1),
+        ("v1", CTensorV1),
         ("is_dynamic", c_void_p),
         ("sparse", c_uint32 * 3),
         ("is_produced", c_uint8),
@@ -82,26 +82,26 @@ class TensorV2(Structure):
 
 
 class _TensorUnion(Union):
-    _fields_ = (("v1", TensorV1), ("v2", TensorV2))
+    _fields_ = (("v1", CTensorV1), ("v2", CTensorV2))
 
 
-class Tensor(Structure):
+class CTensor(Structure):
     """`Qnn_Tensor_t`."""
 
     _fields_ = (("version", c_uint32), ("of", _TensorUnion))
 
 
-class GraphInfoV3(Structure):
+class CGraphInfoV3(Structure):
     """`QnnSystemContext_GraphInfoV3_t`; older versions end earlier."""
 
     _fields_ = (
         ("name", c_char_p),
         ("input_count", c_uint32),
-        ("inputs", POINTER(Tensor)),
+        ("inputs", POINTER(CTensor)),
         ("output_count", c_uint32),
-        ("outputs", POINTER(Tensor)),
+        ("outputs", POINTER(CTensor)),
         ("updatable_count", c_uint32),
-        ("updatable", POINTER(Tensor)),
+        ("updatable", POINTER(CTensor)),
         ("blob_size", c_uint32),
         ("blob", c_void_p),
         ("first_op", c_uint32),
@@ -109,49 +109,49 @@ class GraphInfoV3(Structure):
     )
 
 
-class GraphInfo(Structure):
+class CGraphInfo(Structure):
     """`QnnSystemContext_GraphInfo_t`."""
 
-    _fields_ = (("version", c_uint32), ("v3", GraphInfoV3))
+    _fields_ = (("version", c_uint32), ("v3", CGraphInfoV3))
 
 
-class BinaryInfoV1(Structure):
+class CBinaryInfoV1(Structure):
     """`QnnSystemContext_BinaryInfoV1_t`; version 2 adds a pointer at its end."""
 
     _fields_ = (
         ("backend_id", c_uint32),
         ("build_id", c_char_p),
-        ("core_api", Version),
-        ("backend_api", Version),
+        ("core_api", CVersion),
+        ("backend_api", CVersion),
         ("soc_version", c_char_p),
-        ("hw_version", Version),
-        ("blob_version", Version),
+        ("hw_version", CVersion),
+        ("blob_version", CVersion),
         ("hw_size", c_uint32),
         ("hw_blob", c_void_p),
         ("blob_size", c_uint64),
         ("context_tensor_count", c_uint32),
-        ("context_tensors", POINTER(Tensor)),
+        ("context_tensors", POINTER(CTensor)),
         ("graph_count", c_uint32),
-        ("graphs", POINTER(GraphInfo)),
+        ("graphs", POINTER(CGraphInfo)),
         ("platform", c_void_p),
     )
 
 
-class BinaryInfoV3(Structure):
+class CBinaryInfoV3(Structure):
     """`QnnSystemContext_BinaryInfoV3_t`."""
 
     _fields_ = (
         ("backend_id", c_uint32),
         ("build_id", c_char_p),
-        ("core_api", Version),
-        ("backend_api", Version),
+        ("core_api", CVersion),
+        ("backend_api", CVersion),
         ("soc_version", c_char_p),
-        ("blob_version", Version),
+        ("blob_version", CVersion),
         ("blob_size", c_uint64),
         ("context_tensor_count", c_uint32),
-        ("context_tensors", POINTER(Tensor)),
+        ("context_tensors", POINTER(CTensor)),
         ("graph_count", c_uint32),
-        ("graphs", POINTER(GraphInfo)),
+        ("graphs", POINTER(CGraphInfo)),
         ("platform", c_void_p),
         ("metadata_size", c_uint32),
         ("metadata", c_void_p),
@@ -160,16 +160,16 @@ class BinaryInfoV3(Structure):
 
 
 class _BinaryUnion(Union):
-    _fields_ = (("v1", BinaryInfoV1), ("v3", BinaryInfoV3))
+    _fields_ = (("v1", CBinaryInfoV1), ("v3", CBinaryInfoV3))
 
 
-class BinaryInfo(Structure):
+class CBinaryInfo(Structure):
     """`QnnSystemContext_BinaryInfo_t`."""
 
     _fields_ = (("version", c_uint32), ("of", _BinaryUnion))
 
 
-class GraphBlobV1(Structure):
+class CGraphBlobV1(Structure):
     """`QnnHtpSystemContext_GraphBlobInfoV1_t` with its version in front."""
 
     _fields_ = (
@@ -182,7 +182,7 @@ class GraphBlobV1(Structure):
     )
 
 
-class GraphBlobV2(Structure):
+class CGraphBlobV2(Structure):
     """`QnnHtpSystemContext_GraphBlobInfoV2_t` with its version in front."""
 
     _fields_ = (
@@ -198,7 +198,7 @@ class GraphBlobV2(Structure):
     )
 
 
-class Config(Structure):
+class CConfig(Structure):
     """Any `Qnn*_Config_t` whose option is `custom`, and HTP's own config behind it."""
 
     _fields_ = (("option", c_uint32), ("value", c_uint64))
@@ -210,8 +210,8 @@ class BackendInterface(Structure):
     _fields_ = (
         ("backend_id", c_uint32),
         ("name", c_char_p),
-        ("core_api", Version),
-        ("backend_api", Version),
+        ("core_api", CVersion),
+        ("backend_api", CVersion),
         ("table", c_void_p * 44),
     )
 
@@ -222,7 +222,7 @@ class SystemInterface(Structure):
     _fields_ = (
         ("backend_id", c_uint32),
         ("name", c_char_p),
-        ("api", Version),
+        ("api", CVersion),
         ("table", c_void_p * 5),
     )
 
@@ -246,7 +246,7 @@ BACKEND_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "context_create": (0, (_OUT,)),
-    "context_get_metadata": (2, (_P, _P, c_uint64, POINTER(POINTER(BinaryInfo)))),
+    "context_get_metadata": (2, (_P, _P, c_uint64, POINTER(POINTER(CBinaryInfo)))),
     "context_free": (3, (_P,)),
 }
 

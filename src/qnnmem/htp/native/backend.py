@@ -14,7 +14,7 @@ from qnnmem.errors import Refused
 from qnnmem.htp.native.abi import (
     BACKEND_CALLS,
     BackendInterface,
-    Config,
+    CConfig,
     LogCallback,
     bind,
     first_provider,
@@ -73,8 +73,8 @@ def _device(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], c_void_p,
         made.callback(calls["log_free"], log)
         _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
         made.callback(calls["backend_free"], backend)
-        custom = Config(0, int(options["soc"]))
-        outer = Config(0, ctypes.addressof(custom))
+        custom = CConfig(0, int(options["soc"]))
+        outer = CConfig(0, ctypes.addressof(custom))
         listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
         _check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
         made.callback(calls["device_free"], device)

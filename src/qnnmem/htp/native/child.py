@@ -13,15 +13,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import resource
 import signal
 import sys
 from typing import Any
 
-from qnnmem.child import read_frame, write_frame
+from qnnmem.child import limit_memory, read_frame, write_frame
+from qnnmem.htp.protocol import END_MARK, MAX_FRAME
 
-MAX_REPLY = 256 << 20
-END_MARK = "[qnnmem] end of request"
 _MAX_REASON = 2000
 
 
@@ -32,7 +30,7 @@ def main() -> int:
     if warm:
         _warm()
     with os.fdopen(replies_fd, "wb") as replies:
-        while (frame := read_frame(sys.stdin.buffer, MAX_REPLY)) is not None:
+        while (frame := read_frame(sys.stdin.buffer, MAX_FRAME)) is not None:
             request = frame[0]
             if request["verb"] in ("compile", "execute", "quantize"):
                 _warm()
@@ -75,7 +73,7 @@ def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:
         os.close(results)
         os.close(replies_fd)  # else the parent would not see this program's end
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        _limit_memory(request.get("memory_limit"))
+        limit_memory(request["memory_limit"])
         reply = json.dumps(_answer(request)).encode()
         with os.fdopen(answers, "wb") as stream:
             stream.write(reply)
@@ -87,7 +85,7 @@ def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:
 def _finish(pid: int, results: int) -> dict[str, Any]:
     """Reply, exit status and costs of a request's process."""
     with os.fdopen(results, "rb") as stream:
-        blob = stream.read(MAX_REPLY)
+        blob = stream.read(MAX_FRAME)
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     try:
@@ -100,12 +98,6 @@ def _finish(pid: int, results: int) -> dict[str, Any]:
         "peak_rss": usage.ru_maxrss << 10,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
     }
-
-
-def _limit_memory(limit: int | None) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if limit is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +133,7 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native import session
 
         return session.compile_model(options) if verb == "compile" else session.execute(options)
-    if verb == "wait":  # for tests: a request that does nothing for as long as one likes
+    if verb == "wait":  # for tests: a request that never ends by itself
         signal.pause()
     raise ValueError(f"no verb {verb!r}")
 

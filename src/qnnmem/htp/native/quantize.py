@@ -95,10 +95,10 @@ class _Samples:
         return next(self._feeds, None)
 
     def rewind(self) -> None:
-        """Called by nobody here; there is one pass."""
+        """Needed by the interface; there is one pass."""
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Called for strides, which are not used."""
+        """Needed by the interface, for strides, which are not used."""
 
     def __len__(self) -> int:
         return self.count

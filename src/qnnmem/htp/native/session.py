@@ -149,7 +149,7 @@ def _guarded(make: Any) -> Any:
 
 
 def _quiet() -> None:
-    """What follows a finished compile is of no interest, and there are thousands of lines."""
+    """Stop the log: what follows a finished compile are thousands of lines without interest."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)

@@ -10,12 +10,12 @@ from typing import Any
 from qnnmem.errors import Refused
 from qnnmem.htp.native.abi import (
     SYSTEM_CALLS,
-    BinaryInfo,
-    GraphBlobV1,
-    GraphBlobV2,
+    CBinaryInfo,
+    CGraphBlobV1,
+    CGraphBlobV2,
+    CTensor,
+    CTensorV1,
     SystemInterface,
-    Tensor,
-    TensorV1,
     bind,
     first_provider,
 )
@@ -31,7 +31,7 @@ def system_info(options: dict[str, Any]) -> dict[str, Any]:
     library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
-    handle, info = c_void_p(), ctypes.POINTER(BinaryInfo)()
+    handle, info = c_void_p(), ctypes.POINTER(CBinaryInfo)()
     _check(calls["context_create"](byref(handle)), "context_create")
     try:
         with file_view(options["binary"]) as (address, size):
@@ -48,7 +48,7 @@ def _check(handle: int, call: str) -> None:
         raise Refused("read", f"libQnnSystem answered {call} with code {code}", code)
 
 
-def _binary(info: BinaryInfo) -> dict[str, Any]:
+def _binary(info: CBinaryInfo) -> dict[str, Any]:
     is_v3 = info.version >= _INFO_V3
     body = info.of.v3 if is_v3 else info.of.v1
     return {
@@ -82,11 +82,11 @@ def _graph(info: Any) -> dict[str, Any]:
         "outputs": _tensors(body.output_count, body.outputs),
     }
     size = body.blob_size if info.version >= _INFO_V3 and body.blob else 0
-    first = ctypes.sizeof(GraphBlobV1)
+    first = ctypes.sizeof(CGraphBlobV1)
     if size >= first:
-        found |= _fields(GraphBlobV1.from_address(body.blob))
-    if size >= first + ctypes.sizeof(GraphBlobV2):
-        found |= _fields(GraphBlobV2.from_address(body.blob + first))
+        found |= _fields(CGraphBlobV1.from_address(body.blob))
+    if size >= first + ctypes.sizeof(CGraphBlobV2):
+        found |= _fields(CGraphBlobV2.from_address(body.blob + first))
     return found
 
 
@@ -98,8 +98,8 @@ def _tensors(count: int, tensors: Any) -> list[dict[str, Any]]:
     return [_tensor(tensors[k]) for k in range(count)]
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    body: TensorV1 = tensor.of.v1
+def _tensor(tensor: CTensor) -> dict[str, Any]:
+    body: CTensorV1 = tensor.of.v1
     quant = body.quant
     known = quant.definition == _DEFINED and quant.encoding == _SCALE_OFFSET
     return {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from qnnmem.errors import Words
 from qnnmem.htp.log import Cause, CompileLog
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What can be provoked."""
 
     GRAPH_LIMIT = "graph-limit"
@@ -33,12 +34,12 @@ class Attempt:
 class Provoked:
     """What the library did with the crafted input."""
 
-    kind: Kind
+    kind: FailureKind
     soc: Soc
     library: str  # package and version
     stage: str  # compile or load
     attempts: tuple[Attempt, ...]  # the last one is the one recorded
-    sentence: str
+    sentence: Words
     code: int | None = None
     log: CompileLog = field(default_factory=CompileLog)
     lines: tuple[str, ...] = ()  # those that matter
@@ -61,6 +62,6 @@ class Provoked:
     @property
     def as_expected(self) -> bool:
         """Whether it failed for the reason that was to be shown."""
-        if self.kind is Kind.BAD_BINARY:
+        if self.kind is FailureKind.BAD_BINARY:
             return bool(self.code)
         return self.failed and any(r.cause is Cause(self.kind.value) for r in self.log.refusals)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import Bill
 from qnnmem.htp.binary.context import HtpContext, HtpTensor
-from qnnmem.htp.qmem.layer import Mode
+from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import DataType
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-COMBINATIONS = tuple((prepared, executed) for prepared in Mode for executed in Mode)
+COMBINATIONS = tuple((prepared, executed) for prepared in IoMode for executed in IoMode)
 
 _MOST_COPIED = 32 << 20  # bytes per copy of a measurement; more is scaled up
 _COPY_TIME_S = 0.05
@@ -29,11 +29,11 @@ _MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QmemRow:
     """One combination; bytes over all graphs, copies for one inference of each graph."""
 
-    prepared: Mode
-    executed: Mode
+    prepared: IoMode
+    executed: IoMode
     at_load: Sourced  # internal IO memory reserved when the graph is made or loaded
     at_first: Sourced  # the same, reserved by the first inference
     copied_in: Sourced
@@ -63,21 +63,21 @@ class Qmem:
     stored: Sourced  # the same as the binary counts them
     memhandles: int  # tensors that carry the hint
     tensors: int
-    rows: tuple[Row, ...]
+    rows: tuple[QmemRow, ...]
 
     @property
-    def prepared(self) -> Mode | None:
+    def prepared(self) -> IoMode | None:
         """What the binary says of its tensors; None when they differ."""
         if self.memhandles in (0, self.tensors):
-            return Mode.MEMHANDLE if self.memhandles else Mode.RAW
+            return IoMode.MEMHANDLE if self.memhandles else IoMode.RAW
         return None
 
-    def row(self, prepared: Mode, executed: Mode) -> Row:
+    def row(self, prepared: IoMode, executed: IoMode) -> QmemRow:
         """One of the four."""
         return next(r for r in self.rows if (r.prepared, r.executed) == (prepared, executed))
 
     @property
-    def best(self) -> Row:
+    def best(self) -> QmemRow:
         """Least memory, then least copied: memhandle in both places."""
         return min(self.rows, key=lambda row: (row.internal, row.copied))
 
@@ -85,12 +85,12 @@ class Qmem:
 def qmem_of(
     context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced] | None = None
 ) -> Qmem:
-    """The table of a context; `copy_ns` tells how long copying so many bytes takes."""
+    """The table of a context; `copy_ns` gives the time that copying a number of bytes takes."""
     tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
     _check_known(tensors)
     if bill.io is None or bill.io_exact is None:
-        raise CannotTell("the binary has no graph, so there is no input or output to speak of")
-    hinted = sum(Mode.of(tensor) is Mode.MEMHANDLE for tensor in tensors)
+        raise CannotTell("the binary has no graph, so it has no inputs or outputs")
+    hinted = sum(IoMode.of(tensor) is IoMode.MEMHANDLE for tensor in tensors)
     rows = tuple(_rows(context, bill, copy_ns or measure_copy))
     return Qmem(context, bill, bill.io_exact, bill.io, hinted, len(tensors), rows)
 
@@ -101,18 +101,18 @@ def _check_known(tensors: tuple[HtpTensor, ...]) -> None:
             raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")
 
 
-def _rows(context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced]) -> Iterator[Row]:
+def _rows(context: HtpContext, bill: Bill, copy_ns: Callable[[int], Sourced]) -> Iterator[QmemRow]:
     graphs = context.graphs
     inputs = sum(tensor.nbytes for graph in graphs for tensor in graph.inputs)
     outputs = sum(tensor.nbytes for graph in graphs for tensor in graph.outputs)
     took, none = copy_ns(inputs + outputs), _computed(0, "nothing is copied")
     for prepared, executed in COMBINATIONS:
-        raw = executed is Mode.RAW
-        kept = prepared is Mode.RAW
+        raw = executed is IoMode.RAW
+        kept = prepared is IoMode.RAW
         at_load = _internal(bill, kept)
         at_first = _internal(bill, raw and not kept)
         shared = 0 if raw else shared_bytes(context)
-        yield Row(
+        yield QmemRow(
             prepared,
             executed,
             at_load,
@@ -153,7 +153,7 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def measure_copy(size: int) -> Sourced:
-    """Nanoseconds that copying so many bytes takes on this host."""
+    """Nanoseconds that copying `size` bytes takes on this host."""
     part = min(size, _MOST_COPIED)
     source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
     target[:] = source  # pages are given out at the first touch

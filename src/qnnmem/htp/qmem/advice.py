@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qnnmem.errors import Setting, Words
 from qnnmem.htp.qmem import Qmem
-from qnnmem.htp.qmem.layer import Mode
+from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.units import format_size
 
 
@@ -16,11 +17,15 @@ class Flag:
 
     tool: str
     step: str  # prepare, execute or both
-    text: str
+    text: Words
 
 
 FLAGS = (
-    Flag("qnnmem", "prepare", "prepare --backend htp --io-mem-type memhandle"),
+    Flag(
+        "qnnmem",
+        "prepare",
+        ("prepare ", Setting("backend", "htp"), " ", Setting("io_mem_type", "memhandle")),
+    ),
     Flag(
         "qnn-context-binary-generator",
         "prepare",
@@ -42,9 +47,9 @@ def advise(qmem: Qmem) -> str:
     """The recommendation, first sentence of every report."""
     if qmem.tensors == 0 or qmem.exact.value == 0:
         return "no input and no output: raw and memhandle cost the same"
-    raw = qmem.row(Mode.RAW, Mode.RAW)
+    raw = qmem.row(IoMode.RAW, IoMode.RAW)
     saved = f"saves {_size(raw.internal)} of IO memory and {_size(raw.copied)} of copies"
-    if qmem.prepared is Mode.MEMHANDLE:
+    if qmem.prepared is IoMode.MEMHANDLE:
         return (
             "prepared for memhandle: pass registered shared memory at each execution; "
             f"that {saved} per inference"
@@ -60,8 +65,8 @@ def advise(qmem: Qmem) -> str:
 
 def traps(qmem: Qmem) -> Iterator[str]:
     """Rows that surprise, with this model's numbers."""
-    wasted = qmem.row(Mode.RAW, Mode.MEMHANDLE).internal
-    late = qmem.row(Mode.MEMHANDLE, Mode.RAW).at_first.value
+    wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
+    late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).at_first.value
     if wasted:
         yield f"prepared raw, executed memhandle: {_size(wasted)} are reserved and never used"
     if late:
@@ -70,7 +75,7 @@ def traps(qmem: Qmem) -> Iterator[str]:
             "which is slow; ONNX Runtime does this with plain arrays"
         )
     if qmem.memhandles < qmem.tensors:
-        yield "the hint is also inside of the compiled blob: prepare again, do not patch the file"
+        yield "the hint is also inside the compiled blob: prepare again, do not patch the file"
 
 
 def _size(size: int) -> str:

@@ -25,14 +25,14 @@ Compute = Callable[[Views, Views], None]  # reads the inputs, fills the outputs
 _EXECUTE = "QnnGraph_execute"
 
 
-class Mode(Enum):
+class IoMode(Enum):
     """How a tensor's bytes are handed over, in the words of the SDK's options."""
 
     RAW = "raw"
     MEMHANDLE = "memhandle"
 
     @classmethod
-    def of(cls, tensor: HtpTensor) -> Mode:
+    def of(cls, tensor: HtpTensor) -> IoMode:
         """What a binary says; anything but a memhandle is kept by the backend itself."""
         return cls.MEMHANDLE if tensor.mem_type is TensorMemType.MEMHANDLE else cls.RAW
 
@@ -59,13 +59,13 @@ class IoLayer:
         graph: HtpGraph,
         compute: Compute,
         registry: MemRegistry,
-        prepared: Mode | None = None,
+        prepared: IoMode | None = None,
     ) -> None:
         """`prepared` overrides what the binary says of each tensor."""
         self._graph, self._compute, self._registry = graph, compute, registry
         self._internal: dict[str, SharedBuffer] = {}
         for tensor in graph.tensors:
-            if (prepared or Mode.of(tensor)) is Mode.RAW:
+            if (prepared or IoMode.of(tensor)) is IoMode.RAW:
                 self._reserve(tensor)
         self.reserved_at_load = self.reserved
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.errors import CannotTell, NotCompiled, UsageError
+from qnnmem.errors import NotCompiled, Setting, UsageError
 from qnnmem.htp.bill import bill_of
+from qnnmem.htp.bill.measure import measure
+from qnnmem.htp.bill.target import compile_target, load_target
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
+from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
 from qnnmem.htp.qmem import Qmem, qmem_of
-from qnnmem.htp.qmem.layer import Mode
+from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.run import QmemRun, run_rows
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import Soc
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,44 +29,54 @@ class QmemResult:
 
 
 def qmem_of_file(
-    path: Path, soc: Soc | None, options: CompileOptions, *, run: bool = False, say: Say
+    path: Path,
+    soc: Soc | None,
+    options: CompileOptions,
+    *,
+    run: bool = False,
+    worker: Worker | None = None,
+    progress: Progress,
 ) -> QmemResult | CompileFailure:
     """The table of a binary or a model; `run` also carries out its rows."""
     try:
         context = read_context(path)
     except NotCompiled:
-        return _of_model(path, soc, options, run, say)
+        return _of_model(path, compile_target(path, soc), options, run, worker, progress)
     qmem = qmem_of(context, bill_of(context, soc))
     if not run:
         return QmemResult(qmem, compiled=False)
     if path.suffix.lower() == ".onnx":
-        raise UsageError(f"{path}: --run is for the context binary itself, not for a model of it")
-    target = context.soc_model if soc is None else soc.model_id
-    if target is None:
-        raise CannotTell(f"{path} names no SoC; say which one is meant, e.g. --soc SM8650")
-    with Worker() as worker:
-        both = {Mode.RAW: path, Mode.MEMHANDLE: path}
-        ran = run_rows(both, target, worker=worker, time_limit_s=options.time_limit_s, say=say)
+        rest = " is for the context binary itself, not for a model of it"
+        raise UsageError((f"{path}: ", Setting("run"), rest))
+    target, limit = load_target(path, context, soc), options.time_limit_s
+    with given_or_own(worker) as used:
+        both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
+        ran = run_rows(both, target, worker=used, time_limit_s=limit, progress=progress)
     return QmemResult(qmem, compiled=False, run=ran)
 
 
 def _of_model(
-    path: Path, soc: Soc | None, options: CompileOptions, run: bool, say: Say
+    path: Path,
+    soc: Soc,
+    options: CompileOptions,
+    run: bool,
+    worker: Worker | None,
+    progress: Progress,
 ) -> QmemResult | CompileFailure:
-    if soc is None:
-        raise UsageError(f"{path} has to be compiled, and --soc says for what, e.g. --soc SM8650")
-    with Worker(warm=True) as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
+    limit = options.time_limit_s
+    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}
-        for mode in Mode if run else (Mode.RAW,):
-            target = binaries[mode] = Path(folder, f"{mode.value}.bin")
-            wanted = replace(options, memhandle=mode is Mode.MEMHANDLE)
-            made = compile_model(path, soc, wanted, output=target, worker=worker, progress=say)
+        for mode in IoMode if run else (IoMode.RAW,):
+            binary = binaries[mode] = Path(folder, f"{mode.value}.bin")
+            wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
+            made = measure(path, soc, wanted, output=binary, worker=used, progress=progress)
             if isinstance(made, CompileFailure):
                 return made
-            if mode is Mode.RAW:
-                qmem = qmem_of(made.context, bill_of(made.context, soc, made.log))
+            if mode is IoMode.RAW:
+                qmem = qmem_of(made.compiled.context, made.bill)
         ran = None
         if run:
-            limit = options.time_limit_s
-            ran = run_rows(binaries, soc.model_id, worker=worker, time_limit_s=limit, say=say)
+            ran = run_rows(
+                binaries, soc.model_id, worker=used, time_limit_s=limit, progress=progress
+            )
     return QmemResult(qmem, compiled=True, run=ran)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, Setting, UsageError
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
 from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, Mode, Views
+from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Views
 from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
     HtpMemDescriptor,
@@ -38,8 +39,8 @@ INFERENCES = 2  # the second shows that what the first reserved is kept
 class RanRow:
     """One combination as it was carried out."""
 
-    prepared: Mode
-    executed: Mode
+    prepared: IoMode
+    executed: IoMode
     at_load: int
     inferences: tuple[Inference, ...]
     digest: str  # SHA-256 of all output bytes
@@ -64,31 +65,31 @@ class QmemRun:
 
 
 def run_rows(
-    binaries: Mapping[Mode, Path],
+    binaries: Mapping[IoMode, Path],
     soc_id: int,
     *,
     worker: Worker,
     seed: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
-    say: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> QmemRun:
     """Execute all combinations with the binary prepared for each mode.
 
     One binary may stand for both modes: the library for x86 carries the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
-    inputs = made_up_inputs(graphs[Mode.RAW], seed)
+    inputs = made_up_inputs(graphs[IoMode.RAW], seed)
     rows = []
     for prepared, executed in COMBINATIONS:
-        if say is not None:
-            say(f"prepared {prepared.value}, executed {executed.value}")
+        if progress is not None:
+            progress(f"prepared {prepared.value}, executed {executed.value}")
         with tempfile.TemporaryDirectory(".qnnmem") as scratch:
             library = RealGraph(
                 binaries[prepared], graphs[prepared], soc_id, worker, Path(scratch), time_limit_s
             )
             rows.append(run_row(graphs[prepared], library, inputs, prepared, executed))
     return QmemRun(
-        worker.library.name, graphs[Mode.RAW].name, tuple(rows), len(set(binaries.values()))
+        worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))
     )
 
 
@@ -96,8 +97,8 @@ def run_row(
     graph: HtpGraph,
     compute: Compute,
     inputs: Mapping[str, bytes],
-    prepared: Mode,
-    executed: Mode,
+    prepared: IoMode,
+    executed: IoMode,
 ) -> RanRow:
     """One combination: load, execute twice, free everything in the right order."""
     registry = MemRegistry()
@@ -123,12 +124,12 @@ def run_row(
 def _client_memory(
     graph: HtpGraph,
     inputs: Mapping[str, bytes],
-    executed: Mode,
+    executed: IoMode,
     registry: MemRegistry,
     made: ExitStack,
 ) -> dict[str, Any]:
     """What an application would hold: plain buffers, or one shared buffer with all tensors."""
-    if executed is Mode.RAW:
+    if executed is IoMode.RAW:
         raw = {tensor.name: bytearray(tensor.nbytes) for tensor in graph.tensors}
         for name, blob in inputs.items():
             raw[name][:] = blob
@@ -163,7 +164,7 @@ def _descriptor(tensor: HtpTensor, buffer: SharedBuffer, offset: int) -> HtpMemD
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Bytes for every input: normal numbers for floats, noise for quantized, 0 and 1 for the rest.
 
-    Whole numbers may be indices, which must stay inside of some table.
+    Whole numbers may be indices, which must stay inside some table.
     """
     import numpy
 
@@ -185,13 +186,16 @@ def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
 def _only_graph(path: Path) -> HtpGraph:
     graphs = read_context(path).graphs
     if len(graphs) != 1:
-        raise UsageError(f"{path} has {len(graphs)} graphs; --run is for binaries of one")
+        what = f"{path} has {len(graphs)} graphs; "
+        raise UsageError((what, Setting("run"), " is for binaries of one"))
     names = [tensor.name for tensor in graphs[0].tensors]
     if len(set(names)) < len(names):
-        raise UsageError(f"{path} has two inputs or outputs of one name, which --run needs apart")
+        what = f"{path} has two inputs or outputs of one name, which "
+        raise UsageError((what, Setting("run"), " cannot tell apart"))
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
-        raise UsageError(f"{path} has {total:,} bytes of IO; --run takes at most {MOST_IO:,}")
+        what = f"{path} has {total:,} bytes of IO; "
+        raise UsageError((what, Setting("run"), f" takes at most {MOST_IO:,}"))
     return graphs[0]
 
 

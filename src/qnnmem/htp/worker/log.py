@@ -20,7 +20,7 @@ _PAUSE_S = 0.004
 
 
 def _forget(_chunk: bytes) -> None:
-    """Nobody wants the bytes."""
+    """Drop bytes that were not asked for."""
 
 
 @dataclass(slots=True)

@@ -1,28 +1,42 @@
-"""Where crafted inputs meet the real library: compile one, load some, keep the log."""
+"""The real library with its whole log kept: crafted inputs are compiled or loaded by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qnnmem.errors import CannotTell
-from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.worker import Outcome, Worker
+from qnnmem.errors import CannotTell, chain_words
+from qnnmem.htp.bill.loading import Loaded, load_binaries
+from qnnmem.htp.compile import (
+    Compiled,
+    CompileFailure,
+    CompileOptions,
+    Progress,
+    compile_model,
+)
+from qnnmem.htp.log import LogLine
+from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.targets.socs import Soc
 
-Say = Callable[[str], None]
+_LINES = 60  # of a record
+_WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """Where recipes are tried."""
+class LoggedLibrary:
+    """Compiles and loads crafted inputs for a SoC, and keeps the log of the last attempt."""
 
     soc: Soc
     worker: Worker
     folder: Path
     time_limit_s: float
-    say: Say
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """Package and version."""
+        return self.worker.library.name
 
     @property
     def log_file(self) -> Path:
@@ -38,7 +52,7 @@ class Bench:
         self, what: str, model: bytes, memory_limit: int | None = None
     ) -> Compiled | CompileFailure:
         """Compile a crafted model."""
-        self.say(f"compiling {what}")
+        self.progress(f"compiling {what}")
         path = self.folder / "model.onnx"
         path.write_bytes(model)
         options = CompileOptions(
@@ -46,24 +60,26 @@ class Bench:
         )
         return compile_model(path, self.soc, options, output=self.binary, worker=self.worker)
 
-    def load(self, what: str, binaries: Sequence[bytes]) -> Outcome:
+    def load(self, what: str, binaries: Sequence[bytes]) -> Loaded:
         """Load binaries one after another and keep them."""
-        self.say(f"loading {what}")
-        paths = []
-        for number, blob in enumerate(binaries):
-            path = self.folder / f"load{number}.bin"
+        self.progress(f"loading {what}")
+        paths = [self.folder / f"load{number}.bin" for number in range(len(binaries))]
+        for path, blob in zip(paths, binaries, strict=True):
             path.write_bytes(blob)
-            paths.append(str(path))
-        request = {"binaries": paths, "soc": self.soc.model_id}
-        return self.worker.ask(
-            "load", request, time_limit_s=self.time_limit_s, log_file=self.log_file
+        return load_binaries(
+            self.worker,
+            paths,
+            self.soc.model_id,
+            time_limit_s=self.time_limit_s,
+            log_file=self.log_file,
         )
 
     def made(self, what: str, model: bytes) -> bytes:
         """The binary of a model that has to compile."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
-            raise CannotTell(f"{what}, which was to be loaded, did not compile: {result.sentence}")
+            why = f"{what}, which was to be loaded, did not compile: "
+            raise CannotTell(chain_words(why, result.why))
         return self.binary.read_bytes()
 
     def log_text(self) -> bytes:
@@ -78,3 +94,13 @@ class Bench:
             if path != Path(path.anchor):
                 text = text.replace(bytes(path), word)
         return text
+
+
+def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
+    """Errors, and what tells about process domains and stages; the last ones if there are many."""
+    kept = [line.text for line in outcome.log if said and _matters(line)]
+    return tuple(kept[-_LINES:])
+
+
+def _matters(line: LogLine) -> bool:
+    return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.report.schema import write_json
+from qnnmem.report.sourced import number_values
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
-    from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
 
 SCHEMA = "qnnmem.socs/1"
 
 
-def render(chosen: Sequence[Soc]) -> str:
+def render_text(chosen: Sequence[Soc]) -> str:
     """A table, or everything about a single SoC."""
     lines = _one(chosen[0]) if len(chosen) == 1 else _table(chosen)
     return "\n".join(lines) + "\n"
@@ -23,8 +23,12 @@ def render(chosen: Sequence[Soc]) -> str:
 
 def render_json(chosen: Sequence[Soc]) -> str:
     """One JSON object."""
-    values = {"schema": SCHEMA, "socs": [_values(soc) for soc in chosen]}
-    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+    return write_json(as_values(chosen))
+
+
+def as_values(chosen: Sequence[Soc]) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    return {"schema": SCHEMA, "socs": [_values(soc) for soc in chosen]}
 
 
 def _table(chosen: Sequence[Soc]) -> Iterator[str]:
@@ -43,7 +47,7 @@ def _table(chosen: Sequence[Soc]) -> Iterator[str]:
 
 
 def _one(soc: Soc) -> Iterator[str]:
-    verdict = f"Hexagon {_arch(soc)} with HTP" if soc.has_htp else "no target of the HTP backend"
+    verdict = f"Hexagon {_arch(soc)} with HTP" if soc.has_htp else "not a target of the HTP backend"
     yield f"{soc.name}: {verdict}"
     if soc.marketing_name:
         yield f"known as       {soc.marketing_name}"
@@ -70,19 +74,13 @@ def _values(soc: Soc) -> dict[str, Any]:
         "model_id": soc.model_id,
         "arch": soc.arch,
         "htp": soc.has_htp,
-        "vtcm_bytes": _part(soc.vtcm_bytes),
-        "compile_limit_bytes": _part(soc.compile_limit),
+        "vtcm_bytes": number_values(soc.vtcm_bytes),
+        "compile_limit_bytes": number_values(soc.compile_limit),
         "fp16": soc.fp16,
         "source": soc.source,
         "library_name": soc.library_name or soc.name,
         "note": soc.note,
     }
-
-
-def _part(part: Sourced | None) -> dict[str, Any] | None:
-    if part is None:
-        return None
-    return {"value": part.value, "origin": part.origin.value, "source": part.source}
 
 
 def _arch(soc: Soc) -> str:

@@ -1,22 +1,78 @@
-"""A context binary of the HTP backend, nested the way qnn-context-binary-utility nests it.
+"""A QNN context binary of the HTP backend as text and as JSON, schema `qnnmem.inspect-htp/1`.
 
-Everything of ours is under the key `qnnmem`.
+The JSON is nested the way qnn-context-binary-utility nests it, so that its readers can read it;
+everything of ours, the schema too, is under the key `qnnmem`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
-from qnnmem.qnn.enums import DataType
+from qnnmem.report.schema import write_json
+from qnnmem.text import shorten
+from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.inspect-htp/1"
+SHOWN = 20  # tensors of one kind; --json has them all
 _MIB = 1 << 20
 
 
-def context_info(context: HtpContext) -> dict[str, Any]:
-    """Everything about a context but compiled code and weights."""
+def render_text(context: HtpContext, path: str) -> str:
+    """The whole text; names are made safe to print."""
+    return "\n".join(_lines(context, path)) + "\n"
+
+
+def _lines(context: HtpContext, path: str) -> Iterator[str]:
+    count = len(context.graphs)
+    what = f"{count} graph{'' if count == 1 else 's'}"
+    soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
+    arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
+    yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
+    size = f"{context.file_bytes:,} bytes ({format_size(context.file_bytes)})"
+    core = ".".join(map(str, context.core_api))
+    yield f"{shorten(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
+    for graph in context.graphs:
+        yield ""
+        yield from _graph_lines(graph)
+    yield ""
+    yield f"next: qnnmem footprint {shorten(path, 200)} gives the memory bill"
+
+
+def _graph_lines(graph: HtpGraph) -> Iterator[str]:
+    yield f"graph {shorten(graph.name)}"
+    sizes = (
+        *(("weights", graph.const), ("shared weights", graph.shared_weights), ("IO", graph.io)),
+        *(("op data", graph.op_data), ("DDR tensors", graph.ddr_tensors)),
+        *(("spill/fill", graph.spill_fill), ("VTCM as stored", graph.vtcm)),
+    )
+    for name, size in sizes:
+        shown = "not in the file" if size is None else f"{size:,} bytes"
+        yield f"  {name:<15}{shown:>22}"
+    for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        yield f"  {kind}:" if tensors else f"  {kind}: none"
+        yield from (f"    {_tensor_line(tensor)}" for tensor in tensors[:SHOWN])
+        if len(tensors) > SHOWN:
+            yield f"    and {len(tensors) - SHOWN} more; --json has them all"
+
+
+def _tensor_line(tensor: HtpTensor) -> str:
+    shape = "x".join(map(str, tensor.dimensions)) or "scalar"
+    quant = ""
+    if tensor.scale is not None and tensor.offset is not None:
+        quant = f", scale {tensor.scale:.6g} offset {tensor.offset}"
+    what = f"{tensor.data_type.name} {shape}, {tensor.nbytes:,} bytes{quant}"
+    return f"{shorten(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"
+
+
+def render_json(context: HtpContext) -> str:
+    """One JSON object."""
+    return write_json(as_values(context))
+
+
+def as_values(context: HtpContext) -> dict[str, Any]:
+    """Everything about a context except compiled code and weights."""
     info: dict[str, Any] = {
         "backendId": context.backend_id,
         "buildId": context.build_id,
@@ -112,11 +168,10 @@ def _encoding(tensor: HtpTensor) -> dict[str, Any]:
 
 
 def _ours(graph: HtpGraph) -> dict[str, Any]:
-    known = all(tensor.data_type is not DataType.UNDEFINED for tensor in graph.tensors)
     return {
         "name": graph.name,
         "vtcm_stored_bytes": graph.vtcm,
-        "io_exact_bytes": sum(t.nbytes for t in graph.tensors) if known else None,
+        "io_exact_bytes": graph.io_exact,
         "mem_types": sorted({tensor.mem_type.name.lower() for tensor in graph.tensors}),
     }
 

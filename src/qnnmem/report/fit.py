@@ -1,17 +1,26 @@
-"""The answer of `qnnmem fit` as text: verdict first, then limits, tensors and what to change."""
+"""The answer of `qnnmem fit` as text and as JSON, schema `qnnmem.fit/1`.
+
+The text gives the verdict first, then limits, tensors and what to change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
+from qnnmem.report.flags import flag, with_flags
+from qnnmem.report.schema import write_json
+from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 
+SCHEMA = "qnnmem.fit/1"
 _WIDE = 400
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
+_ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render(fits: Sequence[Fit], file: str) -> str:
+def render_text(fits: Sequence[Fit], file: str) -> str:
     """One SoC in full, several as a table with the first that does not fit in full."""
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0])]
@@ -28,7 +37,7 @@ def verdict(fit: Fit) -> str:
     words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
     worst = fit.worst
     if fit.fits is None or worst is None or worst.spare is None:
-        return f"{words}: {shorten(fit.why, _WIDE)}" if fit.why else words
+        return f"{words}: {shorten(with_flags(fit.why), _WIDE)}" if fit.why else words
     title = TITLES[worst.pool]
     if fit.fits:
         return f"{words}: {worst.spare:,} bytes to spare in the {title}, the tightest"
@@ -48,11 +57,11 @@ def _summary(fits: Sequence[Fit]) -> str:
 def _details(fit: Fit) -> Iterator[str]:
     yield f"{'limit':<18}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
     for check in fit.checks:
-        yield from _check(check)
+        yield from _check_lines(check)
     if fit.code is not None:
-        yield f"the library answered with code {fit.code}: {shorten(fit.why, _WIDE)}"
+        yield f"the library answered with code {fit.code}: {shorten(with_flags(fit.why), _WIDE)}"
     elif fit.fits is not True and fit.why:
-        yield shorten(fit.why, _WIDE)
+        yield shorten(with_flags(fit.why), _WIDE)
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
     if fit.largest:
@@ -64,11 +73,11 @@ def _details(fit: Fit) -> Iterator[str]:
     if fit.suggestions or fit.tried:
         yield ""
         yield "what to change:"
-        yield from (_suggestion(one) for one in fit.suggestions)
+        yield from (_suggested(one) for one in fit.suggestions)
         yield from (_line_of("no use", one) for one in fit.tried)
 
 
-def _check(check: Check) -> Iterator[str]:
+def _check_lines(check: Check) -> Iterator[str]:
     limit = check.limit
     origin = "" if limit is None else f"limit {limit.origin.value}: {shorten(limit.source, 100)}"
     title = TITLES[check.pool]
@@ -91,12 +100,12 @@ def _number(value: int | None) -> str:
     return "not known" if value is None else f"{value:,}"
 
 
-def _suggestion(one: Suggestion) -> str:
+def _suggested(one: Suggestion) -> str:
     return _line_of("verified" if one.verified else "suggested", one)
 
 
 def _line_of(word: str, one: Suggestion) -> str:
-    return f"  {word:<9} {shorten(one.setting, 100)}: {shorten(one.reason, 200)}"
+    return f"  {word:<9} {shorten(flag(one.setting), 100)}: {shorten(with_flags(one.reason), 200)}"
 
 
 def _table(fits: Sequence[Fit]) -> Iterator[str]:
@@ -105,7 +114,62 @@ def _table(fits: Sequence[Fit]) -> Iterator[str]:
         worst = fit.worst
         spare = None if worst is None else worst.spare
         title = "" if worst is None else TITLES[worst.pool]
-        why = f"{title}" if fit.fits is not None else shorten(fit.why, 100)
+        why = f"{title}" if fit.fits is not None else shorten(with_flags(fit.why), 100)
         same = f" (as {fit.same_as})" if fit.same_as else ""
         answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
         yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}"
+
+
+def render_json(fits: Sequence[Fit], file: str, tool: str) -> str:
+    """One JSON object."""
+    return write_json(as_values(fits, file, tool))
+
+
+def as_values(fits: Sequence[Fit], file: str, tool: str) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    answers = {fit.fits for fit in fits}
+    whole = False if False in answers else None if None in answers else True
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "file": file,
+        "answer": _ANSWER[whole],
+        "socs": [_fit_values(fit) for fit in fits],
+    }
+
+
+def _fit_values(fit: Fit) -> dict[str, Any]:
+    return {
+        "soc": fit.soc.name,
+        "answer": _ANSWER[fit.fits],
+        "why": with_flags(fit.why),
+        "code": fit.code,
+        "operator": fit.operator,
+        "same_as": fit.same_as,
+        "checks": [_check_values(check) for check in fit.checks],
+        "largest": [
+            {"graph": i.graph, "name": i.name, "kind": i.kind, "bytes": i.size.value}
+            for i in fit.largest
+        ],
+        "suggestions": [_suggestion_values(one) for one in fit.suggestions],
+        "tried": [_suggestion_values(one) for one in fit.tried],
+    }
+
+
+def _check_values(check: Check) -> dict[str, Any]:
+    return {
+        "pool": check.pool,
+        "fits": check.fits,
+        "need_low": bytes_values(check.need.low if check.need else None),
+        "need_high": bytes_values(check.need.high if check.need else None),
+        "limit": bytes_values(check.limit),
+        "spare": check.spare,
+    }
+
+
+def _suggestion_values(one: Suggestion) -> dict[str, Any]:
+    return {
+        "setting": flag(one.setting),
+        "verified": one.verified,
+        "reason": with_flags(one.reason),
+    }

@@ -1,20 +1,29 @@
-"""The Qmem table as text: recommendation first, then the four rows, flags and traps."""
+"""The Qmem table as text and as JSON, schema `qnnmem.qmem/1`.
+
+The text gives the recommendation first, then the four rows, flags and traps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
+from typing import Any
 
-from qnnmem.htp.qmem import Qmem, Row
+from qnnmem.htp.qmem import Qmem, QmemRow
 from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
+from qnnmem.report.flags import with_flags
+from qnnmem.report.schema import write_json
+from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 
+SCHEMA = "qnnmem.qmem/1"
 _WIDE = 200
 
 
-def render(result: QmemResult, file: str) -> str:
+def render_text(result: QmemResult, file: str) -> str:
     """The whole report; names from files are made safe to print."""
     qmem = result.qmem
     blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
@@ -46,7 +55,7 @@ def _table(result: QmemResult) -> Iterator[str]:
     yield "IO layer: emulated; the library for x86 registers no memory"
 
 
-def _row(row: Row, best: bool) -> str:
+def _row(row: QmemRow, best: bool) -> str:
     left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
     return (
         f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"
@@ -103,12 +112,10 @@ def _ran(row: RanRow) -> str:
 
 def _flags() -> Iterator[str]:
     yield "to use memhandle:"
-    yield from (f"  {flag.tool:<29}{flag.step:<9}{flag.text}" for flag in FLAGS)
+    yield from (f"  {one.tool:<29}{one.step:<9}{with_flags(one.text)}" for one in FLAGS)
 
 
 def _next(result: QmemResult, file: str) -> Iterator[str]:
-    from shlex import quote
-
     name = quote(shorten(file, _WIDE))
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
     if result.compiled:
@@ -118,3 +125,81 @@ def _next(result: QmemResult, file: str) -> Iterator[str]:
         yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
     else:
         yield f"next: qnnmem footprint {name} shows the rest of the memory"
+
+
+def render_json(result: QmemResult, file: str, tool: str) -> str:
+    """One JSON object."""
+    return write_json(as_values(result, file, tool))
+
+
+def as_values(result: QmemResult, file: str, tool: str) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    qmem = result.qmem
+    best = qmem.best
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "file": file,
+        "compiled": result.compiled,
+        "soc": None if qmem.bill.soc is None else qmem.bill.soc.name,
+        "io_layer": "emulated",
+        "tensors": qmem.tensors,
+        "memhandle_tensors": qmem.memhandles,
+        "io_exact": bytes_values(qmem.exact),
+        "io_stored": bytes_values(qmem.stored),
+        "process_domain_budget": bytes_values(qmem.bill.pd_budget),
+        "rows": [_row_values(row) for row in qmem.rows],
+        "recommended": {"prepared": best.prepared.value, "executed": best.executed.value},
+        "advice": advise(qmem),
+        "traps": list(traps(qmem)),
+        "flags": [{"tool": f.tool, "step": f.step, "text": with_flags(f.text)} for f in FLAGS],
+        "run": None if result.run is None else _run_values(result.run),
+    }
+
+
+def _row_values(row: QmemRow) -> dict[str, Any]:
+    time = row.copy_ns
+    return {
+        "prepared": row.prepared.value,
+        "executed": row.executed.value,
+        "reserved_at_load": bytes_values(row.at_load),
+        "reserved_at_first_inference": bytes_values(row.at_first),
+        "copied_in": bytes_values(row.copied_in),
+        "copied_out": bytes_values(row.copied_out),
+        "copy_time": {
+            "nanoseconds": time.value,
+            "origin": time.origin.value,
+            "source": time.source,
+        },
+        "shared_memory": bytes_values(row.shared),
+        "process_domain_left": bytes_values(row.pd_room),
+    }
+
+
+def _run_values(run: QmemRun) -> dict[str, Any]:
+    return {
+        "library": run.library,
+        "graph": run.graph,
+        "agrees": run.agrees,
+        "binaries": run.binaries,
+        "rows": [_ran_values(row) for row in run.rows],
+    }
+
+
+def _ran_values(row: RanRow) -> dict[str, Any]:
+    return {
+        "prepared": row.prepared.value,
+        "executed": row.executed.value,
+        "reserved_at_load": row.at_load,
+        "inferences": [
+            {
+                "reserved": once.reserved,
+                "copied_in": once.copied_in,
+                "copied_out": once.copied_out,
+                "copy_seconds": once.copy_seconds,
+            }
+            for once in row.inferences
+        ],
+        "sha256": row.digest,
+        "findings": [{"rule": f.rule, "sentence": f.sentence} for f in row.findings],
+    }

@@ -1,23 +1,32 @@
-"""The answer of `qnnmem place` as text: verdict first, then domains, order and savings."""
+"""The answer of `qnnmem place` as text and as JSON, schema `qnnmem.place/1`.
+
+The text gives the verdict first, then domains, order and savings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Admission, Placement, Plan
+from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Placement, Residency
+from qnnmem.htp.place.admission import Admission
+from qnnmem.report.schema import write_json
+from qnnmem.report.sourced import number_values
 from qnnmem.text import shorten
 
+SCHEMA = "qnnmem.place/1"
 _WIDE = 120
+_ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render(plan: Plan, checked: Sequence[Admission] | None = None) -> str:
+def render_text(plan: Residency, checked: Sequence[Admission] | None = None) -> str:
     """The whole report; names from the command line are made safe to print."""
     blocks = [[verdict(plan)], list(_domains(plan, plan.given)), list(_better(plan))]
     blocks += [list(_notes(plan)), list(_checked(plan, checked))]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def verdict(plan: Plan) -> str:
+def verdict(plan: Residency) -> str:
     """One line: whether all can be resident together, and in how many domains."""
     count = _count(len(plan.residents), "context")
     domains = _count(len(plan.given.domains), "process domain")
@@ -35,7 +44,7 @@ def verdict(plan: Plan) -> str:
     return f"fits: {count} in {domains}, {left:,} bytes left in the last"
 
 
-def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
+def _domains(plan: Residency, placement: Placement) -> Iterator[str]:
     budget = plan.budget
     yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}: {budget.source}"
     for number, domain in enumerate(placement.domains):
@@ -49,7 +58,7 @@ def _domains(plan: Plan, placement: Placement) -> Iterator[str]:
         yield f"{one.size:>16,}  {shorten(one.name, _WIDE)}: in no domain"
 
 
-def _better(plan: Plan) -> Iterator[str]:
+def _better(plan: Residency) -> Iterator[str]:
     how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.residents[one].name, _WIDE) for one in plan.best.order)
@@ -61,7 +70,7 @@ def _better(plan: Plan) -> Iterator[str]:
         yield "best order: as given; largest first needs as many, others were not tried"
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: Residency) -> Iterator[str]:
     saved = sum(plan.sharing)
     if saved:
         yield (
@@ -72,7 +81,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"
 
 
-def _checked(plan: Plan, checked: Sequence[Admission] | None) -> Iterator[str]:
+def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[str]:
     if checked is None:
         return
     wrong = sum(not one.agrees for one in checked)
@@ -87,3 +96,52 @@ def _checked(plan: Plan, checked: Sequence[Admission] | None) -> Iterator[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def render_json(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:
+    """One JSON object."""
+    return write_json(as_values(plan, checked, tool))
+
+
+def as_values(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "answer": _ANSWER[plan.fits],
+        "budget": number_values(plan.budget),
+        "max_domains": number_values(DOMAINS),
+        "contexts": [
+            {
+                "file": one.name,
+                "need_low": number_values(one.need.low),
+                "need_high": number_values(one.need.high),
+                "spill_fill": one.spill_fill,
+            }
+            for one in plan.residents
+        ],
+        "given": _placement_values(plan.given),
+        "best": _placement_values(plan.best),
+        "best_is_exact": plan.is_exact,
+        "spill_fill_saving": sum(plan.sharing),
+        "verified": None if checked is None else [_admission_values(one) for one in checked],
+    }
+
+
+def _placement_values(placement: Placement) -> dict[str, Any]:
+    return {
+        "order": list(placement.order),
+        "domains": [
+            {"contexts": list(d.members), "used": d.used, "left": d.left} for d in placement.domains
+        ],
+        "too_large": list(placement.too_large),
+    }
+
+
+def _admission_values(one: Admission) -> dict[str, Any]:
+    return {
+        "predicted": one.predicted,
+        "admitted": one.admitted,
+        "code": one.code,
+        "estimate": one.estimate,
+    }

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from qnnmem.errors import CannotTell
-from qnnmem.htp.bill.value import Bill, Range
-from qnnmem.htp.log import PdEstimate, parse_log
-from qnnmem.htp.worker import Worker
+from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.provenance import Origin, Sourced
 
 EXACT_UP_TO = 12  # contexts whose best grouping is searched for
-LOAD_TIME_LIMIT_S = 600.0
 DOMAINS = Sourced(
     4,
     Origin.DOCUMENTED,
@@ -26,7 +21,7 @@ class Resident:
     """A context that is to stay loaded."""
 
     name: str
-    need: Range  # of its process domain
+    need: SizeRange  # of its process domain
     spill_fill: int  # bytes, largest graph
 
     @property
@@ -37,7 +32,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A process domain and who is in it, in load order."""
+    """A process domain and the contexts in it, in load order."""
 
     members: tuple[int, ...]  # places in the load order, from 0
     used: int
@@ -46,7 +41,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Who goes where when contexts are loaded in this order."""
+    """Where each context goes when they are loaded in this order."""
 
     order: tuple[int, ...]
     domains: tuple[Domain, ...]
@@ -54,12 +49,12 @@ class Placement:
 
     @property
     def fits(self) -> bool:
-        """Whether everybody has a place within the domains of a process."""
+        """Whether every context has a place within the domains of a process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Residency:
     """The answer: the order as given, the best order, and whether sizes are sure enough."""
 
     residents: tuple[Resident, ...]
@@ -84,12 +79,12 @@ def resident(name: str, bill: Bill) -> Resident | None:
     return Resident(name, bill.pd, max(spills, default=0))
 
 
-def plan(residents: Sequence[Resident], budget: Sourced) -> Plan:
+def plan_residency(residents: Sequence[Resident], budget: Sourced) -> Residency:
     """Place contexts in the order given and in the best order."""
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
-    return Plan(
+    return Residency(
         residents=tuple(residents),
         budget=budget,
         given=given,
@@ -171,76 +166,3 @@ def _search(
 
     step(0, [], [])
     return best
-
-
-# --- The real library ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What the library did with a context, beside what was predicted."""
-
-    predicted: bool
-    admitted: bool
-    code: int | None  # None where the library died before it could say
-    estimate: int | None  # bytes, the library's own
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the prediction was right."""
-        return self.predicted == self.admitted
-
-
-def one_domain(sizes: Sequence[int], budget: int) -> tuple[bool, ...]:
-    """Who is admitted when there is a single domain, as on x86."""
-    used, answers = 0, []
-    for size in sizes:
-        answers.append(used + size <= budget)
-        used += size if answers[-1] else 0
-    return tuple(answers)
-
-
-def admissions(
-    binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
-) -> tuple[Admission, ...]:
-    """Load all binaries in order into the one domain of the x86 library."""
-    request = {"binaries": [str(path.absolute()) for path in binaries], "soc": soc}
-    outcome = worker.ask("load", request, time_limit_s=LOAD_TIME_LIMIT_S)
-    found = parse_log(outcome.log).pd_estimates
-    codes = [one["code"] for one in outcome.reply.get("binaries", ())]
-    return compare(residents, budget, found, codes, outcome.sentence)
-
-
-def compare(
-    residents: Sequence[Resident],
-    budget: int,
-    found: Sequence[PdEstimate],
-    codes: Sequence[int],
-    sentence: str = "",
-) -> tuple[Admission, ...]:
-    """Prediction beside fact; the log counts where the library died after a refusal."""
-    facts = [one for one in found if one.admitted is not None]
-    if len(facts) != len(residents):
-        reason = sentence or f"its log speaks of {len(facts)} of {len(residents)} contexts"
-        raise CannotTell(f"the library did not load all contexts: {reason}")
-    predicted = one_domain([one.size for one in exact(residents, facts)], budget)
-    answers = []
-    for number, (guess, fact) in enumerate(zip(predicted, facts, strict=True)):
-        code = codes[number] if number < len(codes) else None
-        answers.append(Admission(guess, bool(fact.admitted) and not code, code, fact.total))
-    return tuple(answers)
-
-
-def exact(
-    residents: Sequence[Resident], found: Sequence[PdEstimate | Admission]
-) -> tuple[Resident, ...]:
-    """The same contexts with the library's own estimates in place of bounds."""
-    answers = []
-    for one, fact in zip(residents, found, strict=True):
-        size = fact.total if isinstance(fact, PdEstimate) else fact.estimate
-        if size is None:
-            answers.append(one)
-            continue
-        said = Sourced(size, Origin.MEASURED, "estimate of the library when it loaded the binary")
-        answers.append(replace(one, need=Range(said, said)))
-    return tuple(answers)

@@ -1,27 +1,45 @@
-"""The memory bill of a context binary as text: verdict first, then parts, estimates and traps."""
+"""The memory bill of a context binary as text and as JSON, schema `qnnmem.footprint/1`.
+
+The text gives the verdict first, then parts, limits, graphs, the largest tensors and traps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
+from typing import Any
 
-from qnnmem.htp.bill import Bill, GraphBill, Item
+from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
 from qnnmem.provenance import Sourced
+from qnnmem.report.flags import with_flags
+from qnnmem.report.schema import write_json
+from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
+SCHEMA = "qnnmem.footprint/1"
 _WIDE = 200  # for paths and sentences
 _GRAPHS = 20  # graphs shown; --json has all
 
 
-def render(bill: Bill, file: str, *, compiled: bool = False, given: Sequence[str] = ()) -> str:
+def render_text(bill: Bill, file: str, *, compiled: bool = False, next_step: str = "") -> str:
     """The whole report; names from files are made safe to print.
 
-    `compiled` says that `file` is a model that was compiled for this bill.
+    `compiled` says that `file` is a model that was compiled for this bill; `next_step` is the last
+    line where another command is more useful than a look at the file.
     """
     parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
     blocks = ["\n".join([_verdict(bill), _about(bill, file, compiled)])]
     blocks += [block for block in map("\n".join, parts) if block]
-    return "\n\n".join([*blocks, _next(bill, file, compiled, given)]) + "\n"
+    return "\n\n".join([*blocks, next_step or _next(bill, file)]) + "\n"
+
+
+def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
+    """The last line about a model: the command that keeps the binary, with the options given."""
+    words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
+    soc = "" if bill.soc is None else f"--soc {bill.soc.name} "
+    options = f"{words}--backend htp {soc}-o model.bin"
+    return f"next: qnnmem prepare {quote(shorten(file, _WIDE))} {options} keeps the binary"
 
 
 def _verdict(bill: Bill) -> str:
@@ -47,7 +65,7 @@ def _share(part: Sourced, total: Sourced) -> str:
 def _about(bill: Bill, file: str, compiled: bool) -> str:
     context = bill.context
     graphs = _count(len(context.graphs), "graph")
-    made = shorten(context.build_id) or "of no version"
+    made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     size = _bytes(context.file_bytes)
     kind = "compiles to a" if compiled else "is a"
@@ -153,20 +171,14 @@ def _item(item: Item, with_graph: bool) -> str:
 
 
 def _traps(bill: Bill) -> Iterator[str]:
-    yield from (f"trap: {shorten(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
+    yield from (f"trap: {shorten(with_flags(trap.sentence), 2 * _WIDE)}" for trap in bill.traps)
 
 
-def _next(bill: Bill, file: str, compiled: bool, given: Sequence[str]) -> str:
-    from shlex import quote
-
-    name = shorten(file, _WIDE)
-    if compiled and bill.soc is not None:
-        words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
-        options = f"{words}--backend htp --soc {bill.soc.name} -o model.bin"
-        return f"next: qnnmem prepare {quote(name)} {options} keeps the binary"
+def _next(bill: Bill, file: str) -> str:
+    name = quote(shorten(file, _WIDE))
     if bill.soc is None:
-        return f"next: qnnmem footprint {quote(name)} --soc SM8650, with the SoC you mean"
-    return f"next: qnnmem inspect {quote(name)} --json shows every field of the file"
+        return f"next: qnnmem footprint {name} --soc SM8650, with the SoC you mean"
+    return f"next: qnnmem inspect {name} --json shows every field of the file"
 
 
 def _bytes(size: int) -> str:
@@ -175,3 +187,66 @@ def _bytes(size: int) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def render_json(bill: Bill, file: str, tool: str) -> str:
+    """One JSON object."""
+    return write_json(as_values(bill, file, tool))
+
+
+def as_values(bill: Bill, file: str, tool: str) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    context = bill.context
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "file": file,
+        "file_bytes": context.file_bytes,
+        "build_id": context.build_id,
+        "soc": None if bill.soc is None else bill.soc.name,
+        "made_for_soc_model": context.soc_model,
+        "dsp_arch": context.dsp_arch,
+        "total": bytes_values(bill.ram),
+        "dominant": None if bill.dominant is None else bill.dominant[0],
+        "parts": {name: bytes_values(part) for name, part in bill.parts},
+        "io_exact": bytes_values(bill.io_exact),
+        "vtcm_stored": bytes_values(bill.vtcm_stored),
+        "compile_estimate": bytes_values(bill.compile_estimate),
+        "compile_limit": bytes_values(bill.compile_limit),
+        "process_domain": _range_values(bill.pd),
+        "process_domain_budget": bytes_values(bill.pd_budget),
+        "ddr_read_per_inference": bytes_values(bill.ddr_read),
+        "ddr_written_per_inference": bytes_values(bill.ddr_written),
+        "host_ram": bytes_values(bill.host_ram),
+        "graphs": [_graph_values(graph) for graph in bill.graphs],
+        "largest_io": [_item_values(item) for item in bill.largest],
+        "largest_weights": [_item_values(item) for item in bill.largest_weights],
+        "traps": [{"id": trap.id, "sentence": with_flags(trap.sentence)} for trap in bill.traps],
+    }
+
+
+def _graph_values(graph: GraphBill) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "weights": bytes_values(graph.weights),
+        "io": bytes_values(graph.io),
+        "io_exact": bytes_values(graph.io_exact),
+        "op_data": bytes_values(graph.op_data),
+        "ddr_tensors": bytes_values(graph.ddr_tensors),
+        "spill_fill": bytes_values(graph.spill_fill),
+        "vtcm_stored": bytes_values(graph.vtcm_stored),
+        "vtcm": bytes_values(graph.vtcm),
+        "total": bytes_values(graph.ram),
+        "compile_estimate": bytes_values(graph.compile_estimate),
+        "process_domain": _range_values(graph.pd),
+    }
+
+
+def _range_values(found: SizeRange | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"low": bytes_values(found.low), "high": bytes_values(found.high)}
+
+
+def _item_values(item: Item) -> dict[str, Any]:
+    return {"graph": item.graph, "name": item.name, "kind": item.kind, "bytes": item.size.value}

@@ -1,0 +1,48 @@
+"""What the real library does with context binaries that are loaded one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.qnn.codes import code_name
+
+LOAD_TIME_LIMIT_S = 600.0  # for all binaries of one request
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The library's answer; its log counts even where it died after a refusal."""
+
+    outcome: RequestOutcome
+    log: CompileLog
+    codes: tuple[int, ...]  # of QNN, for each binary; fewer where the library died
+
+    @property
+    def no_estimate(self) -> str:
+        """Why the process-domain estimate of the last binary is missing; empty if it is there."""
+        last = last_estimate(self.log)
+        if last is not None and last.total is not None:
+            return ""
+        code = self.codes[-1] if self.codes else None
+        said = f"code {code}, {code_name(code)}" if code else "its log has no estimate"
+        return f"the binary could not be loaded: {self.outcome.sentence or said}"
+
+
+def load_binaries(
+    worker: Worker,
+    binaries: Sequence[Path],
+    model_id: int,
+    *,
+    time_limit_s: float = LOAD_TIME_LIMIT_S,
+    log_file: Path | None = None,
+) -> Loaded:
+    """Load binaries in order into one process domain, and keep all that are admitted."""
+    request = {"binaries": [str(path.absolute()) for path in binaries], "soc": model_id}
+    outcome = worker.ask("load", request, time_limit_s=time_limit_s, log_file=log_file)
+    codes = tuple(one["code"] for one in outcome.reply.get("binaries", ()))
+    return Loaded(outcome, parse_log(outcome.log), codes)

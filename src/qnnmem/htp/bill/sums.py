@@ -1,0 +1,23 @@
+"""Sums of parts of a bill; a sum with a part that is not known is not known either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qnnmem.provenance import Origin, Sourced
+
+
+def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
+    """The sum of parts."""
+    result = 0
+    for part in parts:
+        if part is None:
+            return None
+        result += part.value
+    return Sourced(result, Origin.COMPUTED, source)
+
+
+def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
+    """The sum of a part over graphs; a single graph keeps its own origin."""
+    given = tuple(parts)
+    return given[0] if len(given) == 1 else total(given, "sum over graphs")

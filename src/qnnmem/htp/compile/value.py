@@ -1,0 +1,104 @@
+"""What a compile is asked for, and what comes of it: a context binary or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from qnnmem.errors import Words, join_words
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.log import CompileLog, Refusal
+from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
+from qnnmem.qnn.codes import code_name
+from qnnmem.targets.socs import Soc
+
+Progress = Callable[[str], None]  # takes what is being done, in a few words
+
+
+def no_progress(_text: str) -> None:
+    """Progress that is not shown."""
+
+
+class OnnxNode(NamedTuple):
+    """A node of the model by name and operator; exporters may leave the name empty."""
+
+    name: str
+    operator: str
+
+
+class HtpPrecision(Enum):
+    """What floating-point values of the model become."""
+
+    FP16 = "fp16"  # as HTP computes floats; a quantized model stays as it is
+    INT8 = "int8"  # activations and weights of 8 bits
+    W8A16 = "w8a16"  # activations of 16 bits, weights of 8
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Everything that changes the binary, and the limits of the work."""
+
+    precision: HtpPrecision = HtpPrecision.FP16
+    vtcm_mb: int | None = None  # None: the SoC's largest
+    opt_level: int | None = None  # 1 to 3; None: the library's own, which is 2
+    memhandle: bool = False  # inputs and outputs carry the Qmem hint
+    partition: bool = False  # leave nodes that QNN cannot take to the CPU
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    calibration: Path | None = None
+    samples: int = 10  # of random calibration data
+    seed: int = 0
+    log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
+    log_file: Path | None = None
+    time_limit_s: float = TIME_LIMIT_S
+    memory_limit: int | None = None  # None: three quarters of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A context binary and everything known about its making."""
+
+    model: Path
+    soc: Soc
+    options: CompileOptions
+    library: str  # package and version
+    context: HtpContext
+    log: CompileLog
+    outcome: RequestOutcome
+    epcontext: bytes  # ONNX model that stands for the binary; names it as `binary_name`
+    binary_name: str
+    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
+    on_cpu: tuple[OnnxNode, ...] = ()
+    path: Path | None = None  # of the binary
+    binary: bytes | None = None  # the binary itself, where no path was given
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompileFailure:
+    """Why there is no binary."""
+
+    model: Path
+    soc: Soc
+    options: CompileOptions
+    library: str
+    stage: str  # quantize, partition or compile
+    why: Words  # one sentence with what to try
+    outcome: RequestOutcome
+    log: CompileLog
+    code: int | None = None  # of QNN
+    refusal: Refusal | None = None  # the line of the log that decides
+    unsupported: tuple[OnnxNode, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Why, with settings by their Python names."""
+        return join_words(self.why)
+
+    @property
+    def code_name(self) -> str:
+        """QNN's name of the code."""
+        return "" if self.code is None else code_name(self.code)

@@ -1,0 +1,103 @@
+"""Does a context binary fit: what its bill needs against each limit of a SoC, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from qnnmem.errors import Setting, Words
+from qnnmem.htp.bill.value import Bill, Item, SizeRange
+from qnnmem.htp.fit.limits import exactly, limits
+from qnnmem.htp.fit.value import TITLES, Check, Fit
+from qnnmem.provenance import Sourced
+from qnnmem.targets.socs import Soc
+
+
+def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
+    """The answer for a context binary, or for a model that was compiled to one.
+
+    A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
+    """
+    checks = tuple(_checks(bill, soc, budgets or {}))
+    wrong_arch = _wrong_architecture(bill, soc)
+    verdicts = [check.fits for check in checks]
+    fits = False if False in verdicts else None if None in verdicts or wrong_arch else True
+    return Fit(
+        soc=soc,
+        fits=fits,
+        checks=checks,
+        why=_why(checks, fits) or wrong_arch,
+        largest=_largest(bill),
+    )
+
+
+def _checks(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced]) -> Iterator[Check]:
+    needs: dict[str, SizeRange | None] = {
+        "compile": exactly(bill.compile_estimate),
+        "pd": bill.pd,
+        "vtcm": _largest_vtcm(bill),
+        "ram": exactly(bill.ram),
+        "weights": exactly(bill.weights),
+        "io": exactly(bill.io),
+        "spill-fill": exactly(bill.spill_fill),
+        "host-ram": exactly(bill.host_ram),
+    }
+    own = bill.soc is not None and bill.soc.model_id == soc.model_id
+    for pool, limit in limits(soc, budgets, bill.compile_limit if own else None).items():
+        passed = pool == "compile" and bill.context.soc_model == soc.model_id
+        yield Check(pool, needs[pool], limit, accepted=passed and pool not in budgets)
+
+
+def _largest_vtcm(bill: Bill) -> SizeRange | None:
+    """Of one graph: graphs of a context use it in turn."""
+    found = [graph.vtcm for graph in bill.graphs if graph.vtcm is not None]
+    if not found or len(found) < len(bill.graphs):
+        return None
+    return exactly(max(found, key=lambda vtcm: vtcm.value))
+
+
+def _wrong_architecture(bill: Bill, soc: Soc) -> str:
+    """Why a binary cannot be judged for a SoC that it was not made for."""
+    made = bill.context.dsp_arch
+    if made is None or soc.arch is None or made <= soc.arch:
+        return ""
+    return (
+        f"the binary was made for Hexagon v{made} and {soc.name} is v{soc.arch}; "
+        "compile the model for it"
+    )
+
+
+def _why(checks: tuple[Check, ...], fits: bool | None) -> Words:
+    for check in checks:
+        if fits is False and check.fits is False and check.need and check.limit:
+            missing = check.need.low.value - check.limit.value
+            return f"{TITLES[check.pool]} needs {missing:,} bytes more than there are"
+    for check in checks:
+        if fits is None and check.fits is None:
+            return _unknown(check)
+    return ""
+
+
+def _unknown(check: Check) -> Words:
+    title = TITLES[check.pool]
+    if check.need is None:
+        return f"what the {title} needs is not known"
+    if check.limit is None:
+        return f"the limit of the {title} is not known"
+    low, high = check.need.low.value, check.need.high.value
+    what = f"the {title} needs {low:,} to {high:,} bytes and has {check.limit.value:,}; "
+    return what, Setting("load"), " lets the library say exactly"
+
+
+def _largest(bill: Bill) -> tuple[Item, ...]:
+    """The largest tensors, and among them the parts whose tensors have no names."""
+    parts = tuple(
+        Item("", f"all {name}", "part", size)
+        for name, size in (
+            ("weights", bill.weights),
+            ("spill/fill", bill.spill_fill),
+            ("DDR tensors", bill.ddr_tensors),
+        )
+        if size is not None and size.value
+    )
+    every = (*bill.largest, *bill.largest_weights, *parts)
+    return tuple(sorted(every, key=lambda item: (-item.size.value, item.name))[:5])

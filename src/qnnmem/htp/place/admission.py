@@ -1,0 +1,83 @@
+"""What the real library admits to its one process domain, beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.errors import CannotTell
+from qnnmem.htp.bill.loading import load_binaries
+from qnnmem.htp.bill.value import SizeRange
+from qnnmem.htp.log import PdEstimate
+from qnnmem.htp.place import Resident
+from qnnmem.htp.worker import Worker
+from qnnmem.provenance import Origin, Sourced
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the library did with a context, beside what was predicted."""
+
+    predicted: bool
+    admitted: bool
+    code: int | None  # None where the library died before it could say
+    estimate: int | None  # bytes, the library's own
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the prediction was right."""
+        return self.predicted == self.admitted
+
+
+def one_domain(sizes: Sequence[int], budget: int) -> tuple[bool, ...]:
+    """Which contexts are admitted to a single domain, which is what x86 has."""
+    used, answers = 0, []
+    for size in sizes:
+        answers.append(used + size <= budget)
+        used += size if answers[-1] else 0
+    return tuple(answers)
+
+
+def admissions(
+    binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
+) -> tuple[Admission, ...]:
+    """Load all binaries in order into the one domain of the x86 library."""
+    loaded = load_binaries(worker, binaries, soc)
+    found, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
+    return compare(residents, budget, found, loaded.codes, sentence)
+
+
+def compare(
+    residents: Sequence[Resident],
+    budget: int,
+    found: Sequence[PdEstimate],
+    codes: Sequence[int],
+    sentence: str = "",
+) -> tuple[Admission, ...]:
+    """Prediction beside fact; the log counts where the library died after a refusal."""
+    facts = [one for one in found if one.admitted is not None]
+    if len(facts) != len(residents):
+        reason = sentence or f"its log speaks of {len(facts)} of {len(residents)} contexts"
+        raise CannotTell(f"the library did not load all contexts: {reason}")
+    predicted = one_domain([one.size for one in exact(residents, facts)], budget)
+    answers = []
+    for number, (guess, fact) in enumerate(zip(predicted, facts, strict=True)):
+        code = codes[number] if number < len(codes) else None
+        answers.append(Admission(guess, bool(fact.admitted) and not code, code, fact.total))
+    return tuple(answers)
+
+
+def exact(
+    residents: Sequence[Resident], found: Sequence[PdEstimate | Admission]
+) -> tuple[Resident, ...]:
+    """The same contexts with the library's own estimates in place of bounds."""
+    answers = []
+    for one, fact in zip(residents, found, strict=True):
+        size = fact.total if isinstance(fact, PdEstimate) else fact.estimate
+        if size is None:
+            answers.append(one)
+            continue
+        said = Sourced(size, Origin.MEASURED, "estimate of the library when it loaded the binary")
+        answers.append(replace(one, need=SizeRange(said, said)))
+    return tuple(answers)

@@ -1,0 +1,105 @@
+"""Recipes that make a compile fail: a graph, an operator or the host's memory is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qnnmem.errors import CannotTell
+from qnnmem.htp.compile import Compiled, CompileFailure
+from qnnmem.htp.provoke import models
+from qnnmem.htp.provoke.logged_library import LoggedLibrary, kept_lines
+from qnnmem.htp.provoke.value import Attempt, FailureKind, Provoked
+from qnnmem.targets.socs import MIB
+
+_GIB = 1 << 30
+_LEAST_LIMIT, _MOST_LIMIT, _LIMIT_STEP = 256 * MIB, 2048 * MIB, 16 * MIB
+
+
+def graph_limit(library: LoggedLibrary) -> Provoked:
+    """Inputs alone, a few MiB below the limit of one graph and then a few above."""
+    limit = library.soc.compile_limit
+    if limit is None:
+        raise CannotTell(f"the compile limit of {library.soc.name} is not known")
+    count = -(-limit.value // _GIB)
+    fitting = limit.value // MIB // count
+    tried = []
+    for mib in (fitting - 1, fitting + 1):
+        what = f"{count} inputs of {mib:,} MiB, limit {limit.value // MIB:,} MiB"
+        model = models.sliced_inputs(count, mib)
+        result = library.compile(what, model)
+        tried.append(_attempt(what, result))
+        if isinstance(result, CompileFailure):
+            break
+    return _of_compile(FailureKind.GRAPH_LIMIT, library, result, model, tried)
+
+
+def op_over_vtcm(library: LoggedLibrary) -> Provoked:
+    """One softmax, an eighth longer than all of VTCM."""
+    vtcm = library.soc.vtcm_bytes
+    if vtcm is None:
+        raise CannotTell(f"the VTCM of {library.soc.name} is not known")
+    length = vtcm.value // 8 * 9
+    what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
+    model = models.wide_softmax(length)
+    result = library.compile(what, model)
+    return _of_compile(FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(what, result)])
+
+
+def host_memory(library: LoggedLibrary) -> Provoked:
+    """A harmless model in the most address space in which it still fails and says why.
+
+    With less, other parts fail before the compiler does; at the very edge it may just crash.
+    """
+    low, high = _LEAST_LIMIT, _MOST_LIMIT
+    found = _in_space(library, low)
+    tried = [found]
+    while tried[0].failed and high - low > _LIMIT_STEP:
+        middle = (low + high) // 2
+        tried.append(_in_space(library, middle))
+        if tried[-1].failed:
+            low = middle
+            if tried[-1].as_expected or not found.as_expected:
+                found = tried[-1]
+        else:
+            high = middle
+    others = [one for trial in tried if trial is not found for one in trial.attempts]
+    return replace(found, attempts=(*others, *found.attempts))
+
+
+def _in_space(library: LoggedLibrary, limit: int) -> Provoked:
+    what = f"a small convolution in {limit // MIB:,} MiB of address space"
+    model = models.small_convolution()
+    result = library.compile(what, model, limit)
+    return _of_compile(FailureKind.HOST_MEMORY, library, result, model, [_attempt(what, result)])
+
+
+def _of_compile(
+    kind: FailureKind,
+    library: LoggedLibrary,
+    result: Compiled | CompileFailure,
+    model: bytes,
+    tried: Sequence[Attempt],
+) -> Provoked:
+    failed = isinstance(result, CompileFailure)
+    return Provoked(
+        kind,
+        library.soc,
+        library.name,
+        "compile",
+        tuple(tried),
+        result.why if isinstance(result, CompileFailure) else "it compiled",
+        code=result.code if isinstance(result, CompileFailure) else None,
+        log=result.log,
+        lines=kept_lines(result.outcome, said=failed),
+        log_text=library.log_text(),
+        input_name="model.onnx",
+        input_bytes=model,
+        seconds=result.outcome.seconds,
+        peak_rss=result.outcome.peak_rss,
+    )
+
+
+def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
+    code = result.code if isinstance(result, CompileFailure) else 0
+    return Attempt(what, result.outcome.kind, code)

@@ -1,0 +1,118 @@
+"""One worker of the real library that compiles the points of a sweep one after another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qnnmem.errors import FreeDimensions, LoadError, QnnMemError, UsageError, Words, chain_words
+from qnnmem.htp.bill.measure import MeasuredModel, measure
+from qnnmem.htp.bill.value import Bill
+from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
+from qnnmem.htp.fit import Fit, fit_failure
+from qnnmem.htp.fit.model import fit_measured
+from qnnmem.htp.sweep.axes import options_of
+from qnnmem.htp.sweep.value import Result, SweepPoint
+from qnnmem.htp.worker import Worker, default_memory_limit
+from qnnmem.provenance import Sourced
+from qnnmem.targets.socs import Soc
+
+_BROKEN = ("crashed", "timeout", "memory")
+
+
+class LibraryCompiler:
+    """Compiles and loads each point; a library that dies or hangs is a result as well."""
+
+    def __init__(
+        self,
+        path: Path,
+        soc: Soc,
+        base: CompileOptions,
+        *,
+        share: int = 1,
+        worker: Worker | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """`share` is how many of these run at the same time: they divide the memory."""
+        limit = base.memory_limit or default_memory_limit() // share
+        self._path, self._soc = path, soc
+        self._base, self._progress = replace(base, memory_limit=limit), progress
+        self.worker = Worker(warm=True) if worker is None else worker
+
+    def run(self, point: SweepPoint) -> Result:
+        """Compile a point and load its binary."""
+        options = options_of(point, self._base)
+        try:
+            check_options(self._soc, options)
+        except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows go on
+            return Result("refused", _words(exc))
+        try:
+            made = measure(
+                self._path, self._soc, options, worker=self.worker, progress=self._progress
+            )
+        except FreeDimensions:
+            raise
+        except LoadError as exc:  # a size that the model cannot have
+            return Result("refused", _words(exc))
+        return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
+
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()
+
+
+def _words(exc: QnnMemError) -> Words:
+    """What an error says, its settings still as data."""
+    where = f"{exc.where}: " if exc.where else ""
+    return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
+
+
+def _failed(failure: CompileFailure) -> Result:
+    outcome = failure.outcome
+    if outcome.kind in _BROKEN:
+        peak = outcome.peak_rss
+        return Result("failed", failure.why, host_ram=peak, seconds=outcome.seconds)
+    result = result_of(fit_failure(failure))
+    return replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
+
+
+def _compiled(made: MeasuredModel) -> Result:
+    """The row of a binary; one that cannot be told without loading it is tried again next time."""
+    fit = fit_measured(made)
+    result = _with_bill(result_of(fit), made.bill)
+    if made.no_estimate and fit.fits is None:
+        return replace(result, state="failed")
+    return result
+
+
+def result_of(fit: Fit) -> Result:
+    """What a sweep keeps of an answer for one SoC."""
+    needs = {check.pool: check.need.high.value for check in fit.checks if check.need is not None}
+    state = {True: "fits", False: "over", None: "refused"}[fit.fits]
+    return Result(
+        state=state,
+        reason=fit.why,
+        code=fit.code,
+        compile_need=needs.get("compile"),
+        pd_need=needs.get("pd"),
+        vtcm=needs.get("vtcm"),
+        seconds=fit.seconds or 0.0,
+    )
+
+
+def _with_bill(result: Result, bill: Bill) -> Result:
+    return replace(
+        result,
+        ram=_bytes(bill.ram),
+        weights=_bytes(bill.weights),
+        io=_bytes(bill.io),
+        spill_fill=_bytes(bill.spill_fill),
+        ddr_read=_bytes(bill.ddr_read),
+        ddr_written=_bytes(bill.ddr_written),
+        host_ram=_bytes(bill.host_ram),
+        file_bytes=bill.context.file_bytes,
+    )
+
+
+def _bytes(part: Sourced | None) -> int | None:
+    return None if part is None else part.value

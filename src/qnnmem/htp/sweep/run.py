@@ -1,0 +1,152 @@
+"""Running a sweep: a table over points, or the search for the largest value that fits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.htp.compile import Progress, no_progress
+from qnnmem.htp.sweep.cache import ResultCache, key_of
+from qnnmem.htp.sweep.kept import from_kept, to_kept
+from qnnmem.htp.sweep.value import Axis, Largest, Result, SweepPoint, SweepRow, show
+
+
+class PointCompiler(Protocol):
+    """Compiles points one after another; each thread has its own."""
+
+    def run(self, point: SweepPoint) -> Result:
+        """Compile a point; whatever happens to the library, a result comes back."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What results depend on besides the point."""
+
+    digest: str  # of the model
+    soc: int
+    library: str
+    fixed: SweepPoint  # what is not varied
+
+    def key(self, point: SweepPoint) -> str:
+        """Name of a result in the cache."""
+        return key_of(self.digest, self.soc, {**self.fixed, **point}, self.library)
+
+
+class Sweep:
+    """Compiles points; finished results are on disk before the next one starts."""
+
+    def __init__(
+        self,
+        make_compiler: Callable[[], PointCompiler],
+        cache: ResultCache,
+        identity: Identity,
+        *,
+        jobs: int = 1,
+        progress: Progress | None = None,
+    ) -> None:
+        self._make, self._cache, self._identity = make_compiler, cache, identity
+        self._jobs, self._progress = jobs, progress or no_progress
+        self._local, self._lock = threading.local(), threading.Lock()
+        self._compilers: list[PointCompiler] = []
+        self._done = 0
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for compiler in self._compilers:
+            compiler.close()
+
+    def table(self, points: Sequence[SweepPoint]) -> tuple[SweepRow, ...]:
+        """One row for each point, in their order."""
+        total = len(points)
+        if self._jobs == 1:
+            return tuple(self._row(point, total) for point in points)
+        with ThreadPoolExecutor(self._jobs) as pool:
+            jobs = [pool.submit(self._row, point, total) for point in points]
+            try:
+                return tuple(job.result() for job in jobs)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for compiler in self._compilers:
+                    compiler.close()  # ends compiles whose rows are not wanted any more
+                raise
+
+    def largest(self, axis: Axis, rest: SweepPoint) -> tuple[Largest, tuple[SweepRow, ...]]:
+        """The largest value that fits if all smaller ones do, and every row that was compiled."""
+        values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
+        rows: dict[int, SweepRow] = {}
+
+        def fits(at: int) -> bool:
+            if at not in rows:
+                rows[at] = self._row({**rest, axis.name: values[at]}, None)
+            return rows[at].result.state == "fits"
+
+        found = _last_that_fits(len(values), fits)
+        over = min((at for at in rows if at > found), default=None)
+        answer = Largest(
+            name=axis.name,
+            point=rest,
+            value=values[found] if found >= 0 else None,
+            next_value=None if over is None else values[over],
+            next_reason="" if over is None else rows[over].result.reason,
+        )
+        return answer, tuple(rows[at] for at in sorted(rows))
+
+    def _row(self, point: SweepPoint, total: int | None) -> SweepRow:
+        key = self._identity.key(point)
+        kept = from_kept(self._cache.get(key))
+        if kept is None:
+            of = "" if total is None else f" of {total}"
+            self._progress(f"{self._done + 1}{of}: {show(point)}")
+            result = self._compile(point)
+            if result.is_final:
+                self._cache.put(key, to_kept(result))
+        with self._lock:
+            self._done += 1
+        return SweepRow(point, kept or result, kept is not None)
+
+    def _compile(self, point: SweepPoint) -> Result:
+        """A compiler that breaks costs its own row only."""
+        try:
+            return self._compiler().run(point)
+        except (UsageError, OutputError):
+            raise
+        except OSError as exc:
+            return Result("failed", f"the compile could not be started: {exc}")
+
+    def _compiler(self) -> PointCompiler:
+        """The compiler of this thread."""
+        found: PointCompiler | None = getattr(self._local, "compiler", None)
+        if found is None:
+            found = self._local.compiler = self._make()
+            with self._lock:
+                self._compilers.append(found)
+        return found
+
+
+def _last_that_fits(count: int, fits: Callable[[int], bool]) -> int:
+    """Place of the last value that fits, -1 for none: by doubling, then by halving the gap."""
+    good, bad = -1, count
+    while good < count - 1:
+        probe = min(2 * good + 1 if good >= 0 else 0, count - 1)
+        if not fits(probe):
+            bad = probe
+            break
+        good = probe
+    while bad - good > 1 and good < count - 1:
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

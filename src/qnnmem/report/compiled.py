@@ -1,0 +1,62 @@
+"""What `qnnmem prepare --backend htp` made, or why the compiler made nothing, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+
+from qnnmem.htp.bill.measure import MeasuredModel
+from qnnmem.htp.compile import CompileFailure
+from qnnmem.report import bill
+from qnnmem.report.flags import with_flags
+from qnnmem.text import shorten
+
+_WIDE = 200
+_SENTENCE = 2000  # an operator refused by the library may be named at length
+_LAST_LINES = 5  # of the log of a crash
+
+
+def render_text(
+    made: MeasuredModel, model: str, binary: Path, epcontext: Path | None = None
+) -> str:
+    """The file that was written, what came with it, then the bill as `footprint` shows it."""
+    soc = made.compiled.soc.name
+    name = quote(shorten(str(binary), _WIDE))
+    again = f"next: qnnmem footprint {name} --soc {soc} reads the file, without the library"
+    shown = bill.render_text(made.bill, model, compiled=True, next_step=again)
+    return "\n".join([*_written(made, binary, epcontext), "", shown])
+
+
+def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
+    compiled = made.compiled
+    context, target = compiled.context, shorten(str(binary), _WIDE)
+    size = f"{context.file_bytes:,} bytes for {compiled.soc.name}"
+    yield f"{target}: {size}, compiled by {compiled.library}"
+    hints = sorted({t.mem_type.name.lower() for graph in context.graphs for t in graph.tensors})
+    yield f"  IO memory type in the file: {', '.join(hints)}"
+    yield f"  compiled in {compiled.outcome.seconds:.1f} s"
+    for node in compiled.on_cpu:
+        yield f"  on the CPU: {shorten(node.name, _WIDE)} ({shorten(node.operator)})"
+    for note in compiled.notes:
+        yield f"  note: {shorten(note, _WIDE)}"
+    if epcontext is not None:
+        yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
+
+
+def render_failure(failure: CompileFailure, missing: str) -> str:
+    """Why there is no binary, bill or table, whichever is `missing`."""
+    return "\n".join(_failure(failure, missing)) + "\n"
+
+
+def _failure(failure: CompileFailure, missing: str) -> Iterator[str]:
+    yield f"No {missing}: {shorten(with_flags(failure.why), _SENTENCE)}"
+    for node in failure.unsupported:
+        yield f"  not for QNN: {shorten(node.name, _WIDE)} ({shorten(node.operator)})"
+    if failure.code is not None:
+        yield f"  code {failure.code}, {failure.code_name}"
+    if failure.refusal is not None:
+        yield f"  decisive line: {shorten(failure.refusal.line, _SENTENCE)}"
+    if failure.outcome.kind == "crashed":
+        for line in failure.outcome.tail[-_LAST_LINES:]:
+            yield f"  log: {shorten(line, _SENTENCE)}"

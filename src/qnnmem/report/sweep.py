@@ -1,0 +1,139 @@
+"""The table of `qnnmem sweep` as text and as JSON, schema `qnnmem.sweep/1`.
+
+The text gives the verdict first, then one line for each compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from qnnmem.htp.sweep import Largest, SweepRow, show
+from qnnmem.report.flags import with_flags
+from qnnmem.report.schema import write_json
+from qnnmem.text import shorten
+
+SCHEMA = "qnnmem.sweep/1"
+_REASONS = 5
+_STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
+
+
+def render_text(rows: Sequence[SweepRow], largest: Sequence[Largest], file: str, soc: str) -> str:
+    """The whole report; names and reasons are made safe to print."""
+    lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows)]
+    reasons = [*_reasons(rows)]
+    lines += ["", *reasons] if reasons else []
+    return "\n".join(lines) + "\n"
+
+
+def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
+    """One line; with a search, one line for each thing searched."""
+    if largest:
+        return "\n".join(_largest(one, soc) for one in largest)
+    count = sum(row.result.state == "fits" for row in rows)
+    kept = sum(row.from_cache for row in rows)
+    failed = sum(row.result.state == "failed" for row in rows)
+    words = f"{count} of {len(rows)} settings fit {soc}"
+    words += f", {failed} failed" if failed else ""
+    return words + (f"; {kept} known from before" if kept else "")
+
+
+def _largest(one: Largest, soc: str) -> str:
+    rest = f" with {shorten(show(one.point))}" if one.point else ""
+    name = shorten(one.name)
+    if one.value is None:
+        return f"no {name} fits {soc}{rest}: {shorten(with_flags(one.next_reason), 200)}"
+    words = f"largest {name} that fits {soc}{rest} is {one.value}"
+    if one.next_value is None:
+        return f"{words}, the largest asked for"
+    return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), 200)}"
+
+
+def _table(rows: Sequence[SweepRow]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for row in rows for name in row.point))
+    head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
+    yield (
+        f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}"
+        f"{'DDR read':>14}{'seconds':>9}"
+    )
+    for row in rows:
+        result = row.result
+        cells = "".join(f"{row.point[name]!s:<{_width(name)}}" for name in names)
+        numbers = (
+            f"{_number(result.compile_need):>16}{_number(result.pd_need):>16}"
+            f"{_number(result.spill_fill):>14}{_number(result.ddr_read):>14}"
+        )
+        seconds = "kept" if row.from_cache else f"{result.seconds:.1f}"
+        yield f"{cells}{_STATE[result.state]:<14}{numbers}{seconds:>9}"
+
+
+def _width(name: str) -> int:
+    return max(10, min(len(name), 20) + 2)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _reasons(rows: Sequence[SweepRow]) -> Iterator[str]:
+    """Each reason once, with the points that have it."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.result.state != "fits":
+            found.setdefault(with_flags(row.result.reason), []).append(show(row.point))
+    for reason, points in list(found.items())[:_REASONS]:
+        more = f" and {len(points) - 1} more" if len(points) > 1 else ""
+        yield f"{shorten(points[0], 100)}{more}: {shorten(reason, 300)}"
+    if len(found) > _REASONS:
+        yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"
+
+
+def render_json(
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    library: str,
+    tool: str,
+) -> str:
+    """One JSON object."""
+    return write_json(as_values(rows, largest, file, soc, library, tool))
+
+
+def as_values(
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    library: str,
+    tool: str,
+) -> dict[str, Any]:
+    """The object behind the JSON text; numbers of rows are measured by `library`."""
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "file": file,
+        "soc": soc,
+        "library": library,
+        "rows": [_row(row) for row in rows],
+        "largest": [
+            {
+                "name": one.name,
+                "setting": dict(one.point),
+                "value": one.value,
+                "next_value": one.next_value,
+                "next_reason": with_flags(one.next_reason),
+            }
+            for one in largest
+        ],
+    }
+
+
+def _row(row: SweepRow) -> dict[str, Any]:
+    return {
+        "setting": dict(row.point),
+        "from_cache": row.from_cache,
+        **asdict(row.result),
+        "reason": with_flags(row.result.reason),
+    }

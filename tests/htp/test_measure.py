@@ -1,0 +1,193 @@
+"""Compile, load, bill: one way, whoever asks, with a worker that is told what to answer."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.htp.bill import bill_of
+from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
+from qnnmem.htp.bill.measure import MeasuredModel, measure
+from qnnmem.htp.compile import CompileFailure, CompileOptions, no_progress
+from qnnmem.htp.fit import Fit
+from qnnmem.htp.fit.model import judge_model, model_io
+from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.qmem.layer import IoMode
+from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
+from qnnmem.htp.sweep import Result
+from qnnmem.htp.sweep.compiler import LibraryCompiler
+from qnnmem.htp.worker import RequestOutcome
+from qnnmem.targets.socs import find_soc, pd_budget
+
+TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("told_worker.py")))
+SM8650 = find_soc("SM8650")
+ESTIMATE = 10_546_688
+FITS = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for context 1")
+FULL = (
+    f"Setting context 1 reserved space to {pd_budget().value + 7}",
+    "Failed to find available PD for contextId 1 on deviceId 0",
+)
+
+
+def worker(*lines: str, codes: tuple[int, ...] = (0,), crash: str = "") -> Any:
+    """Give a worker that compiles everything and logs these lines when it loads."""
+    answer = TOLD["loading"](codes, *lines)
+
+    def crashing(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
+        if verb == "load":
+            return RequestOutcome("crashed", sentence=crash)
+        made: RequestOutcome = answer(verb, options, limit)
+        return made
+
+    return TOLD["ToldWorker"](crashing if crash else answer)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write a small model."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(small_convolution())
+    return path
+
+
+def measured(model: Path, told: Any, **options: Any) -> MeasuredModel:
+    """Measure something that compiles."""
+    made = measure(model, SM8650, worker=told, **options)
+    assert isinstance(made, MeasuredModel)
+    return made
+
+
+def judged(model: Path, told: Any) -> Fit:
+    """Judge a model as `fit` does."""
+    return judge_model(model, SM8650, CompileOptions(), {}, worker=told)
+
+
+def swept(model: Path, told: Any) -> Result:
+    """Compile a model as `sweep` does."""
+    return LibraryCompiler(model, SM8650, CompileOptions(), worker=told).run({})
+
+
+def test_the_loaders_estimate_is_in_the_bill(model: Path) -> None:
+    """The process domain is exact, and the costs of the compile come with it."""
+    made = measured(model, worker(*FITS))
+    assert made.bill.pd is not None
+    assert (made.bill.pd.low.value, made.bill.pd.high.value) == (ESTIMATE, ESTIMATE)
+    assert (made.no_estimate, made.compiled.outcome.seconds) == ("", 2.5)
+    assert made.bill.host_ram is not None
+    assert made.bill.host_ram.value == 1 << 20
+
+
+def test_the_binary_is_kept_where_it_is_wanted(model: Path, tmp_path: Path) -> None:
+    """What was loaded and billed is the file that was asked for."""
+    told, output = worker(*FITS), tmp_path / "out.bin"
+    made = measured(model, told, output=output)
+    assert [verb for verb, _, _ in told.asked] == ["compile", "load"]
+    assert told.asked[1][1] == {"binaries": [str(output)], "soc": SM8650.model_id}
+    assert output.stat().st_size == made.bill.context.file_bytes
+
+
+def test_weights_are_named_on_request(model: Path) -> None:
+    """The model is read once more for them, so it has to be asked for."""
+    assert measured(model, worker(*FITS)).bill.largest_weights == ()
+    named = measured(model, worker(*FITS), name_weights=True).bill.largest_weights
+    assert [(item.name, item.size.value) for item in named][:1] == [("w", 1024)]
+
+
+def test_a_model_that_only_the_compiler_reads_has_no_weights(tmp_path: Path) -> None:
+    """The bill that was paid for does not depend on our own loader."""
+    path = tmp_path / "strange.onnx"
+    path.write_bytes(small_convolution().replace(b"Conv", b"Cunv"))
+    assert measured(path, worker(*FITS), name_weights=True).bill.largest_weights == ()
+
+
+def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
+    """Whoever loads waits as long."""
+    told = worker(*FITS)
+    measured(model, told)
+    load_binaries(told, [tmp_path / "a.bin"], 57)
+    assert [limit for verb, _, limit in told.asked if verb == "load"] == [LOAD_TIME_LIMIT_S] * 2
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (worker(crash="ended by SIGSEGV"), "ended by SIGSEGV"),
+        (worker(codes=(30_001,)), "code 30001, "),
+        (worker(), "its log has no estimate"),
+    ],
+    ids=["crash", "code", "silence"],
+)
+class TestNoEstimate:
+    """The loader says nothing about the process domain."""
+
+    def test_the_bill_stays_and_says_so(self, model: Path, told: Any, why: str) -> None:
+        """Its process domain is the range of the file, and a trap says why."""
+        made = measured(model, told)
+        assert made.bill.pd == bill_of(made.compiled.context, SM8650).pd
+        assert why in made.no_estimate
+        trap = made.bill.traps[-1]
+        assert (trap.id, why in str(trap.sentence)) == ("not-loaded", True)
+
+    def test_fit_cannot_tell(self, model: Path, told: Any, why: str) -> None:
+        """Bounds that leave room do not make it fit."""
+        fit = judged(model, told)
+        assert (fit.fits, why in str(fit.why)) == (None, True)
+
+    def test_sweep_tries_again(self, model: Path, told: Any, why: str) -> None:
+        """The row is marked, keeps its numbers and is not kept on disk."""
+        result = swept(model, told)
+        assert (result.state, result.is_final, why in str(result.reason)) == ("failed", False, True)
+        assert result.ram is not None
+
+
+def test_fit_and_sweep_agree(model: Path) -> None:
+    """The same need, the same verdict, the same reason."""
+    for lines, state in ((FITS, "fits"), (FULL, "over")):
+        fit, result = judged(model, worker(*lines)), swept(model, worker(*lines))
+        assert (fit.fits, result.state) == (state == "fits", state)
+        assert (fit.why, fit.seconds) == (result.reason, result.seconds)
+        check = next(check for check in fit.checks if check.pool == "pd")
+        assert check.need is not None
+        assert check.need.high.value == result.pd_need
+
+
+def test_a_sure_no_needs_no_estimate(model: Path) -> None:
+    """A lower bound over the limit decides, whatever happened to the loader."""
+    graph = TOLD["WRITER"]["example_graph"](const=3600 << 20)
+    context = replace(TOLD["WRITER"]["example_context"](), graphs=(graph,))
+    answer = TOLD["loading"]((1002,))
+    fit = judged(model, TOLD["ToldWorker"](answer, context))
+    result = swept(model, TOLD["ToldWorker"](answer, context))
+    assert (fit.fits, result.state) == (False, "over")
+
+
+def test_a_refused_model_is_a_failure_for_everybody(model: Path) -> None:
+    """Nothing is loaded; need and limit are the library's."""
+    line = "requires estimated allocation of 3674152 KB, limit is 3670016 KB"
+    told = TOLD["ToldWorker"](lambda *_all: TOLD["refused"](line))
+    assert isinstance(measure(model, SM8650, worker=told), CompileFailure)
+    assert (judged(model, told).fits, swept(model, told).state) == (False, "over")
+    assert {verb for verb, _, _ in told.asked} == {"compile"}
+
+
+def test_the_qmem_table_has_the_same_bill(model: Path) -> None:
+    """What is left of the process domain follows from the loader's own estimate."""
+    told = worker(*FITS)
+    found = qmem_of_file(model, SM8650, CompileOptions(), worker=told, progress=no_progress)
+    assert isinstance(found, QmemResult)
+    row = found.qmem.row(IoMode.RAW, IoMode.RAW)
+    assert row.pd_room is not None
+    assert row.pd_room.value == pd_budget().value - ESTIMATE
+
+
+def test_a_model_without_a_bill_names_its_tensors(model: Path) -> None:
+    """Sizes follow the loader's table of element types."""
+    found = {item.name: (item.kind, item.size.value) for item in model_io(model, CompileOptions())}
+    assert found["x"] == ("input", 8192)
+    assert found["w"] == ("weights", 1024)
+    assert found["scale"] == ("weights", 4)

@@ -1,0 +1,85 @@
+"""A worker that answers as it is told, so that whole commands run without the library."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.library import Library
+from qnnmem.htp.log import LogLine, read_line
+from qnnmem.htp.worker import RequestOutcome
+
+WRITER: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
+)
+Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
+
+
+class ToldWorker:
+    """Answers as it is told; a compile that is done leaves a binary as the real one does."""
+
+    def __init__(self, answer: Answer, context: HtpContext | None = None) -> None:
+        self.library = Library("2.7.0", "1.31.1", Path("libraries"))
+        self.asked: list[tuple[str, Mapping[str, Any], float]] = []
+        self._answer = answer
+        self._context = WRITER["example_context"]() if context is None else context
+
+    def ask(
+        self,
+        verb: str,
+        options: Mapping[str, Any],
+        *,
+        memory_limit: int | None = None,
+        log_file: Path | None = None,
+        time_limit_s: float = 0.0,
+        **_other: Any,
+    ) -> RequestOutcome:
+        """Give the answer and write a log that names folders."""
+        self.asked.append((verb, options, time_limit_s))
+        if log_file is not None:
+            log_file.write_text(f"reading {log_file.parent}/model.onnx with libraries/libQnnHtp.so")
+        outcome = self._answer(verb, options, memory_limit)
+        if verb == "compile" and outcome.is_done:
+            target = Path(options["output"])
+            target.write_bytes(b"")
+            target.with_suffix(".bin").write_bytes(WRITER["pack_context"](self._context))
+        return outcome
+
+
+def done(
+    options: Mapping[str, Any], lines: Sequence[str] = (), on_cpu: Sequence[tuple[str, str]] = ()
+) -> RequestOutcome:
+    """Answer that a compile went well."""
+    target = Path(options["output"])
+    reply = {
+        "binaries": [str(target.with_suffix(".bin"))],
+        "epcontext": str(target),
+        "on_htp": 1,
+        "on_cpu": [list(node) for node in on_cpu],
+    }
+    return RequestOutcome("done", reply, log=_log(lines), seconds=2.5, peak_rss=1 << 20)
+
+
+def refused(line: str, kind: Any = "refused", code: int | None = 1002) -> RequestOutcome:
+    """Answer that the library refused with a line of its log."""
+    return RequestOutcome(kind, sentence="no", code=code, stage="compile", log=_log([line]))
+
+
+def loading(codes: Sequence[int], *lines: str) -> Answer:
+    """Compile everything and load with these codes."""
+
+    def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
+        if verb == "compile":
+            return done(options)
+        assert len(options["binaries"]) == len(codes)
+        reply = {"binaries": [{"code": code, "bytes": 1} for code in codes]}
+        return RequestOutcome("done", reply, log=_log(lines))
+
+    return answer
+
+
+def _log(lines: Sequence[str]) -> tuple[LogLine, ...]:
+    return tuple(map(read_line, lines))
