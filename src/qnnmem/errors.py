@@ -76,6 +76,8 @@ class UsageError(QnnMemError):
 class LoadError(QnnMemError):
     """A file cannot be read."""
 
+    stage = ""  # pass of the ONNX loader that refused the file, if one did
+
     def __init__(self, path: Path | str, reason: Words, *, cure: Words = "") -> None:
         self.path = str(path)
         super().__init__(reason, where=path, cure=cure)

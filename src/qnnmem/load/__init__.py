@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
 
 __all__ = ["kind_of", "load"]
@@ -37,13 +37,17 @@ def load(
     if kind == "onnx":
         return _load_onnx(path, dims or {}, shapes or {})
     if dims:
-        raise UsageError(f"{path} has no named dimensions to fix; --dim is for ONNX models")
+        raise UsageError(
+            (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
+        )
     if kind == "tflite":
         from qnnmem.load import tflite
 
         return tflite.read(path, shapes=shapes or {})
     if shapes:
-        raise UsageError(f"{path} has fixed shapes; --shape is for ONNX and TFLite models")
+        raise UsageError(
+            (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")
+        )
     from qnnmem.load import csv, eaix
 
     return eaix.read(path) if kind == "eaix" else csv.read(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.load.onnx.tensor import TensorType, type_of
+from qnnmem.load.onnx.tensor import OnnxType, type_of
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import ATTRIBUTES, LEFT, Window, read_window, refusal, title
 from qnnmem.text import quote
@@ -25,12 +25,12 @@ MAX_KEPT_BYTES = 256 << 20
 
 _INT64, _BOOL = 7, 9
 _QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
-_COUNTER = TensorType(_INT64, (1,))
+_COUNTER = OnnxType(_INT64, (1,))
 # First operator sets with Slice by inputs, Where, and Min of integers.
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
 
 
-def expand(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> Window | None:
+def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> Window | None:
     """Put standard ops in the place of a Buffer; None if it keeps nothing between executes."""
     window, full = read_window(draft.path, node, kind, _reset(draft, node))
     _check_opset(draft, node, window)
@@ -71,7 +71,7 @@ def _check_opset(draft: Draft, node: onnx.NodeProto, window: Window) -> None:
         raise refusal(draft.path, node, f"{words}, convert it first")
 
 
-def _remarks(node: onnx.NodeProto, window: Window, kind: TensorType) -> list[str]:
+def _remarks(node: onnx.NodeProto, window: Window, kind: OnnxType) -> list[str]:
     who = f"Buffer {quote(title(node))}"
     given = {found.name for found in node.attribute}
     found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
@@ -90,7 +90,7 @@ def _remarks(node: onnx.NodeProto, window: Window, kind: TensorType) -> list[str
     return sorted(found)
 
 
-def _name(draft: Draft, window: Window, full: TensorType) -> Window:
+def _name(draft: Draft, window: Window, full: OnnxType) -> Window:
     """Window with its state among the inputs and outputs of the model."""
     window = replace(window, name=draft.window_name(window.name))
     old = draft.state(f"{window.name}_window", full)
@@ -110,7 +110,7 @@ def _name(draft: Draft, window: Window, full: TensorType) -> Window:
     return replace(window, counter=counter)
 
 
-def _shift(draft: Draft, window: Window, source: str, full: TensorType) -> list[onnx.NodeProto]:
+def _shift(draft: Draft, window: Window, source: str, full: OnnxType) -> list[onnx.NodeProto]:
     kept = draft.fresh(f"{window.name}_kept")
     if window.reset is None:
         nodes = [_slice(draft, window, kept)]
@@ -134,7 +134,7 @@ def _slice(draft: Draft, window: Window, kept: str) -> onnx.NodeProto:
 
 
 def _kept_unless_reset(
-    draft: Draft, window: Window, full: TensorType, kept: str
+    draft: Draft, window: Window, full: OnnxType, kept: str
 ) -> list[onnx.NodeProto]:
     # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
     import numpy as np
@@ -148,7 +148,7 @@ def _kept_unless_reset(
 
 
 def _gather(
-    draft: Draft, window: Window, full: TensorType, names: tuple[str, str, str]
+    draft: Draft, window: Window, full: OnnxType, names: tuple[str, str, str]
 ) -> list[onnx.NodeProto]:
     """Frames of a window by index, where the index behind the last one means zeros."""
     source, index, result = names
@@ -160,7 +160,7 @@ def _gather(
     ]
 
 
-def _zero_frame(window: Window, full: TensorType) -> onnx.TensorProto:
+def _zero_frame(window: Window, full: OnnxType) -> onnx.TensorProto:
     import onnx
 
     shape = list(full.shape or ())
@@ -172,7 +172,7 @@ def _zero_frame(window: Window, full: TensorType) -> onnx.TensorProto:
 
 
 def _to_the_left(
-    draft: Draft, window: Window, counter: tuple[str, str], full: TensorType
+    draft: Draft, window: Window, counter: tuple[str, str], full: OnnxType
 ) -> list[onnx.NodeProto]:
     import numpy as np
 
