@@ -137,7 +137,7 @@ def test_an_error_knows_its_pass(
 
 
 def test_reading_without_shapes_stops_after_the_guard(tmp_path: Path) -> None:
-    """Free dimensions are no obstacle to a look at the model as it is."""
+    """Free dimensions do not matter for a look at the model as it is."""
     assert len(read_guarded(save(tmp_path)).proto.graph.node) == 6
 
 

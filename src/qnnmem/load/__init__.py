@@ -78,7 +78,9 @@ def kind_of(path: Path) -> str:
         )
     if head.startswith(_PROTOBUF_STARTS):
         return "onnx"
-    raise LoadError(path, "is of no known kind; expected ONNX, TFLite, an eAI report or buffer CSV")
+    raise LoadError(
+        path, "is not a model of a known kind; expected ONNX, TFLite, an eAI report or buffer CSV"
+    )
 
 
 def _by_content(head: bytes) -> str | None:
@@ -92,11 +94,11 @@ def _by_content(head: bytes) -> str | None:
     return "csv" if is_header(text.split("\n", 1)[0]) else None
 
 
-class _Folder(ModuleType):
+class _LoadFolder(ModuleType):
     """The folder as a function: `qnnmem.load(…)` is `qnnmem.load.load(…)`."""
 
     __call__ = staticmethod(load)
 
 
 # The attribute `load` of the package `qnnmem` is this folder as soon as anything in it is imported.
-sys.modules[__name__].__class__ = _Folder
+sys.modules[__name__].__class__ = _LoadFolder

@@ -37,7 +37,7 @@ class OnnxGraph:
         return cls(graph.name, *map(tuple, parts))
 
     def put_into(self, graph: onnx.GraphProto) -> None:
-        """Make this the content of a message that nobody else knows yet."""
+        """Fill a message that only the caller holds with this graph."""
         for name in ("node", "input", "output", "initializer"):
             graph.ClearField(name)
             getattr(graph, name).extend(getattr(self, name))

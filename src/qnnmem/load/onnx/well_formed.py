@@ -47,7 +47,7 @@ def _check_names(path: Path, graph: onnx.GraphProto) -> None:
         raise LoadError(path, "holds names that are not text; the file is damaged")
     stored = {item.name for item in graph.initializer}
     seen: set[str] = set()
-    # Files of IR version 3 list initialisers among the inputs as well: that is one definition.
+    # Files of IR version 3 list initializers among the inputs as well: that is one definition.
     names = [name for name in (item.name for item in graph.input) if name not in stored]
     names += [item.name for item in graph.initializer]
     names += [name for node in graph.node for name in node.output if name]

@@ -1,4 +1,4 @@
-"""The parent's end of the child program that runs foreign code on a model."""
+"""The parent's end of the pipe to the child program, with its limits on time and memory."""
 
 from __future__ import annotations
 

@@ -162,6 +162,6 @@ def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
     for item in graph.input:
         kind = type_of(item)
         if kind is None or kind.shape is None or kind.elem not in _NUMPY:
-            raise ChildFailed(f"inputs like {quote(item.name)} cannot be made up")
+            raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
         feeds.append((item.name, _NUMPY[kind.elem], kind.shape))
     return feeds
