@@ -53,7 +53,7 @@ ONLY_IN = {
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
     ),
     "onnxruntime": (
-        *("qnnmem.load.onnx", "qnnmem.lpai.program.run"),
+        *("qnnmem.load.onnx.trial.program", "qnnmem.lpai.program.run"),
         *("qnnmem.lpai.program.source", "qnnmem.lpai.quantize", "qnnmem.htp.native"),
     ),
     "tflite": ("qnnmem.load.tflite",),

@@ -1,4 +1,4 @@
-"""Files of strangers: opened without waiting, read up to a limit."""
+"""Untrusted files: opened without blocking, read up to a limit."""
 
 from __future__ import annotations
 

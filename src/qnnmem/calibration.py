@@ -53,7 +53,7 @@ class Input(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """Type and shape as one says them."""
+        """Type and shape in words."""
         return f"{self.dtype} of shape {_shape(self.shape)}"
 
 

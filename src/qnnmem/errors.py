@@ -95,6 +95,8 @@ class FloatModel(UsageError):
 class LoadError(QnnMemError):
     """A file cannot be read."""
 
+    stage = ""  # pass of the ONNX loader that refused the file, if one did
+
     def __init__(self, path: Path | str, reason: Words, *, cure: Words = "") -> None:
         self.path = str(path)
         super().__init__(reason, where=path, cure=cure)

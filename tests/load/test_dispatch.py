@@ -9,6 +9,7 @@ import pytest
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load import load
+from qnnmem.report.flags import flag
 
 LIST = "id,lower,upper,size\nx,0,1,8\n"
 
@@ -112,8 +113,10 @@ def test_sizes_for_a_format_without_open_ones_are_refused(
 def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
     """TFLite has no names for dimensions."""
     path = save(tmp_path, "a.tflite", b"\x1c\0\0\0TFL3" + b"\0" * 64)
-    with pytest.raises(UsageError, match="--dim is for ONNX"):
+    with pytest.raises(UsageError) as caught:
         load(path, dims={"batch": 1})
+    assert "dims is for ONNX" in str(caught.value)
+    assert "--dim is for ONNX" in caught.value.sentence(flag)
 
 
 def test_importing_the_loader_is_light() -> None:

@@ -300,10 +300,10 @@ def test_contradictions_are_refused(tmp_path: Path, made: Mapping[str, Any], rea
     ("content", "reason"),
     [
         (b"[" * 1_000_000, "nested too deeply"),
-        (b'{"graphs": NaN}', "NaN is no number"),
+        (b'{"graphs": NaN}', "NaN is not a number"),
         (b'{"graphs": ' + b"9" * 100_000 + b"}", "100000 digits"),
-        (b'{"graphs": [', "no valid JSON"),
-        (b'{"graphs": "\xff"}', "no valid JSON"),
+        (b'{"graphs": [', "not valid JSON"),
+        (b'{"graphs": "\xff"}', "not valid JSON"),
         (b"[]", "not an object"),
     ],
 )

@@ -11,7 +11,7 @@ from qnnmem.report.flags import flag
 
 
 def save(folder: Path, body: str, opset: int = 18) -> Path:
-    """Write a model given as text: signature, initialisers and nodes."""
+    """Write a model given as text: signature, initializers and nodes."""
     head = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft": 1, "custom": 1]>'
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{head} {body}").SerializeToString())
@@ -118,7 +118,7 @@ def test_what_inputs_do_not_change_is_constant(tmp_path: Path) -> None:
     assert model.tensors["y"].shape == (2, 12)
 
 
-def test_initialisers_among_the_inputs_are_constants(tmp_path: Path) -> None:
+def test_initializers_among_the_inputs_are_constants(tmp_path: Path) -> None:
     """Files of IR version 3 list weights as inputs; they are weights all the same."""
     path = save(
         tmp_path,

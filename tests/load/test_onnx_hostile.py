@@ -7,8 +7,7 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.load.onnx import read
-from qnnmem.load.onnx.guard import parse
+from qnnmem.load.onnx import read, read_guarded
 from qnnmem.load.onnx.wire import check_wire
 
 TEXT = """<ir_version: 8, opset_import: ["" : 18]>
@@ -78,7 +77,7 @@ def test_external_data_elsewhere_or_short_is_refused(
     model = small()
     external(model, **entries)
     with pytest.raises(LoadError, match=sentence):
-        parse(save(folder, model))
+        read_guarded(save(folder, model))
 
 
 def _claim_terabytes(model: onnx.ModelProto) -> None:
@@ -148,7 +147,7 @@ def test_damaged_structure_is_refused_in_one_sentence(
     model = small()
     damage(model)
     with pytest.raises(LoadError, match=sentence) as caught:
-        parse(save(tmp_path, model))
+        read_guarded(save(tmp_path, model))
     assert "\n" not in str(caught.value)
 
 
@@ -235,7 +234,7 @@ def test_mutated_bytes_are_parsed_or_refused(tmp_path: Path) -> None:
     for _ in range(600):
         path.write_bytes(mutate(blob, chance))
         try:
-            parse(path)
+            read_guarded(path)
         except LoadError as exc:
             refused.append(str(exc))
     assert len(refused) > 300

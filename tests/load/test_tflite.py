@@ -193,7 +193,7 @@ def chain() -> G:
 
 
 def streaming() -> tuple[G, G]:
-    """Make a model that keeps 6 bytes in a resource variable, and the graph that initialises it."""
+    """Make a model that keeps 6 bytes in a resource variable, and the graph that initializes it."""
     tensors = (
         T("in", (6,), INT8),
         T("handle", (), RESOURCE),
@@ -521,7 +521,7 @@ def one_op(*tensors: T, inputs: tuple[int, ...] = (0,), outputs: tuple[int, ...]
         (one_op(T("a"), T("b"), outputs=(0,)), "overwritten"),
         (one_op(T("a"), T("b"), T("w", (9,), FLOAT32, b"1234"), inputs=(0, 2)), "stores 4 bytes"),
         (one_op(T("a", type=RESOURCE), T("b")), "'a' is a resource"),
-        (G((T("a"),), (5,), (0,), ()), "no tensor of its graph"),
+        (G((T("a"),), (5,), (0,), ()), "not a tensor of its graph"),
         (G((T("a"), T("b")), (0,), (1,), ()), "nothing has produced"),
     ],
 )

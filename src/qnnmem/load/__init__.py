@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
 
 __all__ = ["kind_of", "load"]
@@ -37,13 +37,17 @@ def load(
     if kind == "onnx":
         return _load_onnx(path, dims or {}, shapes or {})
     if dims:
-        raise UsageError(f"{path} has no named dimensions to fix; --dim is for ONNX models")
+        raise UsageError(
+            (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
+        )
     if kind == "tflite":
         from qnnmem.load import tflite
 
         return tflite.read(path, shapes=shapes or {})
     if shapes:
-        raise UsageError(f"{path} has fixed shapes; --shape is for ONNX and TFLite models")
+        raise UsageError(
+            (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")
+        )
     from qnnmem.load import csv, eaix
 
     return eaix.read(path) if kind == "eaix" else csv.read(path)
@@ -74,7 +78,9 @@ def kind_of(path: Path) -> str:
         )
     if head.startswith(_PROTOBUF_STARTS):
         return "onnx"
-    raise LoadError(path, "is of no known kind; expected ONNX, TFLite, an eAI report or buffer CSV")
+    raise LoadError(
+        path, "is not a model of a known kind; expected ONNX, TFLite, an eAI report or buffer CSV"
+    )
 
 
 def _by_content(head: bytes) -> str | None:
@@ -88,11 +94,11 @@ def _by_content(head: bytes) -> str | None:
     return "csv" if is_header(text.split("\n", 1)[0]) else None
 
 
-class _Folder(ModuleType):
+class _LoadFolder(ModuleType):
     """The folder as a function: `qnnmem.load(…)` is `qnnmem.load.load(…)`."""
 
     __call__ = staticmethod(load)
 
 
 # The attribute `load` of the package `qnnmem` is this folder as soon as anything in it is imported.
-sys.modules[__name__].__class__ = _Folder
+sys.modules[__name__].__class__ = _LoadFolder

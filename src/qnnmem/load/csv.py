@@ -220,5 +220,5 @@ def _integer(path: Path, column: str, number: int, text: str, least: int) -> int
         raise LoadError(path, f"line {number} has no plain integer as {column}: {quote(text)}")
     value = int(plain)
     if not least <= value < _LIMIT:
-        raise LoadError(path, f"line {number} has {column} {value}, outside what is possible")
+        raise LoadError(path, f"line {number} has {column} {value}, which is out of range")
     return value

@@ -50,7 +50,9 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _ReportNode:
+    """A node of the report, its place in the source model and in the order of execution."""
+
     name: str
     operator: str
     order: int
@@ -62,10 +64,10 @@ class _Node:
 def read(path: Path) -> Model:
     """Read the first graph of an eAI compiler report, nodes in the order they run."""
     report = _parse(path)
-    reader = _Reader(path)
+    reader = _ReportReader(path)
     graphs = report.get("graphs")
     if not isinstance(graphs, list) or not graphs:
-        raise LoadError(path, "is no eAI report: it has no list of 'graphs'")
+        raise LoadError(path, "is not an eAI report: it has no list of 'graphs'")
     name = report.get("name")
     name = _encodable(name) if isinstance(name, str) and name else path.stem
     model = reader.model(graphs[0], name, len(graphs))
@@ -82,9 +84,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except MemoryError as exc:
         raise LoadError(path, "needs more memory than there is") from exc
     except ValueError as exc:  # bad UTF-8, bad JSON, numbers refused below
-        raise LoadError(path, f"is no valid JSON: {str(exc)[:120]}") from exc
+        raise LoadError(path, f"is not valid JSON: {str(exc)[:120]}") from exc
     if not isinstance(report, dict):
-        raise LoadError(path, "is no eAI report: the outermost value is not an object")
+        raise LoadError(path, "is not an eAI report: the outermost value is not an object")
     return report
 
 
@@ -95,10 +97,10 @@ def _integer(text: str) -> int:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
-class _Reader:
+class _ReportReader:
     """Turns one parsed graph into a model, checking every value it touches."""
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +145,7 @@ class _Reader:
             bits = ", ".join(hex(bit) for bit in sorted(self.odd))
             yield f"tensor flags {bits} are not understood and were ignored"
 
-    def _ordered(self, nodes: list[object]) -> list[_Node]:
+    def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
         """Nodes by `actual_order`; their place in the list is that of the source model."""
         found = [self._node(position, node) for position, node in enumerate(nodes)]
         found.sort(key=lambda node: node.order)
@@ -152,11 +154,11 @@ class _Reader:
                 self.fail(f"two nodes have the same 'actual_order' {before.order}")
         return found
 
-    def _node(self, position: int, node: object) -> _Node:
+    def _node(self, position: int, node: object) -> _ReportNode:
         where = f"node {position}"
         operator = self.field(node, "operator", str, where)
         name = node.get("name") if isinstance(node, Mapping) else None
-        return _Node(
+        return _ReportNode(
             name=_encodable(name) if isinstance(name, str) and name else f"{operator}_{position}",
             operator=_encodable(operator),
             order=self.field(node, "actual_order", int, where),
@@ -250,7 +252,7 @@ class _Reader:
         return tuple({item.key: item for item in (*listed, *marked)}.values())
 
     def _ops(
-        self, nodes: list[_Node], inputs: tuple[_Item, ...], outputs: tuple[_Item, ...]
+        self, nodes: list[_ReportNode], inputs: tuple[_Item, ...], outputs: tuple[_Item, ...]
     ) -> tuple[Op, ...]:
         ready = {item.key for item in self.items.values() if item.flag & _CONSTANT}
         ready.update(item.key for item in inputs)
@@ -260,9 +262,9 @@ class _Reader:
                 self.fail(f"output {quote(item.name)} is never produced")
         return tuple(ops)
 
-    def _op(self, node: _Node, ready: set[str]) -> Op:
+    def _op(self, node: _ReportNode, ready: set[str]) -> Op:
         where = f"node {quote(node.name)}"
-        # A helper is listed among the inputs but nobody fills it: working memory of this step.
+        # A helper is listed among the inputs but nothing fills it: working memory of this step.
         helpers = tuple(i for i in node.inputs if i.flag & _HELPER and i.key not in ready)
         own = {item.key for item in helpers}
         reads = tuple(item for item in node.inputs if item.key not in own)
@@ -284,7 +286,7 @@ class _Reader:
         )
 
 
-def _effect(node: _Node, reads: tuple[_Item, ...], helpers: tuple[_Item, ...]) -> Effect:
+def _effect(node: _ReportNode, reads: tuple[_Item, ...], helpers: tuple[_Item, ...]) -> Effect:
     live = [item for item in reads if not item.flag & _CONSTANT]
     if len(node.outputs) != 1 or helpers or not live:
         return Effect.COMPUTE

@@ -44,9 +44,9 @@ def model_source(
 
 
 def _is_static(path: Path) -> bool:
-    from qnnmem.load.onnx.guard import parse
+    from qnnmem.load.onnx import read_guarded
 
-    model = parse(path)
+    model = read_guarded(path).proto
     constants = {item.name for item in model.graph.initializer}
     inputs = [item for item in model.graph.input if item.name not in constants]
     return not model.functions and all(

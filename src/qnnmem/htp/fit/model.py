@@ -48,9 +48,9 @@ def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = No
 
 def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
     """The largest inputs, outputs and weights of a model that has no bill."""
-    from qnnmem.load.onnx.guard import parse
+    from qnnmem.load.onnx import read_guarded
 
-    graph = parse(path).graph
+    graph = read_guarded(path).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
     found = [
         *(_value(item, "input", options) for item in graph.input if item.name not in weights),

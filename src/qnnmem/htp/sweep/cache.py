@@ -38,11 +38,11 @@ def model_digest(path: Path) -> str:
 
 def _weight_files(path: Path) -> Iterator[Path]:
     """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
-    from qnnmem.load.onnx.guard import parse
+    from qnnmem.load.onnx import read_guarded
 
     names = {
         entry.value
-        for tensor in parse(path).graph.initializer
+        for tensor in read_guarded(path).proto.graph.initializer
         for entry in tensor.external_data
         if entry.key == "location"
     }

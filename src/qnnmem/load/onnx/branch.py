@@ -1,37 +1,36 @@
-"""Replacing an If whose condition is constant by the nodes of the branch taken."""
+"""The nodes of the branch taken in the place of an If."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qnnmem.load.onnx.graph import attribute, bodies, defined
+from qnnmem.load.onnx.graph import OnnxGraph, bodies, defined
 
 if TYPE_CHECKING:
     import onnx
 
 
-def fold(graph: onnx.GraphProto, taken: Mapping[int, bool], used: set[str]) -> None:
-    """Inline, in place, the branch taken of each If named by its position; `used` grows."""
+def inline_branches(
+    graph: OnnxGraph, taken: Mapping[int, onnx.GraphProto], used: set[str]
+) -> OnnxGraph:
+    """Graph in which Ifs, named by their position, gave way to the branch taken; `used` grows."""
     nodes: list[onnx.NodeProto] = []
+    stored = list(graph.initializer)
     for index, node in enumerate(graph.node):
-        copy = type(node)()
-        copy.CopyFrom(node)
         if index not in taken:
-            nodes.append(copy)
+            nodes.append(node)
             continue
-        branch = attribute(copy, "then_branch" if taken[index] else "else_branch")
-        if branch is None:
-            nodes.append(copy)
-            continue
-        inlined = _inline(branch.g, list(copy.output), used)
-        nodes.extend(inlined)
-        graph.initializer.extend(branch.g.initializer)
-    del graph.node[:]
-    graph.node.extend(nodes)
+        branch = type(taken[index])()
+        branch.CopyFrom(taken[index])
+        nodes.extend(_inline(branch, list(node.output), used))
+        stored.extend(branch.initializer)
+    return replace(graph, node=tuple(nodes), initializer=tuple(stored))
 
 
 def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list[onnx.NodeProto]:
+    """Nodes of a branch that the caller owns, renamed in place so that they fit outside."""
     made = {name for node in branch.node for name in node.output if name}
     renamed: dict[str, str] = {}
     forwards = []

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, QUANT_DOMAINS, bodies, is_op, reads
+from qnnmem.load.onnx.graph import ONNX_DOMAINS, QUANT_DOMAINS, OnnxGraph, bodies, is_op, reads
 
 if TYPE_CHECKING:
     import onnx
@@ -67,12 +67,12 @@ _SHAPING = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Flow:
     """Constant tensors, and per tensor of data-dependent shape the node that made it so.
 
     What follows from control flow whose bodies are not examined yet is `pending`: all else said
-    about it may still change.
+    about it may still change. Only `analyse` fills the collections.
     """
 
     const: set[str] = field(default_factory=set)
@@ -80,7 +80,7 @@ class Flow:
     pending: set[str] = field(default_factory=set)
 
 
-def analyse(graph: onnx.GraphProto, proven: Collection[str], examined: Collection[str]) -> Flow:
+def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]) -> Flow:
     """Follow constants and data-dependent shapes through a graph's own level."""
     flow = Flow({item.name for item in graph.initializer})
     for index, node in enumerate(graph.node):

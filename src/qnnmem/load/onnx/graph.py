@@ -1,21 +1,63 @@
-"""Small questions about ONNX graphs: bodies, captured names, order."""
+"""ONNX graphs as values, and small questions about them: bodies, captured names, live nodes.
+
+The questions are put to an `OnnxGraph` of ours or to a GraphProto inside a node alike.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from qnnmem.errors import LoadError
-from qnnmem.text import quote
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import onnx
 
 ONNX_DOMAINS = ("", "ai.onnx")
 QUANT_DOMAINS = (*ONNX_DOMAINS, "com.microsoft")
-_GRAPH, _GRAPHS = 5, 10  # AttributeProto.AttributeType
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxGraph:
+    """A graph whose parts have the names they have in a GraphProto.
+
+    The messages are shared by all passes and never changed: weights of 2 GiB are not copied, and a
+    pass that wants another node puts a new one in its place.
+    """
+
+    name: str
+    node: tuple[onnx.NodeProto, ...]
+    input: tuple[onnx.ValueInfoProto, ...]
+    output: tuple[onnx.ValueInfoProto, ...]
+    initializer: tuple[onnx.TensorProto, ...]
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> OnnxGraph:
+        """Graph of a message."""
+        parts = (graph.node, graph.input, graph.output, graph.initializer)
+        return cls(graph.name, *map(tuple, parts))
+
+    def put_into(self, graph: onnx.GraphProto) -> None:
+        """Fill a message that only the caller holds with this graph."""
+        for name in ("node", "input", "output", "initializer"):
+            graph.ClearField(name)
+            getattr(graph, name).extend(getattr(self, name))
+
+
+AnyGraph: TypeAlias = "OnnxGraph | onnx.GraphProto"
+
+
+def copied_without(message: Any, *names: str) -> Any:
+    """Copy of a message that lacks some fields; what they hold is not copied on the way."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name in names:
+            continue
+        target = getattr(copy, field.name)
+        if hasattr(target, "MergeFrom"):
+            target.MergeFrom(value)
+        else:
+            setattr(copy, field.name, value)
+    return copy
 
 
 def is_op(node: onnx.NodeProto, *types: str) -> bool:
@@ -47,6 +89,15 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from found.graphs
 
 
+def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeProto:
+    """Copy of a node with other graphs inside, in the order of `bodies`."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    for body, graph in zip(bodies(copy), graphs, strict=True):
+        graph.put_into(body)
+    return copy
+
+
 def reads(node: onnx.NodeProto) -> list[str]:
     """Every name a node reads: inputs, then names its bodies capture; each once."""
     names = dict.fromkeys(node.input)
@@ -56,7 +107,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
     return list(names)
 
 
-def captured(graph: onnx.GraphProto) -> list[str]:
+def captured(graph: AnyGraph) -> list[str]:
     """Names a body reads that it does not define itself, nested bodies included."""
     own = set(defined(graph))
     names: dict[str, None] = {}
@@ -66,7 +117,7 @@ def captured(graph: onnx.GraphProto) -> list[str]:
     return list(names)
 
 
-def defined(graph: onnx.GraphProto) -> Iterator[str]:
+def defined(graph: AnyGraph) -> Iterator[str]:
     """Names a graph defines at its own level."""
     yield from (item.name for item in graph.input)
     yield from (item.name for item in graph.initializer)
@@ -74,53 +125,21 @@ def defined(graph: onnx.GraphProto) -> Iterator[str]:
         yield from (name for name in node.output if name)
 
 
-def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
-    """Bring nodes into execution order, stably and in place; cycles are refused."""
-    available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    maker: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
-        maker.update((name, index) for name in node.output if name)
-    order = _order(path, graph, available, maker)
-    if order != list(range(len(order))):
-        nodes = [type(graph.node[0]).FromString(graph.node[i].SerializeToString()) for i in order]
-        del graph.node[:]
-        graph.node.extend(nodes)
-    for name in (out.name for out in graph.output):
-        if name not in maker and name not in available:
-            raise LoadError(path, f"output {quote(name)} is produced by no node")
-    scope = available | maker.keys()
+def all_names(graph: AnyGraph) -> Iterable[str]:
+    """Every tensor name defined in a graph or its bodies."""
+    yield from defined(graph)
     for node in graph.node:
         for body in bodies(node):
-            sort_nodes(path, body, scope)
+            yield from all_names(body)
 
 
-def _order(
-    path: Path, graph: onnx.GraphProto, available: set[str], maker: dict[str, int]
-) -> list[int]:
-    waiting: list[int] = []
-    followers: dict[int, list[int]] = {}
-    for index, node in enumerate(graph.node):
-        needs = set()
-        for name in reads(node):
-            if name in maker:
-                needs.add(maker[name])
-            elif name not in available:
-                who = quote(node.name or node.op_type)
-                raise LoadError(path, f"node {who} reads {quote(name)}, which nothing produces")
-        waiting.append(len(needs))
-        for need in needs:
-            followers.setdefault(need, []).append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    order = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for follower in followers.get(index, ()):
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, follower)
-    if len(order) < len(waiting):
-        stuck = next(index for index, count in enumerate(waiting) if count)
-        who = quote(graph.node[stuck].name or graph.node[stuck].op_type)
-        raise LoadError(path, f"the graph has a cycle through or before node {who}")
-    return order
+def live(graph: AnyGraph) -> list[int]:
+    """Positions of nodes that an output depends on."""
+    needed = {item.name for item in graph.output}
+    found = []
+    for index in range(len(graph.node) - 1, -1, -1):
+        node = graph.node[index]
+        if not needed.isdisjoint(filter(None, node.output)):
+            needed.update(reads(node))
+            found.append(index)
+    return found[::-1]

@@ -1,86 +1,64 @@
-"""Fixing what a model leaves open: initialisers among inputs, free dimensions."""
+"""Inputs of a model with fixed shapes, and what to say about dimensions that are still free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import FreeDimensions, LoadError, Setting, UsageError
-from qnnmem.load.onnx.graph import bodies, defined, reads
+from qnnmem.load.onnx.graph import OnnxGraph, all_names
 from qnnmem.load.onnx.tensor import DTYPES, STRING, check_shape, type_of
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
     import onnx
 
-# From this version on, initialisers need not be inputs; older files mean the same once cleaned.
-MIN_IR_VERSION = 8
 _SHOWN = 12
-
-
-def drop_unused(model: onnx.ModelProto) -> None:
-    """Drop initialisers from the inputs, unread initialisers and everything merely declared."""
-    graph = model.graph
-    stored = {item.name for item in graph.initializer}
-    inputs = [item for item in graph.input if item.name not in stored]
-    _replace(graph.input, inputs)
-    read = {name for node in graph.node for name in reads(node)}
-    read.update(item.name for item in graph.output)
-    if not stored <= read:
-        _replace(graph.initializer, [item for item in graph.initializer if item.name in read])
-    model.ir_version = max(model.ir_version, MIN_IR_VERSION)
-    _forget_declared(graph)
-
-
-def _replace(field: object, items: Iterable[object]) -> None:
-    copies = []
-    for item in items:
-        copy = type(item)()
-        copy.CopyFrom(item)  # type: ignore[attr-defined]  # protobuf message
-        copies.append(copy)
-    del field[:]  # type: ignore[attr-defined]  # protobuf repeated field
-    field.extend(copies)  # type: ignore[attr-defined]  # as above
-
-
-def _forget_declared(graph: onnx.GraphProto) -> None:
-    # Declared shapes may be wrong (seen in the wild); what we compute ourselves is used instead.
-    del graph.value_info[:]
-    del graph.quantization_annotation[:]
-    for out in graph.output:
-        if out.type.HasField("tensor_type"):
-            out.type.tensor_type.ClearField("shape")
-    for node in graph.node:
-        for body in bodies(node):
-            _forget_declared(body)
 
 
 def fix_inputs(
     path: Path,
-    model: onnx.ModelProto,
+    graph: OnnxGraph,
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
-) -> None:
-    """Give every input a static shape, or say which dimensions are still free."""
-    graph = model.graph
-    _check_options(graph, dims, shapes)
-    for item in graph.input:
-        if not item.type.HasField("tensor_type"):
-            kind = item.type.WhichOneof("value") or "no"
-            what = f"{kind.removesuffix('_type')} type"
-            raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are handled")
-        _check_elem(path, item)
-        _set_dims(item, dims)
-        if item.name in shapes:
-            _set_shape(item, shapes[item.name])
-    free = {item.name: _free(item) for item in graph.input}
+) -> tuple[onnx.ValueInfoProto, ...]:
+    """Inputs of a graph with static shapes, or an error that says which dimensions are free."""
+    _check_settings(graph, dims, shapes)
+    inputs = tuple(_fixed(path, item, dims, shapes) for item in graph.input)
+    free = {item.name: _free(item) for item in inputs}
     if any(free.values()):
-        raise FreeDimensions(path, _free_words(graph, free), _options(graph, free, (dims, shapes)))
-    for item in graph.input:
+        raise FreeDimensions(
+            path, _free_words(inputs, free), _settings(inputs, free, (dims, shapes))
+        )
+    for item in inputs:
         kind = type_of(item)
         if kind is None or kind.shape is None:
             raise LoadError(path, f"input {quote(item.name)} has no usable shape")
         check_shape(path, item.name, kind.shape, DTYPES[kind.elem])
+    return inputs
+
+
+def _fixed(
+    path: Path,
+    item: onnx.ValueInfoProto,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> onnx.ValueInfoProto:
+    """Copy of an input with the sizes that are given for it."""
+    if not item.type.HasField("tensor_type"):
+        kind = item.type.WhichOneof("value") or "no"
+        what = f"{kind.removesuffix('_type')} type"
+        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are handled")
+    _check_elem(path, item)
+    copy = type(item)()
+    copy.CopyFrom(item)
+    for dim in _dims(copy):
+        if dim.dim_param in dims:
+            dim.dim_value = dims[dim.dim_param]
+    if item.name in shapes:
+        _set_shape(copy, shapes[item.name])
+    return copy
 
 
 def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
@@ -92,8 +70,8 @@ def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
         raise LoadError(path, f"input {quote(item.name)} has element type {kind}, not handled")
 
 
-def _check_options(
-    graph: onnx.GraphProto, dims: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+def _check_settings(
+    graph: OnnxGraph, dims: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
     known = {dim.dim_param for item in graph.input for dim in _dims(item) if dim.dim_param}
     for name, size in dims.items():
@@ -111,14 +89,6 @@ def _check_options(
             raise UsageError(f"the shape given for {quote(name)} has a negative size")
 
 
-def all_names(graph: onnx.GraphProto) -> Iterable[str]:
-    """Every tensor name defined in a graph or its bodies."""
-    yield from defined(graph)
-    for node in graph.node:
-        for body in bodies(node):
-            yield from all_names(body)
-
-
 def _listed(names: list[str]) -> str:
     shown = ", ".join(quote(name) for name in names[:_SHOWN]) or "none"
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
@@ -126,12 +96,6 @@ def _listed(names: list[str]) -> str:
 
 def _dims(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
     return list(item.type.tensor_type.shape.dim)
-
-
-def _set_dims(item: onnx.ValueInfoProto, dims: Mapping[str, int]) -> None:
-    for dim in _dims(item):
-        if dim.dim_param in dims:
-            dim.dim_value = dims[dim.dim_param]
 
 
 def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
@@ -158,9 +122,9 @@ def _free(item: onnx.ValueInfoProto) -> list[int]:
     ]
 
 
-def _free_words(graph: onnx.GraphProto, free: Mapping[str, list[int]]) -> list[str]:
+def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[int]]) -> list[str]:
     words = []
-    for item in graph.input:
+    for item in inputs:
         dims = _dims(item)
         for at in free[item.name]:
             if at < 0:
@@ -173,15 +137,15 @@ def _free_words(graph: onnx.GraphProto, free: Mapping[str, list[int]]) -> list[s
     return words
 
 
-def _options(
-    graph: onnx.GraphProto,
+def _settings(
+    inputs: Sequence[onnx.ValueInfoProto],
     free: Mapping[str, list[int]],
     given: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
 ) -> tuple[Setting, ...]:
     """Settings that fix everything; sizes not given are guesses the user replaces."""
     sizes = dict(given[0])
     shapes = [Setting("shapes", _assignment(name, shape)) for name, shape in given[1].items()]
-    for item in graph.input:
+    for item in inputs:
         dims = _dims(item)
         if all(at >= 0 and dims[at].dim_param for at in free[item.name]):
             for at in free[item.name]:

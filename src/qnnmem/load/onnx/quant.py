@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qnnmem.load.onnx.flow import CONTROL
-from qnnmem.load.onnx.graph import bodies, captured, is_op, is_quant, reads
+from qnnmem.load.onnx.graph import OnnxGraph, bodies, captured, is_op, is_quant, reads
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.tensor import TensorType
+    from qnnmem.load.onnx.tensor import OnnxType
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Group:
         return (*self.before, self.index, *self.after)
 
 
-def group(graph: onnx.GraphProto, alive: Collection[int], const: Collection[str]) -> list[Group]:
+def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> list[Group]:
     """Live, non-constant nodes of a graph with quantization folded in."""
     folding = _Folding(graph, alive, const)
     groups = [
@@ -51,9 +51,7 @@ def group(graph: onnx.GraphProto, alive: Collection[int], const: Collection[str]
 
 
 class _Folding:
-    def __init__(
-        self, graph: onnx.GraphProto, alive: Collection[int], const: Collection[str]
-    ) -> None:
+    def __init__(self, graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> None:
         self.nodes = list(graph.node)
         self.const = const
         self.active = [index for index in sorted(alive) if not self._is_folded_away(index)]
@@ -131,7 +129,7 @@ def is_real(node: onnx.NodeProto) -> bool:
     return not is_quant(node, "QuantizeLinear")
 
 
-def same_scale(graph: onnx.GraphProto, found: Group, types: Mapping[str, TensorType]) -> bool:
+def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) -> bool:
     """Whether one dequantize before and one quantize after undo each other exactly."""
     if len(found.before) != 1 or len(found.after) != 1:
         return False
@@ -145,7 +143,7 @@ def same_scale(graph: onnx.GraphProto, found: Group, types: Mapping[str, TensorT
     return _parameters(graph, before) == _parameters(graph, after)
 
 
-def _parameters(graph: onnx.GraphProto, node: onnx.NodeProto) -> list[object]:
+def _parameters(graph: OnnxGraph, node: onnx.NodeProto) -> list[object]:
     """Scale and zero point: the stored bytes where a file repeats them under other names."""
     names = [*node.input[1:3], ""][:2]
     stored = {item.name: item.raw_data for item in graph.initializer if item.name in names}

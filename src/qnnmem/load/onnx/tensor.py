@@ -46,8 +46,8 @@ _INT64, _UINT32, _UINT64, _FLOAT64 = 7, 12, 13, 11
 _COMPLEX64, _COMPLEX128 = 14, 15
 
 
-class TensorType(NamedTuple):
-    """An element type (0 when unknown) and, once static, a shape."""
+class OnnxType(NamedTuple):
+    """ONNX's number of an element type (0 when unknown) and, once static, a shape."""
 
     elem: int
     shape: tuple[int, ...] | None
@@ -58,10 +58,10 @@ class TensorType(NamedTuple):
         return self.elem != 0 and self.shape is not None
 
 
-UNKNOWN = TensorType(0, None)
+UNKNOWN = OnnxType(0, None)
 
 
-def type_of(info: onnx.ValueInfoProto) -> TensorType | None:
+def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Type a value info states; None for sequences, maps and optionals."""
     kind = info.type.WhichOneof("value")
     if kind is None:
@@ -70,9 +70,22 @@ def type_of(info: onnx.ValueInfoProto) -> TensorType | None:
         return None
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
-        return TensorType(tensor.elem_type, None)
+        return OnnxType(tensor.elem_type, None)
     sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
-    return TensorType(tensor.elem_type, tuple(sizes) if min(sizes, default=0) >= 0 else None)
+    return OnnxType(tensor.elem_type, tuple(sizes) if min(sizes, default=0) >= 0 else None)
+
+
+def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
+    """Value info that states a type; the opposite of `type_of`."""
+    import onnx
+
+    info = onnx.ValueInfoProto(name=name)
+    info.type.tensor_type.elem_type = kind.elem
+    if kind.shape is not None:
+        info.type.tensor_type.shape.SetInParent()
+        for size in kind.shape:
+            info.type.tensor_type.shape.dim.add().dim_value = size
+    return info
 
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.ir import Model
-from qnnmem.load.tflite.graph import File, read_graph
+from qnnmem.load.tflite.file import TfliteFile
+from qnnmem.load.tflite.graph import read_graph
 from qnnmem.load.tflite.schema import RawGraph, RawTensor, decode
 from qnnmem.load.total import check_total
 from qnnmem.text import quote
@@ -24,7 +25,7 @@ def read(path: Path, *, shapes: Mapping[str, Sequence[int]]) -> Model:
     graphs = _decode(path)
     if not graphs:
         raise LoadError(path, "holds no graph")
-    file = File(path, graphs, _batch(path, graphs, shapes), _open_inputs(path, graphs[0]))
+    file = TfliteFile(path, graphs, _batch(path, graphs, shapes), _open_inputs(path, graphs[0]))
     try:
         model = read_graph(file)
     except RecursionError as exc:
@@ -39,7 +40,7 @@ def _decode(path: Path) -> tuple[RawGraph, ...]:
     try:
         with path.open("rb") as file, memoryview(_mapped(file.fileno())) as content:
             if bytes(content[4:8]) != IDENTIFIER:
-                raise LoadError(path, "is no TFLite file: 'TFL3' is missing at byte 4")
+                raise LoadError(path, "is not a TFLite file: 'TFL3' is missing at byte 4")
             return decode(path, content)
     except (OSError, ValueError, BufferError) as exc:
         raise LoadError(path, "cannot be read") from exc
@@ -51,7 +52,7 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
     if any(not 0 <= index < len(graph.tensors) for index in graph.inputs):
-        raise LoadError(path, "names an input that is no tensor of its graph")
+        raise LoadError(path, "names an input that is not a tensor of its graph")
     inputs = (graph.tensors[index] for index in graph.inputs)
     return tuple(tensor for tensor in inputs if -1 in tensor.signature)
 

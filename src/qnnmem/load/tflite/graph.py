@@ -8,87 +8,27 @@ stand for; what remains and is needed becomes the ops of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
 
-from qnnmem.errors import LoadError
-from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.ir import Effect, Model, Op, Tensor
+from qnnmem.load.tflite.file import NestedGraph, TfliteFile
 from qnnmem.load.tflite.ops import (
     DATA_DEPENDENT,
-    DTYPES,
     ELEMENTWISE,
     NEVER_FOLDED,
     RESOURCE,
     SHAPE_QUERIES,
     STORED_FORMS,
     UNFOLLOWED,
-    UNSIZED,
     VIEWS,
 )
-from qnnmem.load.tflite.schema import RawGraph, RawOp, RawTensor
+from qnnmem.load.tflite.schema import RawOp
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES
 
-_MAX_RANK = 64
 _MAX_NESTED_OPS = 1_000_000
 _MAX_WORK = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
-    """A subgraph as it is run from elsewhere."""
-
-    model: Model
-    states: tuple[str, ...]  # variables it reads or writes
-    writes: bool  # it changes a variable, so it must run even if nobody reads its results
-    size: int  # ops when every call is written out
-
-
-@dataclass(slots=True)
-class File:
-    """What all subgraphs of one file share; filled while they are read."""
-
-    path: Path
-    graphs: tuple[RawGraph, ...]
-    batch: tuple[int, int]  # wanted, stored
-    open_inputs: tuple[RawTensor, ...]  # of the main graph, with dimensions left open
-    states: dict[str, Tensor] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
-    taken: set[str] = field(default_factory=set)
-    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    nested: dict[tuple[object, ...], Nested] = field(default_factory=dict)
-    ranks_known: bool = False
-    work: int = 0  # tensors and operators walked so far
-
-    def __post_init__(self) -> None:
-        # Only newer writers mark ranked tensors; where none is marked an empty shape is a scalar.
-        self.ranks_known = any(t.has_rank for graph in self.graphs for t in graph.tensors)
-        for index, graph in enumerate(self.graphs):
-            self.names[index] = tuple(
-                self.unique(tensor.name, position) for position, tensor in enumerate(graph.tensors)
-            )
-
-    def fail(self, reason: str) -> NoReturn:
-        """Refuse the file."""
-        raise LoadError(self.path, reason)
-
-    def unique(self, name: str, position: int) -> str:
-        """`name`, or `name_position` when it is empty or taken."""
-        chosen = name or f"tensor_{position}"
-        while chosen in self.taken:
-            chosen = f"{chosen}_{position}"
-        self.taken.add(chosen)
-        return chosen
-
-    def state(self, variable: str) -> str:
-        """Name of the state behind a resource variable."""
-        if variable not in self.variables:
-            self.variables[variable] = self.unique(variable or "variable", len(self.variables))
-        return self.variables[variable]
-
-
-def read_graph(file: File) -> Model:
+def read_graph(file: TfliteFile) -> Model:
     """Read the main subgraph, with notes on what was assumed."""
     nested = _GraphReader(file, 0, {}, ()).read()
     model = nested.model
@@ -107,7 +47,7 @@ def read_graph(file: File) -> Model:
     )
 
 
-def _open_notes(file: File) -> Iterable[str]:
+def _open_notes(file: TfliteFile) -> Iterable[str]:
     wanted, stored = file.batch
     for tensor in file.open_inputs:
         if wanted != stored:
@@ -124,7 +64,7 @@ class _GraphReader:
     """Reads one subgraph; `handles` are the resource variables its inputs stand for."""
 
     def __init__(
-        self, file: File, index: int, handles: Mapping[int, str], callers: tuple[int, ...]
+        self, file: TfliteFile, index: int, handles: Mapping[int, str], callers: tuple[int, ...]
     ) -> None:
         self.file, self.index, self.callers = file, index, (*callers, index)
         self.raw, self.names = file.graphs[index], file.names[index]
@@ -137,7 +77,7 @@ class _GraphReader:
         self.ops: list[tuple[Op, bool]] = []  # op, and whether it runs for its effect on state
         self.size = 0
 
-    def read(self) -> Nested:
+    def read(self) -> NestedGraph:
         """Read the subgraph as a model."""
         self._begin()
         for position, op in enumerate(self.raw.ops):
@@ -207,7 +147,9 @@ class _GraphReader:
         if op.type in DATA_DEPENDENT and any(
             -1 in self.raw.tensors[index].signature for index in op.outputs
         ):
-            self.file.fail(f"{where} returns as much as its data decide; no plan can hold for that")
+            self.file.fail(
+                f"{where} returns more or less depending on its data, which cannot be planned"
+            )
         nested = self._nested(op, inputs, where)
         self._follow_variable(op, inputs, where)
         reads = [self._source(index) for index in inputs]
@@ -229,7 +171,7 @@ class _GraphReader:
         )
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
-    def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[Nested, ...]) -> bool:
+    def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:
             return any(body.writes for body in nested)
         if op.type == "READ_VARIABLE" and not op.custom:
@@ -260,7 +202,7 @@ class _GraphReader:
         self.states[name] = None
         self.tensors[name] = before
 
-    def _nested(self, op: RawOp, inputs: tuple[int, ...], where: str) -> tuple[Nested, ...]:
+    def _nested(self, op: RawOp, inputs: tuple[int, ...], where: str) -> tuple[NestedGraph, ...]:
         if not op.subgraphs:
             return ()
         self._check_subgraphs(op, where)
@@ -278,7 +220,7 @@ class _GraphReader:
             if index in self.callers:
                 self.file.fail(f"{where} runs graph {index}, which is already running")
 
-    def _run(self, index: int, passed: tuple[int, ...], where: str) -> Nested:
+    def _run(self, index: int, passed: tuple[int, ...], where: str) -> NestedGraph:
         inside = self.file.graphs[index].inputs
         if len(inside) != len(passed):
             self.file.fail(f"{where} passes {len(passed)} values to a graph of {len(inside)}")
@@ -315,7 +257,7 @@ class _GraphReader:
         fixed = source in self.constants or self.names[source] in self.file.states
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
 
-    def _finish(self, outputs: tuple[str, ...]) -> Nested:
+    def _finish(self, outputs: tuple[str, ...]) -> NestedGraph:
         kept = self._needed(outputs)
         dropped = len(self.ops) - len(kept)
         used = {name for op in kept for name in (*op.inputs, *op.outputs)}
@@ -333,7 +275,7 @@ class _GraphReader:
             notes=(f"{dropped} operators whose results nobody reads are left out",) * (dropped > 0),
         )
         writes = any(effect for _, effect in self.ops)
-        return Nested(model, tuple(self.states), writes, self.size)
+        return NestedGraph(model, tuple(self.states), writes, self.size)
 
     def _needed(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         needed = set(outputs)
@@ -376,43 +318,6 @@ class _GraphReader:
         index = self.constants.get(index, index)
         name = self.names[index]
         if name not in self.tensors:
-            self.tensors[name] = self._measure(index, self.raw.tensors[index])
+            constant = index in self.constants
+            self.tensors[name] = self.file.measure(name, self.raw.tensors[index], constant)
         return self.tensors[name]
-
-    def _measure(self, index: int, raw: RawTensor) -> Tensor:
-        name = self.names[index]
-        if raw.type not in DTYPES:
-            kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
-            self.file.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
-        if raw.sparse and raw.stored:
-            return Tensor(name, DType.UINT8, (raw.stored,))
-        tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw))
-        if tensor.nbytes > MAX_BYTES:
-            self.file.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
-        if index in self.constants and raw.stored and raw.stored < tensor.nbytes:
-            self.file.fail(
-                f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
-                f" {tensor.nbytes:,}"
-            )
-        return tensor
-
-    def _shape(self, name: str, raw: RawTensor) -> tuple[int, ...]:
-        fail = self.file.fail
-        if len(raw.shape) > _MAX_RANK or any(size < 0 for size in raw.shape):
-            fail(f"tensor {quote(name)} has a negative size or too many dimensions")
-        if not raw.shape and (raw.signature or (self.file.ranks_known and not raw.has_rank)):
-            fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
-        if -1 not in raw.signature:
-            return raw.shape
-        if not self.file.open_inputs:
-            fail(f"tensor {quote(name)} has a size that is only known while running")
-        return self._scaled(name, raw)
-
-    def _scaled(self, name: str, raw: RawTensor) -> tuple[int, ...]:
-        wanted, stored = self.file.batch
-        if wanted == stored:
-            return raw.shape
-        first, rest = divmod(raw.shape[0] * wanted, stored)
-        if rest:
-            self.file.fail(f"tensor {quote(name)} does not grow with the batch")
-        return (first, *raw.shape[1:])

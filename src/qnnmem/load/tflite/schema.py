@@ -67,7 +67,7 @@ def decode(path: Path, content: Any) -> tuple[RawGraph, ...]:
     try:
         return _Decoder(content).graphs(Model.GetRootAs(content, 0))
     except (struct.error, TypeError, ValueError, IndexError, AttributeError, OverflowError) as exc:
-        raise LoadError(path, "is damaged: it is no valid TFLite flatbuffer") from exc
+        raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
 class _Decoder:

@@ -40,14 +40,14 @@ class Parts:
     @cached_property
     def proto(self) -> onnx.ModelProto:
         """The program as onnx sees it."""
-        from qnnmem.load.onnx.guard import unpack
-        from qnnmem.load.onnx.wire import check_wire
+        from qnnmem.load.onnx.passes.guard import guard
+        from qnnmem.load.onnx.passes.read import admit
 
         path = Path(f"program of graph {self.graph.name[:80]!r}")
         try:
-            check_wire(path, self.graph.program)
-            _check_enclosed(self.graph.program)
-            return unpack(path, self.graph.program)
+            content = admit(path, self.graph.program)
+            _check_enclosed(content.blob)
+            return guard(content).proto
         except LoadError as exc:
             raise ProgramError(str(exc)) from exc
 
@@ -262,7 +262,7 @@ def runs_in_order(parts: Parts) -> bool:
     shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
     """
     from qnnmem.errors import ChildFailed
-    from qnnmem.load.onnx.child import Child
+    from qnnmem.load.onnx.trial.child import TrialChild
 
     parts.check()
     model = parts.model(0, len(parts.graph.model.ops), whole=True)
@@ -276,7 +276,7 @@ def runs_in_order(parts: Parts) -> bool:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     try:
-        with Child(Path(f"graph {parts.graph.name[:80]!r}"), _CHECK_TIME_LIMIT_S) as child:
+        with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), _CHECK_TIME_LIMIT_S) as child:
             order, shapes = child.order(model, forms)
     except ChildFailed as exc:
         # The child has a limit that this process has not.

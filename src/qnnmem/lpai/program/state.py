@@ -15,10 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx.graph import bodies, reads
-from qnnmem.load.onnx.tensor import UNKNOWN, TensorType
+from qnnmem.load.onnx.tensor import UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_buffer import expand
 from qnnmem.lpai.program.state_draft import (
     Declared,
@@ -51,8 +50,8 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.child import Child
-    from qnnmem.load.onnx.trial import Bench
+    from qnnmem.load.onnx.trial.child import TrialChild
+    from qnnmem.load.onnx.trial.questions import Trials
 
 __all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
 
@@ -99,21 +98,18 @@ def rewrite_states(
         return Rewritten(path, notes=tuple(draft.notes))
     windows = _rewrite(draft, kept, (dims, shapes), time_limit_s)
     target = Path(folder) / f"{path.stem}.onnx"
-    write_model(model, target)
+    write_model(draft.model, target)
     return Rewritten(target, tuple(draft.states), windows, tuple(draft.notes))
 
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
     """Model in a file; None if a look at its bytes shows that no node can have state."""
-    from qnnmem.load.onnx.guard import MAX_FILE, unpack
-    from qnnmem.load.onnx.wire import check_wire
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.passes.read import mentions
 
-    blob = read_bytes(path, MAX_FILE)
-    words = [DOMAIN, *(KINDS if keep_rnn_state else ())]
-    if not any(word.encode() in blob for word in words):
+    if not mentions(path, [DOMAIN, *(KINDS if keep_rnn_state else ())]):
         return None
-    check_wire(path, blob)
-    return unpack(path, blob)
+    return read_guarded(path).proto
 
 
 def _check_buffers(draft: Draft) -> bool:
@@ -159,43 +155,43 @@ def _rewrite(
     fixed: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
     time_limit_s: float,
 ) -> tuple[BufferWindow, ...]:
-    from qnnmem.load.onnx.child import Child
-    from qnnmem.load.onnx.inputs import drop_unused, fix_inputs
+    from qnnmem.load.onnx.passes.guard import GuardedModel
+    from qnnmem.load.onnx.passes.resolve import resolve
+    from qnnmem.load.onnx.trial.child import TrialChild
 
-    path, model = draft.path, draft.model
-    if model.functions:
+    path = draft.path
+    if draft.model.functions:
         words = "inline them first with onnx.inliner.inline_local_functions"
         raise LoadError(path, f"has functions of its own beside ops with state; {words}")
-    with Child(path, time_limit_s) as child:
-        declared = Declared(model.graph)
-        drop_unused(model)
-        fix_inputs(path, model, *fixed)
-        bench = _bench(draft, child, fixed[1])
-        windows, changed = _expand_all(draft, bench)
+    with TrialChild(path, time_limit_s) as child:
+        declared = Declared(draft.model.graph)
+        draft.model = resolve(GuardedModel(path, draft.model), *fixed, child).proto()
+        trials = _trials(draft, child, fixed[1])
+        windows, changed = _expand_all(draft, trials)
         if kept:
-            _keep_rnns(draft, bench, kept)
-    forget_domain(model, DOMAIN)
-    declared.put_back(model.graph, changed)
-    return _gate(model.graph, windows)
+            _keep_rnns(draft, trials, kept)
+    forget_domain(draft.model, DOMAIN)
+    declared.put_back(draft.model.graph, changed)
+    return _gate(draft.model.graph, windows)
 
 
-def _bench(draft: Draft, child: Child, shapes: Mapping[str, tuple[int, ...]]) -> Bench:
+def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...]]) -> Trials:
     import onnx
 
-    from qnnmem.load.onnx.trial import Bench
+    from qnnmem.load.onnx.trial.questions import Trials
 
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     if all(entry.domain != DOMAIN for entry in head.opset_import):
         head.opset_import.add(domain=DOMAIN, version=1)  # or shape inference gives up
-    return Bench(draft.path, child, head, shapes, {})
+    return Trials(draft.path, child, head, shapes, {})
 
 
-def _expand_all(draft: Draft, bench: Bench) -> tuple[list[BufferWindow], set[str]]:
+def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[str]]:
     """Replace all Buffers, those first whose input is known; also the names of their outputs."""
     windows, outputs = [], set()
     while pending := [node for node in draft.model.graph.node if is_buffer(node)]:
-        types = _types(draft, bench, pending[0].input[0])
+        types = _types(draft, trials, pending[0].input[0])
         for node in pending:
             kind = types.get(node.input[0], UNKNOWN)
             if kind.is_static:
@@ -205,44 +201,34 @@ def _expand_all(draft: Draft, bench: Bench) -> tuple[list[BufferWindow], set[str
     return windows, outputs
 
 
-def _types(draft: Draft, bench: Bench, needed: str) -> Mapping[str, TensorType]:
+def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
     """Types that are known, among them that of one tensor which no Buffer comes before."""
-    from qnnmem.load.onnx.trial import infer
+    from qnnmem.load.onnx.trial.questions import infer_types
 
-    types = infer(bench, draft.model.graph, {})
+    types = infer_types(trials, draft.model.graph, {})
     if not types.get(needed, UNKNOWN).is_static:
-        types[needed] = _examined(draft, bench, needed)
+        types[needed] = _examined(draft, trials, needed)
     return types
 
 
-def _examined(draft: Draft, bench: Bench, name: str) -> TensorType:
+def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
     """Type of a tensor by all means of the loader: folding branches, running what comes before."""
-    import onnx
+    from qnnmem.load.onnx.part import find_type
 
-    from qnnmem.load.onnx.resolve import live, resolve
-
-    graph = draft.model.graph
-    part = onnx.GraphProto(name="part", input=graph.input, node=graph.node)
-    part.output.add(name=name)
-    nodes = [graph.node[at] for at in live(part)]
-    del part.node[:]
-    part.node.extend(nodes)
-    read = {item for node in nodes for item in reads(node)} | {name}
-    part.initializer.extend(item for item in graph.initializer if item.name in read)
-    found = resolve(bench, part).types.get(name, UNKNOWN)
+    found = find_type(trials, draft.model.graph, name)
     if not found.is_static:
         raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; state it by hand")
     return found
 
 
-def _keep_rnns(draft: Draft, bench: Bench, kept: frozenset[str]) -> None:
-    from qnnmem.load.onnx.trial import infer
+def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
+    from qnnmem.load.onnx.trial.questions import infer_types
 
-    types = infer(bench, draft.model.graph, {})
+    types = infer_types(trials, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:
         kind = input_type(types, node)
         if not kind.is_static and node.input and node.input[0]:
-            kind = _examined(draft, bench, node.input[0])
+            kind = _examined(draft, trials, node.input[0])
         keep_state(draft, node, kind)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.load.onnx.tensor import TensorType, type_of
+from qnnmem.load.onnx.tensor import OnnxType, type_of
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import (
     ATTRIBUTES,
@@ -32,12 +32,12 @@ MAX_KEPT_BYTES = 256 << 20
 
 _INT64, _BOOL = 7, 9
 _QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
-_COUNTER = TensorType(_INT64, (1,))
+_COUNTER = OnnxType(_INT64, (1,))
 # First operator sets with Slice by inputs, Where, and Min of integers.
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
 
 
-def expand(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> BufferWindow | None:
+def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow | None:
     """Put standard ops in the place of a Buffer; None if it keeps nothing between executes."""
     window, full = read_window(draft.path, node, kind, _reset(draft, node))
     _check_opset(draft, node, window)
@@ -78,7 +78,7 @@ def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> No
         raise refusal(draft.path, node, f"{words}, convert it first")
 
 
-def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: TensorType) -> list[str]:
+def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list[str]:
     who = f"Buffer {quote(title(node))}"
     given = {found.name for found in node.attribute}
     found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
@@ -97,8 +97,8 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: TensorType) -> li
     return sorted(found)
 
 
-def _name(draft: Draft, window: BufferWindow, full: TensorType) -> BufferWindow:
-    """Window with its state among the inputs and outputs of the model."""
+def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
+    """BufferWindow with its state among the inputs and outputs of the model."""
     window = replace(window, name=draft.window_name(window.name))
     old = draft.state(f"{window.name}_window", full)
     new = window.result
@@ -117,9 +117,7 @@ def _name(draft: Draft, window: BufferWindow, full: TensorType) -> BufferWindow:
     return replace(window, counter=counter)
 
 
-def _shift(
-    draft: Draft, window: BufferWindow, source: str, full: TensorType
-) -> list[onnx.NodeProto]:
+def _shift(draft: Draft, window: BufferWindow, source: str, full: OnnxType) -> list[onnx.NodeProto]:
     kept = draft.fresh(f"{window.name}_kept")
     if window.reset is None:
         nodes = [_slice(draft, window, kept)]
@@ -143,7 +141,7 @@ def _slice(draft: Draft, window: BufferWindow, kept: str) -> onnx.NodeProto:
 
 
 def _kept_unless_reset(
-    draft: Draft, window: BufferWindow, full: TensorType, kept: str
+    draft: Draft, window: BufferWindow, full: OnnxType, kept: str
 ) -> list[onnx.NodeProto]:
     # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
     import numpy as np
@@ -157,7 +155,7 @@ def _kept_unless_reset(
 
 
 def _gather(
-    draft: Draft, window: BufferWindow, full: TensorType, names: tuple[str, str, str]
+    draft: Draft, window: BufferWindow, full: OnnxType, names: tuple[str, str, str]
 ) -> list[onnx.NodeProto]:
     """Frames of a window by index, where the index behind the last one means zeros."""
     source, index, result = names
@@ -169,7 +167,7 @@ def _gather(
     ]
 
 
-def _zero_frame(window: BufferWindow, full: TensorType) -> onnx.TensorProto:
+def _zero_frame(window: BufferWindow, full: OnnxType) -> onnx.TensorProto:
     import onnx
 
     shape = list(full.shape or ())
@@ -181,7 +179,7 @@ def _zero_frame(window: BufferWindow, full: TensorType) -> onnx.TensorProto:
 
 
 def _to_the_left(
-    draft: Draft, window: BufferWindow, counter: tuple[str, str], full: TensorType
+    draft: Draft, window: BufferWindow, counter: tuple[str, str], full: OnnxType
 ) -> list[onnx.NodeProto]:
     import numpy as np
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, bodies
-from qnnmem.load.onnx.inputs import all_names
-from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, TensorType
-from qnnmem.load.onnx.trial import value_info
+from qnnmem.load.onnx.graph import ONNX_DOMAINS, all_names, bodies
+from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, OnnxType, value_info
 from qnnmem.text import quote
 from qnnmem.units import format_size
 from qnnmem.whole_file import write_whole
@@ -55,13 +53,13 @@ class Draft:
         self.model.graph.initializer.append(tensor)
         return str(tensor.name)
 
-    def state(self, stem: str, kind: TensorType) -> str:
+    def state(self, stem: str, kind: OnnxType) -> str:
         """Name of a new input that brings the old value of a state."""
         name = self.fresh(stem)
         self.model.graph.input.append(value_info(name, kind))
         return name
 
-    def keep(self, old: str, new: str, kind: TensorType) -> None:
+    def keep(self, old: str, new: str, kind: OnnxType) -> None:
         """Make `new` an output, and the two a pair."""
         self.model.graph.output.append(value_info(new, kind))
         self.states.append((old, new))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from qnnmem.load.onnx.graph import attribute, integer, is_op
-from qnnmem.load.onnx.tensor import STRING, UNKNOWN, TensorType
+from qnnmem.load.onnx.tensor import STRING, UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_draft import Draft
 from qnnmem.lpai.program.state_window import refusal, title
 from qnnmem.text import quote
@@ -63,7 +63,7 @@ def key(node: onnx.NodeProto) -> str:
     return next(filter(None, node.output), "")
 
 
-def keep_state(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> None:
+def keep_state(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> None:
     """Make the state of a node explicit; `kind` is the type of its first input."""
     state = _state_type(draft, node, kind)
     for position, output, letter in _parts(node):
@@ -90,7 +90,7 @@ def _extend(names: list[str], count: int) -> None:
     names.extend([""] * (count - len(names)))
 
 
-def _state_type(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> TensorType:
+def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
     shape = kind.shape or ()
     hidden = integer(node, "hidden_size", 0)
     if len(shape) != 3 or kind.elem not in _FLOATS:
@@ -104,10 +104,10 @@ def _state_type(draft: Draft, node: onnx.NodeProto, kind: TensorType) -> TensorT
             f"has a state of {quote(batch)} times {quote(hidden)} numbers, which is out of range"
         )
         raise refusal(draft.path, node, words)
-    return TensorType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
+    return OnnxType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
 
 
-def input_type(types: Mapping[str, TensorType], node: onnx.NodeProto) -> TensorType:
+def input_type(types: Mapping[str, OnnxType], node: onnx.NodeProto) -> OnnxType:
     """Type of the first input of a node."""
     return types.get(node.input[0], UNKNOWN) if node.input else UNKNOWN
 

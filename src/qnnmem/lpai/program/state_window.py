@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx.graph import attribute
-from qnnmem.load.onnx.tensor import DTYPES, TensorType, check_shape
+from qnnmem.load.onnx.tensor import DTYPES, OnnxType, check_shape
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 
 
 def read_window(
-    path: Path, node: onnx.NodeProto, kind: TensorType, reset: str | None
-) -> tuple[BufferWindow, TensorType]:
-    """Window of a Buffer whose input has this type, and the window's own type."""
+    path: Path, node: onnx.NodeProto, kind: OnnxType, reset: str | None
+) -> tuple[BufferWindow, OnnxType]:
+    """BufferWindow of a Buffer whose input has this type, and the window's own type."""
     given = read_settings(path, node)
     axis = _axis(path, node, given.axis, kind)
     shape = list(kind.shape or ())
@@ -119,7 +119,7 @@ def read_window(
         words = f"has buffer_size {given.size:,}, {_not_multiple(frames)}"
         raise refusal(path, node, words)
     shape[axis] = given.size
-    full = TensorType(kind.elem, tuple(shape))
+    full = OnnxType(kind.elem, tuple(shape))
     check_shape(path, node.output[0], full.shape or (), DTYPES[full.elem])
     stride = _stride(path, node, given, frames)
     pair = ("", node.output[0])
@@ -138,7 +138,7 @@ def read_window(
     return window, full
 
 
-def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: TensorType) -> int:
+def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
     shape = kind.shape or ()
     if kind.elem not in DTYPES or DTYPES[kind.elem].bits < 8:
         raise refusal(path, node, "has an input of a type that a window cannot hold")

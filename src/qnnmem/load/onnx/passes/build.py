@@ -1,16 +1,20 @@
-"""From a resolved ONNX graph to the IR: ops, tensors, constants, bodies."""
+"""Last pass: a shaped ONNX model becomes the frozen model of `qnnmem.ir`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.load.onnx.flow import CONTROL, is_deterministic
-from qnnmem.load.onnx.graph import integer, is_op, reads
+from qnnmem.load.onnx.graph import OnnxGraph, integer, is_op, live, reads
+from qnnmem.load.onnx.passes.shape import ShapedModel
 from qnnmem.load.onnx.quant import Group, group, same_scale
-from qnnmem.load.onnx.resolve import Scope, live
+from qnnmem.load.onnx.scope import Scope
+from qnnmem.load.onnx.stage import stage
 from qnnmem.load.onnx.tensor import DTYPES, STRING
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
@@ -31,7 +35,37 @@ _BINARY = (
 _ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 
 
-def build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
+@stage("build")
+def build(model: ShapedModel) -> Model:
+    """Model of the IR, named like its file."""
+    return _build(model.resolved.path.stem, model.scope, _notes(model))
+
+
+def _notes(model: ShapedModel) -> Iterator[str]:
+    stated = model.resolved.stated
+    scopes = list(_scopes(model.scope))
+    measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)
+    if measured:
+        yield f"tensor shapes measured by running the model: {measured}"
+    declared = [name for one in scopes for name in sorted(one.declared)]
+    if declared:
+        yield (
+            f"tensor shapes as the file declares them, not verified: {len(declared)} "
+            f"({', '.join(quote(name) for name in declared[:5])})"
+        )
+    inputs = {item.name for item in model.scope.graph.input}
+    for name in sorted(stated.keys() - inputs):
+        yield f"the shape of {quote(name)} is the stated one"
+
+
+def _scopes(scope: Scope) -> Iterator[Scope]:
+    yield scope
+    for inner in scope.bodies.values():
+        for body in inner:
+            yield from _scopes(body)
+
+
+def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
     """Model of a scope.
 
     In the model of a body, captured tensors appear among the inputs of its ops but are neither
@@ -79,14 +113,12 @@ def _dead(scope: Scope, alive: Iterable[int]) -> int:
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     kind = scope.types[name]
-    # Strings are only accepted as constants, where nobody plans their bytes.
+    # Strings are only accepted as constants, whose bytes are not planned.
     dtype = DType.UINT8 if kind.elem == STRING else DTYPES[kind.elem]
     return Tensor(name, dtype, kind.shape or ())
 
 
 def _uniquely_named(ops: Iterable[Op]) -> tuple[Op, ...]:
-    from dataclasses import replace
-
     used: set[str] = set()
     named = []
     for op in ops:
@@ -116,7 +148,7 @@ def _constant_outputs(scope: Scope, outputs: Iterable[str]) -> list[Op]:
     ]
 
 
-def _makers(graph: onnx.GraphProto, maker: Mapping[str, int], name: str) -> tuple[int, ...]:
+def _makers(graph: OnnxGraph, maker: Mapping[str, int], name: str) -> tuple[int, ...]:
     found: set[int] = set()
     stack = [name]
     while stack:
@@ -134,7 +166,7 @@ def _op(scope: Scope, found: Group, used: set[str]) -> Op:
     if effect is Effect.VIEW:
         outputs = outputs[:1]  # the unread mask of Dropout
     control = is_op(node, *CONTROL)
-    inner = scope.bodies.get(node.output[0], []) if control else []
+    inner = scope.bodies.get(node.output[0], ()) if control else ()
     label = node.name or node.output[0]
     return Op(
         name=label,
@@ -143,7 +175,7 @@ def _op(scope: Scope, found: Group, used: set[str]) -> Op:
         outputs=tuple(outputs),
         effect=effect,
         sources=found.sources,
-        bodies=tuple(build(body.graph.name or label, body) for body in inner),
+        bodies=tuple(_build(body.graph.name or label, body) for body in inner),
         repeats=is_op(node, "Loop", "Scan"),
     )
 

@@ -1,4 +1,4 @@
-"""The parent's end of the child program that runs foreign code on a model."""
+"""The parent's end of the pipe to the child program, with its limits on time and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunResult(NamedTuple):
     types: Mapping[str, str]
 
 
-class Child:
+class TrialChild:
     """A limited process for one model; starts at once so that it imports while we parse."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
@@ -44,7 +44,7 @@ class Child:
             sys.executable,
             "-P",
             "-m",
-            "qnnmem.load.onnx.trial_program",
+            "qnnmem.load.onnx.trial.program",
             str(memory_limit()),
         ]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -60,7 +60,7 @@ class Child:
         self._watchdog.daemon = True
         self._watchdog.start()
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> TrialChild:
         return self
 
     def __exit__(

@@ -7,29 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
-from qnnmem.load.onnx import trial
 from qnnmem.load.onnx.flow import is_deterministic
-from qnnmem.load.onnx.graph import ONNX_DOMAINS, attribute, bodies, integer, is_op, reads
-from qnnmem.load.onnx.tensor import TensorType
+from qnnmem.load.onnx.graph import OnnxGraph, attribute, bodies, integer, is_op, reads
+from qnnmem.load.onnx.scope import Scope
+from qnnmem.load.onnx.tensor import OnnxType
+from qnnmem.load.onnx.trial.questions import Trials, compute_values, read_scalar
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.load.onnx.resolve import Scope
-
 _INT64, _BOOL = 7, 9
 _MAX_UPDATES = 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
-Result = TensorType | str  # a type, or why there is none
+Result = OnnxType | str  # a type, or why there is none
 STEADY = "is the same in every run"  # no data decide: a trial run may measure it
 
 
-def check_form(bench: trial.Bench, node: onnx.NodeProto) -> None:
+def check_form(trials: Trials, node: onnx.NodeProto) -> None:
     """Refuse control flow whose bodies do not have the inputs and outputs it needs."""
     inner = [body for name in _BODIES[node.op_type] for body in _body(node, name)]
-    versions = [item.version for item in bench.head.opset_import if item.domain in ONNX_DOMAINS]
     good = len(inner) == len(_BODIES[node.op_type]) == len(list(bodies(node)))
     good = good and all(node.output) and all(len(body.output) >= len(node.output) for body in inner)
     if is_op(node, "If"):
@@ -39,12 +37,12 @@ def check_form(bench: trial.Bench, node: onnx.NodeProto) -> None:
         good = good and len(inner[0].input) == max(2, len(node.input))
         good = good and len(inner[0].output) == 1 + len(node.output) >= len(node.input) - 1
     else:  # Scan of operator set 8 had another form
-        good = good and min(versions) >= 9 and all(node.input)
+        good = good and trials.opset >= 9 and all(node.input)
         good = good and len(inner[0].input) == len(node.input)
         good = good and len(inner[0].output) == len(node.output)
     if not good:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(bench.path, f"{node.op_type} {who} is not well formed")
+        raise LoadError(trials.path, f"{node.op_type} {who} is not well formed")
 
 
 def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
@@ -53,23 +51,23 @@ def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
 
 
 def formal_inputs(
-    path: Path, node: onnx.NodeProto, typed: Mapping[str, TensorType]
-) -> list[TensorType]:
+    path: Path, node: onnx.NodeProto, typed: Mapping[str, OnnxType]
+) -> list[OnnxType]:
     """Types of a body's own inputs."""
     if is_op(node, "If"):
         return []
     if is_op(node, "Loop"):
         carried = [typed[name] for name in node.input[2:]]
-        return [TensorType(_INT64, ()), TensorType(_BOOL, ()), *carried]
+        return [OnnxType(_INT64, ()), OnnxType(_BOOL, ()), *carried]
     states, scans = _scan_parts(path, node, typed)
-    return [*states, *(TensorType(kind.elem, _without(kind, axis)) for kind, axis in scans)]
+    return [*states, *(OnnxType(kind.elem, _without(kind, axis)) for kind, axis in scans)]
 
 
 def outcome(
-    bench: trial.Bench,
+    trials: Trials,
     node: onnx.NodeProto,
     scopes: Sequence[Scope],
-    typed: Mapping[str, TensorType],
+    typed: Mapping[str, OnnxType],
     found: Mapping[str, onnx.TensorProto],
 ) -> list[Result]:
     """Types of a node's outputs once its bodies are resolved."""
@@ -77,11 +75,11 @@ def outcome(
     if is_op(node, "If"):
         return [_same(kinds) for kinds in zip(*made, strict=False)]
     if is_op(node, "Loop"):
-        return _loop(bench, node, scopes[0], made[0], found, typed)
-    return _scan(bench.path, node, made[0], typed)
+        return _loop(trials, node, scopes[0], made[0], found, typed)
+    return _scan(trials.path, node, made[0], typed)
 
 
-def _same(kinds: Sequence[TensorType]) -> Result:
+def _same(kinds: Sequence[OnnxType]) -> Result:
     if all(kind == kinds[0] for kind in kinds):
         return kinds[0]
     words = " or ".join("x".join(map(str, kind.shape or ())) or "scalar" for kind in kinds)
@@ -89,35 +87,35 @@ def _same(kinds: Sequence[TensorType]) -> Result:
 
 
 def _loop(
-    bench: trial.Bench,
+    trials: Trials,
     node: onnx.NodeProto,
     scope: Scope,
-    made: list[TensorType],
+    made: list[OnnxType],
     found: Mapping[str, onnx.TensorProto],
-    typed: Mapping[str, TensorType],
+    typed: Mapping[str, OnnxType],
 ) -> list[Result]:
     count = len(node.input) - 2
     carried = [typed[name] for name in node.input[2:]]
     for name, before, after in zip(node.output, carried, made[1 : 1 + count], strict=False):
         if before != after:
             raise LoadError(
-                bench.path,
+                trials.path,
                 f"{quote(name)}, carried by Loop {quote(node.name or name)}, changes its shape "
                 "from round to round; such loops are not handled",
             )
     results: list[Result] = list(carried)
-    trips = _trips(bench, node, scope, found)
+    trips = _trips(trials, node, scope, found)
     steady = trips is None and _is_steady(node, scope, found)
     for kind in made[1 + count :]:
         if trips is None:
             results.append(STEADY if steady else "depends on how often the loop runs")
         else:
-            results.append(TensorType(kind.elem, (trips, *(kind.shape or ()))))
+            results.append(OnnxType(kind.elem, (trips, *(kind.shape or ()))))
     return results
 
 
 def _trips(
-    bench: trial.Bench,
+    trials: Trials,
     node: onnx.NodeProto,
     scope: Scope,
     found: Mapping[str, onnx.TensorProto],
@@ -126,14 +124,14 @@ def _trips(
     limit, start = node.input[0], node.input[1] if len(node.input) > 1 else ""
     if limit not in found or (start and start not in found):
         return None
-    if start and not trial.scalar(bench, found[start]):
+    if start and not read_scalar(trials, found[start]):
         return 0
-    if not _goes_on(bench, scope):
+    if not _goes_on(trials, scope):
         return None
-    return max(0, trial.scalar(bench, found[limit]))
+    return max(0, read_scalar(trials, found[limit]))
 
 
-def _goes_on(bench: trial.Bench, scope: Scope) -> bool:
+def _goes_on(trials: Trials, scope: Scope) -> bool:
     """Whether the body's condition is its incoming one, or constant and true."""
     graph = scope.graph
     name = graph.output[0].name
@@ -145,10 +143,10 @@ def _goes_on(bench: trial.Bench, scope: Scope) -> bool:
     if name not in scope.flow.const or name in scope.outer_const:
         return False
     try:
-        value = trial.values(bench, graph, scope.types, [name], scope.flow.const)[name]
+        value = compute_values(trials, graph, scope.types, [name], scope.flow.const)[name]
     except ChildFailed:
         return False
-    return bool(trial.scalar(bench, value))
+    return bool(read_scalar(trials, value))
 
 
 def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.TensorProto]) -> bool:
@@ -170,7 +168,7 @@ def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.Tens
     return False
 
 
-def _following(graph: onnx.GraphProto, known: set[str]) -> set[str]:
+def _following(graph: OnnxGraph, known: set[str]) -> set[str]:
     known = set(known)
     for node in graph.node:
         if all(name in known for name in reads(node)) and is_deterministic(node):
@@ -179,8 +177,8 @@ def _following(graph: onnx.GraphProto, known: set[str]) -> set[str]:
 
 
 def _scan_parts(
-    path: Path, node: onnx.NodeProto, typed: Mapping[str, TensorType]
-) -> tuple[list[TensorType], list[tuple[TensorType, int]]]:
+    path: Path, node: onnx.NodeProto, typed: Mapping[str, OnnxType]
+) -> tuple[list[OnnxType], list[tuple[OnnxType, int]]]:
     kinds = [typed[name] for name in node.input if name]
     count = integer(node, "num_scan_inputs", 0)
     if len(kinds) < len(node.input) or not 0 < count <= len(kinds):
@@ -200,14 +198,14 @@ def _axes(node: onnx.NodeProto, name: str, count: int) -> list[int]:
     return [*axes, *[0] * (count - len(axes))][:count]
 
 
-def _without(kind: TensorType, axis: int) -> tuple[int, ...]:
+def _without(kind: OnnxType, axis: int) -> tuple[int, ...]:
     shape = list(kind.shape or ())
     del shape[axis]
     return tuple(shape)
 
 
 def _scan(
-    path: Path, node: onnx.NodeProto, made: list[TensorType], typed: Mapping[str, TensorType]
+    path: Path, node: onnx.NodeProto, made: list[OnnxType], typed: Mapping[str, OnnxType]
 ) -> list[Result]:
     states, scans = _scan_parts(path, node, typed)
     first, axis = scans[0]
@@ -220,5 +218,5 @@ def _scan(
     for kind, at in zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True):
         shape = list(kind.shape or ())
         shape.insert(at if at >= 0 else at + len(shape) + 1, length)
-        results.append(TensorType(kind.elem, tuple(shape)))
+        results.append(OnnxType(kind.elem, tuple(shape)))
     return results

@@ -1,0 +1,93 @@
+"""Second pass: bytes become a ModelProto whose counts, names and stored data are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import LoadError
+from qnnmem.load.onnx.graph import ONNX_DOMAINS
+from qnnmem.load.onnx.passes.read import ReadModel
+from qnnmem.load.onnx.stage import stage
+from qnnmem.load.onnx.tensor import check_stored
+from qnnmem.load.onnx.well_formed import check_graphs, graphs_in
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_OUTPUTS = 20_000
+MIN_OPSET = 7
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedModel:
+    """A checked model, the nodes of every graph in execution order.
+
+    With functions in it, names and order are final, and checked, only after the next pass.
+    """
+
+    path: Path
+    proto: onnx.ModelProto
+
+
+@stage("guard")
+def guard(model: ReadModel) -> GuardedModel:
+    """Decode and check a model; parsing only, nothing of it is executed."""
+    proto = _decode(model)
+    try:
+        _check_model(model.path, proto)
+    except UnicodeDecodeError as exc:
+        raise LoadError(model.path, "holds names that are not text; the file is damaged") from exc
+    return GuardedModel(model.path, proto)
+
+
+def _decode(model: ReadModel) -> onnx.ModelProto:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(model.blob)
+    except (DecodeError, ValueError, RuntimeError) as exc:
+        raise LoadError(model.path, "is cut short or is not an ONNX model") from exc
+    except MemoryError as exc:
+        raise LoadError(model.path, "does not fit into memory") from exc
+    return proto
+
+
+def _check_model(path: Path, proto: onnx.ModelProto) -> None:
+    """Check a message that was decoded a moment ago; its nodes are sorted in place."""
+    if not proto.graph.output:
+        raise LoadError(path, "is not an ONNX model, or one without outputs")
+    if len(proto.graph.output) > MAX_OUTPUTS:
+        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to be planned")
+    _check_opset(path, proto)
+    if not proto.functions:
+        check_graphs(path, proto.graph)
+    for graph in graphs_in(proto.graph):
+        for tensor in graph.initializer:
+            check_stored(path, tensor)
+        _check_constants(path, graph.node)
+    for function in proto.functions:
+        _check_constants(path, function.node)
+    proto.ClearField("training_info")
+
+
+def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS]
+    if not versions and any(node.domain in ONNX_DOMAINS for node in proto.graph.node):
+        raise LoadError(path, "does not say which ONNX operator set it uses")
+    if versions and min(versions) < MIN_OPSET:
+        old = quote(min(versions))
+        raise LoadError(
+            path, f"uses ONNX operator set {old}; {MIN_OPSET} or newer is needed, convert it first"
+        )
+
+
+def _check_constants(path: Path, nodes: object) -> None:
+    for node in nodes:  # type: ignore[attr-defined]  # protobuf's repeated field has no public type
+        for found in node.attribute:
+            for tensor in (*([found.t] if found.HasField("t") else []), *found.tensors):
+                check_stored(path, tensor)

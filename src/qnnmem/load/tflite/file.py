@@ -1,0 +1,107 @@
+"""What all subgraphs of one TFLite file share: names, states, sizes of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from qnnmem.errors import LoadError
+from qnnmem.ir import DType, Model, Tensor
+from qnnmem.load.tflite.ops import DTYPES, UNSIZED
+from qnnmem.load.tflite.schema import RawGraph, RawTensor
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES
+
+_MAX_RANK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NestedGraph:
+    """A subgraph as it is run from elsewhere."""
+
+    model: Model
+    states: tuple[str, ...]  # variables it reads or writes
+    writes: bool  # it changes a variable, so it must run even if nobody reads its results
+    size: int  # ops when every call is written out
+
+
+@dataclass(slots=True)
+class TfliteFile:
+    """What all subgraphs of one file share; filled while they are read."""
+
+    path: Path
+    graphs: tuple[RawGraph, ...]
+    batch: tuple[int, int]  # wanted, stored
+    open_inputs: tuple[RawTensor, ...]  # of the main graph, with dimensions left open
+    states: dict[str, Tensor] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
+    taken: set[str] = field(default_factory=set)
+    names: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
+    ranks_known: bool = False
+    work: int = 0  # tensors and operators walked so far
+
+    def __post_init__(self) -> None:
+        # Only newer writers mark ranked tensors; where none is marked an empty shape is a scalar.
+        self.ranks_known = any(t.has_rank for graph in self.graphs for t in graph.tensors)
+        for index, graph in enumerate(self.graphs):
+            self.names[index] = tuple(
+                self.unique(tensor.name, position) for position, tensor in enumerate(graph.tensors)
+            )
+
+    def fail(self, reason: str) -> NoReturn:
+        """Refuse the file."""
+        raise LoadError(self.path, reason)
+
+    def unique(self, name: str, position: int) -> str:
+        """`name`, or `name_position` when it is empty or taken."""
+        chosen = name or f"tensor_{position}"
+        while chosen in self.taken:
+            chosen = f"{chosen}_{position}"
+        self.taken.add(chosen)
+        return chosen
+
+    def state(self, variable: str) -> str:
+        """Name of the state behind a resource variable."""
+        if variable not in self.variables:
+            self.variables[variable] = self.unique(variable or "variable", len(self.variables))
+        return self.variables[variable]
+
+    def measure(self, name: str, raw: RawTensor, constant: bool) -> Tensor:
+        """Type and shape of a tensor, for the wanted batch."""
+        if raw.type not in DTYPES:
+            kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
+            self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
+        if raw.sparse and raw.stored:
+            return Tensor(name, DType.UINT8, (raw.stored,))
+        tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw))
+        if tensor.nbytes > MAX_BYTES:
+            self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
+        if constant and raw.stored and raw.stored < tensor.nbytes:
+            self.fail(
+                f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
+                f" {tensor.nbytes:,}"
+            )
+        return tensor
+
+    def _shape(self, name: str, raw: RawTensor) -> tuple[int, ...]:
+        fail = self.fail
+        if len(raw.shape) > _MAX_RANK or any(size < 0 for size in raw.shape):
+            fail(f"tensor {quote(name)} has a negative size or too many dimensions")
+        if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
+            fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
+        if -1 not in raw.signature:
+            return raw.shape
+        if not self.open_inputs:
+            fail(f"tensor {quote(name)} has a size that is only known while running")
+        return self._scaled(name, raw)
+
+    def _scaled(self, name: str, raw: RawTensor) -> tuple[int, ...]:
+        wanted, stored = self.batch
+        if wanted == stored:
+            return raw.shape
+        first, rest = divmod(raw.shape[0] * wanted, stored)
+        if rest:
+            self.fail(f"tensor {quote(name)} does not grow with the batch")
+        return (first, *raw.shape[1:])
