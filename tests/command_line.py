@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
+import click
 from click.testing import CliRunner, Result
 
 from qnnmem.cli import qnnmem
@@ -11,9 +14,24 @@ from qnnmem.errors import QnnMemError
 from qnnmem.report.flags import flag
 
 
+class Verb(Protocol):
+    """A verb with its first words, waiting for the others."""
+
+    def __call__(self, *words: str | Path) -> Result:
+        """What the verb did."""
+
+
 def run(*words: str | Path) -> Result:
-    """Run `qnnmem` with these words; an error of ours comes back in `exception`."""
-    return CliRunner().invoke(qnnmem, list(map(str, words)), standalone_mode=False)
+    """Run `qnnmem` with these words; an error that it would say comes back in `exception`."""
+    done = CliRunner().invoke(qnnmem, list(map(str, words)), standalone_mode=False)
+    expected = QnnMemError | click.ClickException
+    assert done.exception is None or isinstance(done.exception, expected), done.exception
+    return done
+
+
+def verb(*words: str) -> Verb:
+    """Start every run with these words."""
+    return partial(run, *words)
 
 
 def sentence(done: Result) -> str:

@@ -110,7 +110,7 @@ class FlatWriter:
 def pack_context(context: HtpContext) -> bytes:
     """Write a context binary that reads back as this value; sizes in the value are kept."""
     blob = struct.pack("<QQQ", *context.blob_version).ljust(context.blob_bytes, b"\x5a")
-    pack = _pack_2_2 if context.format_version == (2, 2) else _pack_2_3
+    pack = _pack_2_2 if context.format_version == (2, 2) else pack_2_3
     return pack(_info(context), blob)
 
 
@@ -119,7 +119,8 @@ def sized(context: HtpContext) -> HtpContext:
     return replace(context, file_bytes=len(pack_context(context)))
 
 
-def _pack_2_3(info: TableOf, blob: bytes) -> bytes:
+def pack_2_3(info: TableOf, blob: bytes) -> bytes:
+    """A container of version 2.3."""
     writer = FlatWriter()
     writer.finish(TableOf({0: info}))
     offset = -(-(40 + len(writer.data)) // 4096) * 4096
@@ -139,7 +140,7 @@ def _pack_2_2(info: TableOf, blob: bytes) -> bytes:
 
 def _info(context: HtpContext) -> TableOf:
     common: dict[int, Field] = {
-        0: _u32(context.backend_id),
+        0: u32(context.backend_id),
         1: _text(context.build_id),
         2: Inline(struct.pack("<III", *context.core_api)),
         3: Inline(struct.pack("<III", *context.backend_api)),
@@ -149,18 +150,18 @@ def _info(context: HtpContext) -> TableOf:
     size = Inline(struct.pack("<Q", context.blob_bytes))
     tensors = VectorOf([_tensor(tensor) for tensor in context.context_tensors])
     graphs = VectorOf([_graph(graph) for graph in context.graphs])
-    count = _u32(len(context.graphs))
+    count = u32(len(context.graphs))
     if context.info_version == 1:
         hardware = _hardware(context.graphs)
-        rest: dict[int, Field] = {6: version, 7: _u32(len(hardware)), 8: Octets(hardware)}
+        rest: dict[int, Field] = {6: version, 7: u32(len(hardware)), 8: Octets(hardware)}
         rest |= {11: tensors, 12: count, 13: graphs, 14: size}
     else:
         rest = {5: version, 8: tensors, 9: count, 10: graphs, 11: size}
         if context.dsp_arch is not None:
-            rest |= {14: _u32(8), 15: Octets(struct.pack("<II", 1, context.dsp_arch))}
+            rest |= {14: u32(8), 15: Octets(struct.pack("<II", 1, context.dsp_arch))}
         if context.soc_model is not None:
-            rest |= {16: _u32(context.soc_model)}
-    return _union(context.info_version, TableOf(common | rest))
+            rest |= {16: u32(context.soc_model)}
+    return union(context.info_version, TableOf(common | rest))
 
 
 def _hardware(graphs: Sequence[HtpGraph]) -> bytes:
@@ -175,17 +176,17 @@ def _graph(graph: HtpGraph) -> TableOf:
     plain = TableOf(
         {
             0: _text(graph.name),
-            1: _u32(len(graph.inputs)),
+            1: u32(len(graph.inputs)),
             2: VectorOf([_tensor(tensor) for tensor in graph.inputs]),
-            3: _u32(len(graph.outputs)),
+            3: u32(len(graph.outputs)),
             4: VectorOf([_tensor(tensor) for tensor in graph.outputs]),
         }
     )
     if graph.vtcm is None:
-        return _union(1, plain)
+        return union(1, plain)
     record = _record(graph)
     second = TableOf({0: plain, 2: VectorOf([])})
-    return _union(3, TableOf({0: second, 1: _u32(len(record)), 2: Octets(record)}))
+    return union(3, TableOf({0: second, 1: u32(len(record)), 2: Octets(record)}))
 
 
 def _record(graph: HtpGraph) -> bytes:
@@ -200,18 +201,18 @@ def _record(graph: HtpGraph) -> bytes:
 
 def _tensor(tensor: HtpTensor) -> TableOf:
     fields: dict[int, Field] = {
-        0: _u32(tensor.id),
-        4: _u32(UNDEFINED if tensor.scale is None else 1),
-        6: _u32(len(tensor.dimensions)),
+        0: u32(tensor.id),
+        4: u32(UNDEFINED if tensor.scale is None else 1),
+        6: u32(len(tensor.dimensions)),
         7: Octets(struct.pack(f"<{len(tensor.dimensions)}I", *tensor.dimensions), 4),
         9: _text(tensor.name),
     }
     if tensor.type is not TensorType.APP_WRITE:  # a default is left out
-        fields[1] = _u32(tensor.type)
+        fields[1] = u32(tensor.type)
     if tensor.data_type is not DataType.UNDEFINED:
-        fields[3] = _u32(tensor.data_type)
+        fields[3] = u32(tensor.data_type)
     if tensor.mem_type is not TensorMemType.UNDEFINED:
-        fields[10] = _u32(tensor.mem_type)
+        fields[10] = u32(tensor.mem_type)
     if tensor.scale is not None:
         fields[14] = Inline(b"\x01")
         scale, offset = struct.pack("<f", tensor.scale), struct.pack("<i", tensor.offset or 0)
@@ -219,11 +220,13 @@ def _tensor(tensor: HtpTensor) -> TableOf:
     return TableOf(fields)
 
 
-def _union(version: int, value: TableOf) -> TableOf:
-    return TableOf({0: _u32(version), 1: Inline(bytes([version])), 2: value})
+def union(version: int, value: TableOf) -> TableOf:
+    """A value with the version that says how to read it."""
+    return TableOf({0: u32(version), 1: Inline(bytes([version])), 2: value})
 
 
-def _u32(value: int) -> Inline:
+def u32(value: int) -> Inline:
+    """A number of 32 bits."""
     return Inline(struct.pack("<I", value))
 
 

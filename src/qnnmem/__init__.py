@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         QnnMemError,
         UsageError,
     )
+    from qnnmem.finding import Finding
     from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
     from qnnmem.load import load
     from qnnmem.lpai.tcm import TcmVerdict, judge_tcm
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         verify,
     )
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.qnn.finding import Finding
 
 __all__ = [
     "Buffer",
@@ -80,6 +80,7 @@ _HOMES = {
         "OutputError",
         "QnnMemError",
         "UsageError",
+        "QnnError",
     ),
     "qnnmem.ir": (
         "DType",
@@ -110,10 +111,7 @@ _HOMES = {
         "Origin",
         "Sourced",
     ),
-    "qnnmem.qnn.finding": (
-        "Finding",
-        "QnnError",
-    ),
+    "qnnmem.finding": ("Finding",),
 }
 
 

@@ -28,10 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from qnnmem.qnn.finding import Finding
+from qnnmem.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import verb
 
 from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
 from qnnmem.report.flags import flag
@@ -20,12 +19,7 @@ PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 
 def run(folder: Path, *options: str) -> Result:
     """Run the program as `main` does."""
-    arguments = ["config", "--backend", "lpai", "-o", str(folder), *options]
-    result = CliRunner().invoke(program, arguments, standalone_mode=False)
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+    return verb("config", "--backend", "lpai")("-o", folder, *options)
 
 
 def names(folder: Path) -> list[str]:

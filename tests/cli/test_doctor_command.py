@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from context_writer import example_context, pack_context
 
 from qnnmem.cli import main
 from qnnmem.cli.door import plain_doctor
 
 ROOT = Path(__file__).parents[2]
-WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
 
 BODY = "## Typical Logs\n## Root Cause\n## Solutions\n"
 GRAPH_LIMIT = f"""+++
@@ -240,7 +238,7 @@ def test_notes_of_a_team_speak_first(run: Run) -> None:
 
 def test_a_binary_adds_its_own_numbers(run: Run) -> None:
     """Each memory incident carries the bill of the binary, with origins."""
-    Path("m.bin").write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    Path("m.bin").write_bytes(pack_context(example_context()))
     code, out, _ = run("limit.log", "--binary", "m.bin", "--json")
     own = json.loads(out)["incidents"][0]["own_numbers"]
     assert code == 1

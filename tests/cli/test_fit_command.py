@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import jsonschema
 import numpy
 import onnx
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
+from context_writer import example_context, example_graph, pack_context
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import fit as report
@@ -23,22 +22,18 @@ from qnnmem.report.flags import flag
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
-WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
 MIB = 1 << 20
 
 
 def binary(folder: Path, **graph: Any) -> Path:
     """Write a context binary of one graph for SM8650."""
     path = folder / "model.bin"
-    made = replace(WRITER["example_context"](), graphs=(WRITER["example_graph"](**graph),))
-    path.write_bytes(WRITER["pack_context"](made))
+    made = replace(example_context(), graphs=(example_graph(**graph),))
+    path.write_bytes(pack_context(made))
     return path
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["fit", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("fit")
 
 
 def test_a_binary_that_fits(tmp_path: Path) -> None:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
+from context_writer import example_context, old_context, pack_context
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
 from qnnmem.report.flags import flag
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
 
 
@@ -26,14 +21,11 @@ HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tf
 def binary(tmp_path: Path) -> Path:
     """Write a context binary for SM8650."""
     path = tmp_path / "model.bin"
-    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    path.write_bytes(pack_context(example_context()))
     return path
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["footprint", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("footprint")
 
 
 def test_the_first_line_is_the_total(binary: Path) -> None:
@@ -71,7 +63,7 @@ def test_the_page_explains_every_json_key(binary: Path) -> None:
 def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
     """Files of old SDKs are shown as far as they go, with exit code 3."""
     path = tmp_path / "old.bin"
-    path.write_bytes(WRITER["pack_context"](WRITER["old_context"]()))
+    path.write_bytes(pack_context(old_context()))
     done = run(path)
     assert done.return_value == 3
     assert done.stdout.startswith("total not known: ")

@@ -6,26 +6,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import verb
 
-from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.plan import PoolOptions, plan_model
 
-
-def run(*arguments: str | Path) -> Result:
-    """Run the command as `main` does."""
-    result = CliRunner().invoke(program, ["inspect", *map(str, arguments)], standalone_mode=False)
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+run = verb("inspect")
 
 
 def code_of(result: Result) -> int:

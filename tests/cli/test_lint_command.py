@@ -7,10 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
-
-from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
+from command_line import verb
 
 GOOD = '{"lpai_backend": {"target_env": "arm"}}'
 WARNS = '{"lpai_backend": {"target": "arm"}}'
@@ -18,13 +15,7 @@ BAD = '{"lpai_graph": {"execute": {"mem_type": "TMC"}}}'
 CUT = '{"lpai_graph": {'
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the program as `main` does."""
-    result = CliRunner().invoke(program, ["lint", *map(str, arguments)], standalone_mode=False)
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+run = verb("lint")
 
 
 def file(folder: Path, text: str, name: str = "lpaiParams.conf") -> Path:

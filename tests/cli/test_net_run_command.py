@@ -11,16 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import verb
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
 from qnnmem.lpai.binary.layout import MAGIC
@@ -153,14 +151,7 @@ def config(
     return "tool.json"
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command as `main` does."""
-    words = ["net-run", "--backend", "/data/libQnnLpai.so", *map(str, arguments)]
-    result = CliRunner().invoke(program, words, standalone_mode=False)
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+run = verb("net-run", "--backend", "/data/libQnnLpai.so")
 
 
 def code_of(result: Result) -> int:
@@ -705,7 +696,7 @@ def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
 
 def test_the_version_needs_nothing_else() -> None:
     """It is the build line of a run."""
-    result = CliRunner().invoke(program, ["net-run", "--version"], standalone_mode=False)
+    result = verb("net-run")("--version")
     assert result.stdout == f"qnn-net-run build version: vqnnmem-{version()}\n"
 
 

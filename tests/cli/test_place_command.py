@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import command_line
 import jsonschema
 import numpy
 import onnx
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
+from context_writer import example_context, example_graph, old_context, pack_context
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import place as report
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
-WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
 MIB = 1 << 20
 
 
 def binary(folder: Path, name: str, mib: int) -> Path:
     """Write a context binary for SM8650 with so many MiB of weights."""
     path = folder / name
-    made = replace(WRITER["example_context"](), graphs=(WRITER["example_graph"](const=mib * MIB),))
-    path.write_bytes(WRITER["pack_context"](made))
+    made = replace(example_context(), graphs=(example_graph(const=mib * MIB),))
+    path.write_bytes(pack_context(made))
     return path
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["place", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("place")
 
 
 def test_contexts_share_a_domain(tmp_path: Path) -> None:
@@ -85,7 +80,7 @@ def test_the_json_obeys_its_schema_and_the_page_explains_it(tmp_path: Path) -> N
 def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
     """One sentence names it."""
     path = tmp_path / "old.bin"
-    path.write_bytes(WRITER["pack_context"](WRITER["old_context"]()))
+    path.write_bytes(pack_context(old_context()))
     assert isinstance(run(path).exception, CannotTell)
 
 
@@ -116,7 +111,7 @@ def test_the_real_library_is_asked(tmp_path: Path) -> None:
     """--verify replaces bounds by the library's estimates and says whether it agrees."""
     model, made = sliced(tmp_path / "m.onnx", 1741), tmp_path / "m.bin"
     words = ["prepare", str(model), "--backend", "htp", "--soc", "SM8350", "-o", str(made)]
-    CliRunner().invoke(qnnmem, words, standalone_mode=False)
+    command_line.run(*words)
     done = run(made, made, "--verify", "--json")
     values = json.loads(done.stdout)
     jsonschema.validate(values, load_schema(report.SCHEMA))

@@ -13,10 +13,9 @@ from pathlib import Path
 import click
 import onnx.parser
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import verb
 
-from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.load.csv import read as read_csv
 from qnnmem.report import plan_json
 from qnnmem.units import Bytes
@@ -29,15 +28,7 @@ FREE = """<ir_version: 8, opset_import: ["" : 18]>
 g (float["batch size", n, 50] x, float[?] z) => (float[k] y) { a = Relu(x) y = Neg(z) }"""
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the program as `main` does, errors turned into exit code and text."""
-    result = CliRunner().invoke(
-        program, ["plan", *map(str, arguments)], standalone_mode=False, catch_exceptions=True
-    )
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+run = verb("plan")
 
 
 def code_of(result: Result) -> int:

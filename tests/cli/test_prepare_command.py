@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 import onnx.parser
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import verb
 
 from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.plan import Io
@@ -24,15 +24,7 @@ g (float[2,50] x, float[3] h_in) => (float[2,50] y, float[3] h_out) <float[50] w
 { a = Add(x, w) b = Relu(a) y = Mul(a, b) h_out = Tanh(h_in) }"""
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the program as `main` does, errors turned into exit code and text."""
-    result = CliRunner().invoke(
-        program, ["prepare", *map(str, arguments)], standalone_mode=False, catch_exceptions=True
-    )
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
+run = verb("prepare")
 
 
 def sentence_of(result: Result) -> str:

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from command_line import run
+from told_worker import ToldWorker, done, loading
 
-from qnnmem.cli import qnnmem
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
@@ -17,7 +16,6 @@ from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
 from qnnmem.targets.socs import find_soc
 
-TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "htp" / "told_worker.py"))
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
 
 needs_library = pytest.mark.skipif(
@@ -44,14 +42,14 @@ def relu(path: Path, operator: str = "Relu", channels: int = 64) -> str:
 
 def told_worker(on_cpu: tuple[tuple[str, str], ...] = ()) -> Any:
     """Give a worker that compiles and loads everything."""
-    loading = TOLD["loading"]((0,), *LOADED)
+    load = loading((0,), *LOADED)
 
     def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
-        compiled = TOLD["done"](options, on_cpu=on_cpu) if verb == "compile" else None
-        outcome: RequestOutcome = compiled or loading(verb, options, limit)
+        compiled = done(options, on_cpu=on_cpu) if verb == "compile" else None
+        outcome: RequestOutcome = compiled or load(verb, options, limit)
         return outcome
 
-    return TOLD["ToldWorker"](answer)
+    return ToldWorker(answer)
 
 
 def bill_lines(text: str) -> list[str]:
@@ -85,7 +83,7 @@ def test_a_refusal_is_told_with_its_options(
     """Settings of the sentence are options of the command line."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     outcome = RequestOutcome("timeout", sentence="not finished within 1 s")
-    told = TOLD["ToldWorker"](lambda *_all: outcome)
+    told: Any = ToldWorker(lambda *_all: outcome)
     assert prepare_htp((model,), str(output), force=False, soc="SM8650", worker=told) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("No binary: compile was not finished within 1 s; give more time with ")
@@ -103,7 +101,7 @@ def test_the_real_bill_is_that_of_footprint(
     assert prepare_htp((model,), str(output), force=False, soc="SM8650") == 0
     prepared = capsys.readouterr().out.splitlines()
     words = ["footprint", model, "--soc", "SM8650"]
-    footprint = CliRunner().invoke(qnnmem, words, standalone_mode=False).stdout.splitlines()
+    footprint = run(*words).stdout.splitlines()
     kept = [line for line in footprint[:-1] if not line.startswith("host RAM")]
     assert [line for line in prepared if line in kept and line] == [line for line in kept if line]
 

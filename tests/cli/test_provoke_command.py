@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
 from qnnmem.htp.library import INSTALL, library_there
@@ -21,10 +20,7 @@ from qnnmem.report.schema import load_schema
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "provoke.md"
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["provoke", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("provoke")
 
 
 def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import command_line
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
+from context_writer import example_context, pack_context
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
@@ -23,7 +22,6 @@ from qnnmem.report.flags import flag
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
-WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "numba", "rich", "tflite", "ctypes"}
 needs_library = pytest.mark.skipif(
     not library_there(), reason=f"the HTP library is not here; {INSTALL}"
@@ -34,14 +32,11 @@ needs_library = pytest.mark.skipif(
 def binary(tmp_path: Path) -> Path:
     """Write a context binary for SM8650 with two tensors of 8,000 bytes."""
     path = tmp_path / "model.bin"
-    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    path.write_bytes(pack_context(example_context()))
     return path
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["qmem", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("qmem")
 
 
 def test_the_first_line_is_the_recommendation(binary: Path) -> None:
@@ -151,7 +146,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert run(model, "--soc", "SM8750").stdout.splitlines()[1].endswith("2 inputs and outputs")
     words = ["prepare", str(model), "--backend", "htp", "--soc", "SM8650", "-o", str(binary)]
     words += ["--io-mem-type", "memhandle"]
-    assert CliRunner().invoke(qnnmem, words, standalone_mode=False).exception is None
+    assert command_line.run(*words).exception is None
     done = run(binary, "--run", "--json")
     values = json.loads(done.stdout)
     jsonschema.validate(values, load_schema(report.SCHEMA))

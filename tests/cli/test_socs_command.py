@@ -7,16 +7,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import UsageError
 from qnnmem.report.schema import load_schema
 
-
-def run(*arguments: str) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    return CliRunner().invoke(qnnmem, ["socs", *arguments], standalone_mode=False)
+run = verb("socs")
 
 
 def test_the_table_lists_every_target() -> None:

@@ -9,10 +9,9 @@ import jsonschema
 import numpy
 import onnx
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.cli import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
 from qnnmem.htp.library import INSTALL, library_there
@@ -22,10 +21,7 @@ from qnnmem.report.schema import load_schema
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments: str | Path) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    words = ["sweep", *map(str, arguments)]
-    return CliRunner().invoke(qnnmem, words, standalone_mode=False)
+run = verb("sweep")
 
 
 def sliced(path: Path) -> Path:

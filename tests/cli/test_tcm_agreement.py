@@ -7,14 +7,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import onnx
 import pytest
-from click.testing import CliRunner, Result
+from command_line import run
 from onnx import helper
 
-from qnnmem import QnnMemError
-from qnnmem.cli import qnnmem as program
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.tcm import TcmAlignment, TcmVerdict, judge_graphs
 
@@ -28,15 +25,6 @@ class Said(NamedTuple):
     need: int
     buffers: int
     fits: bool
-
-
-def run(*arguments: str | Path) -> Result:
-    """Run a command as `main` does."""
-    result = CliRunner().invoke(program, list(map(str, arguments)), standalone_mode=False)
-    assert result.exception is None or isinstance(
-        result.exception, QnnMemError | click.ClickException
-    ), result.exception
-    return result
 
 
 def largest(size: int) -> onnx.ModelProto:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from context_writer import example_context, pack_context
 
 from qnnmem.doctor.model_facts import Comparison, Numbers, add, gather, of_failure
 from qnnmem.errors import LoadError
@@ -16,7 +16,6 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc
 
 ROOT = Path(__file__).parents[2]
-WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
 GIB = 1 << 30
 
 
@@ -41,7 +40,7 @@ def numbers(low: int, high: int) -> Numbers:
 def binary(tmp_path: Path) -> Path:
     """Write a context binary for SM8650."""
     path = tmp_path / "model.bin"
-    path.write_bytes(WRITER["pack_context"](WRITER["example_context"]()))
+    path.write_bytes(pack_context(example_context()))
     return path
 
 

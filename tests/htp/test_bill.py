@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
+from context_writer import example_context as context
+from context_writer import example_graph as graph
+from context_writer import example_tensor as tensor
+from context_writer import old_context, old_graph
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,10 +21,6 @@ from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import find_soc
 from qnnmem.units import round_up
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
-context, graph, tensor = (WRITER[f"example_{kind}"] for kind in ("context", "graph", "tensor"))
 MIB = 1 << 20
 
 
@@ -131,7 +128,7 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
 
 def test_files_of_old_sdks_have_no_total() -> None:
     """What is not stored is not guessed, but IO is computed from the shapes."""
-    bill = bill_of(WRITER["old_context"]())
+    bill = bill_of(old_context())
     assert (bill.ram, bill.weights, bill.pd, bill.compile_estimate) == (None,) * 4
     assert bill.io == Sourced(8192, Origin.COMPUTED, bill.io.source if bill.io else "")
     assert {"no-sizes", "no-soc"} <= traps(bill)
@@ -154,7 +151,7 @@ def test_io_is_given_stored_and_exact() -> None:
 def test_computed_io_follows_the_measured_rule(sizes: list[int]) -> None:
     """Where the file does not say it, IO is the sum of tensors rounded up to 8,192 bytes."""
     tensors = tuple(tensor(f"t{n}", n, dimensions=(size,)) for n, size in enumerate(sizes))
-    bill = bill_of(WRITER["old_context"](WRITER["old_graph"](inputs=tensors)))
+    bill = bill_of(old_context(old_graph(inputs=tensors)))
     assert value(bill.io) == sum(round_up(size, 8192) for size in sizes)
 
 
@@ -199,7 +196,7 @@ def bills() -> list[Bill]:
         bill_of(context()),
         bill_of(context(graph("a"), graph("b")), find_soc("SM8750")),
         bill_of(context(graph("\x1b[31m<script>", inputs=(tensor("\n\0", 1),)))),
-        bill_of(WRITER["old_context"]()),
+        bill_of(old_context()),
         bill_of(context(), log=logged, host_ram=1 << 30),
         bill_of(replace(context(), graphs=())),
     ]
@@ -227,5 +224,5 @@ def test_the_first_line_is_the_verdict() -> None:
     """Total, target and what dominates come first; without a total, what is missing."""
     first = report.render_text(bill_of(context()), "a.bin").splitlines()[0]
     assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
-    old = report.render_text(bill_of(WRITER["old_context"]()), "a.bin").splitlines()[0]
+    old = report.render_text(bill_of(old_context()), "a.bin").splitlines()[0]
     assert old.startswith("total not known: the file does not say weights")

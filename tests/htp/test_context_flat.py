@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import runpy
 import struct
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from context_writer import FlatWriter
+from context_writer import Inline as inline
+from context_writer import Octets as octets
+from context_writer import TableOf as table
+from context_writer import VectorOf as vector
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import Damaged
 from qnnmem.htp.binary.flatbuffer import MAX_TEXT, FlatBuffer, Table
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
-table, vector, octets, inline = (WRITER[n] for n in ("TableOf", "VectorOf", "Octets", "Inline"))
 
-
-def written(root: object) -> bytes:
+def written(root: table) -> bytes:
     """Write a buffer with this root table."""
-    writer = WRITER["FlatWriter"]()
+    writer = FlatWriter()
     writer.finish(root)
     return bytes(writer.data)
 
 
-def root_of(root: object) -> Table:
+def root_of(root: table) -> Table:
     """Write a buffer and open its root table."""
     return FlatBuffer(written(root)).root("root")
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from context_writer import example_context, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import LoadError, NotCompiled
 from qnnmem.htp.binary.read import read_context
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
-CONTEXT = WRITER["example_context"]()
-BINARY: bytes = WRITER["pack_context"](CONTEXT)
+CONTEXT = example_context()
+BINARY: bytes = pack_context(CONTEXT)
 
 
 def model(path: Path, *nodes: dict[str, Any], op_type: str = "EPContext") -> Path:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import runpy
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from context_writer import (
+    Inline,
+    TableOf,
+    VectorOf,
+    old_context,
+    old_graph,
+    pack_2_3,
+    pack_context,
+    sized,
+    u32,
+    union,
+)
+from context_writer import example_context as context
+from context_writer import example_graph as graph
+from context_writer import example_tensor as tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +30,7 @@ from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import MAX_TENSORS, context_from_bytes, read_context
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
-pack, sized = WRITER["pack_context"], WRITER["sized"]
-context, graph, tensor = (WRITER[f"example_{kind}"] for kind in ("context", "graph", "tensor"))
-old_context, old_graph = WRITER["old_context"], WRITER["old_graph"]
+pack, sized = pack_context, sized
 
 
 def read(data: bytes) -> HtpContext:
@@ -207,11 +215,11 @@ def test_the_place_of_the_damage_is_named() -> None:
 
 def test_the_number_of_tensors_is_bounded() -> None:
     """A list of more tensors than any model has is refused by its length."""
-    table, u32 = WRITER["TableOf"], WRITER["_u32"]
-    many = WRITER["VectorOf"]([table({})] * (MAX_TENSORS + 1))
-    size = WRITER["Inline"](struct.pack("<Q", 24))
-    info = WRITER["_union"](3, table({0: u32(6), 8: many, 11: size}))
-    data = WRITER["_pack_2_3"](info, bytes(24))
+    table = TableOf
+    many = VectorOf([table({})] * (MAX_TENSORS + 1))
+    size = Inline(struct.pack("<Q", 24))
+    info = union(3, table({0: u32(6), 8: many, 11: size}))
+    data = pack_2_3(info, bytes(24))
     assert "contextTensors has 100,001 entries, more than 100,000" in refusal(data)
 
 

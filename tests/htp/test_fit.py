@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from context_writer import example_context, example_graph, old_context
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import UsageError
@@ -29,9 +29,6 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.report.flags import flag
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
 SM8650, SM8350, SM8750 = find_soc("SM8650"), find_soc("SM8350"), find_soc("SM8750")
 MIB = 1 << 20
 GRAPH_LIMIT = "requires estimated allocation of 3072000 KB, limit is 2097152 KB"
@@ -42,8 +39,8 @@ OVER_VTCM = (
 
 def context(**graph: Any) -> HtpContext:
     """Give a context of one graph for SM8650."""
-    example: HtpContext = WRITER["example_context"]()
-    return replace(example, graphs=(WRITER["example_graph"](**graph),))
+    example: HtpContext = example_context()
+    return replace(example, graphs=(example_graph(**graph),))
 
 
 def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any) -> CompileFailure:
@@ -143,7 +140,7 @@ def test_an_unknown_pool_is_bad_usage() -> None:
 
 def test_a_file_without_sizes_cannot_be_told() -> None:
     """Old files do not hold what is needed."""
-    old: HtpContext = WRITER["old_context"]()
+    old: HtpContext = old_context()
     fit = fit_bill(bill_of(old, SM8650), SM8650)
     assert (fit.fits, exit_code((fit,))) == (None, 3)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from context_writer import example_context, example_graph
+from told_worker import ToldWorker, loading, refused
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
@@ -24,7 +25,6 @@ from qnnmem.htp.sweep.compiler import LibraryCompiler
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.targets.socs import find_soc, pd_budget
 
-TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("told_worker.py")))
 SM8650 = find_soc("SM8650")
 ESTIMATE = 10_546_688
 FITS = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for context 1")
@@ -36,7 +36,7 @@ FULL = (
 
 def worker(*lines: str, codes: tuple[int, ...] = (0,), crash: str = "") -> Any:
     """Give a worker that compiles everything and logs these lines when it loads."""
-    answer = TOLD["loading"](codes, *lines)
+    answer = loading(codes, *lines)
 
     def crashing(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
         if verb == "load":
@@ -44,7 +44,7 @@ def worker(*lines: str, codes: tuple[int, ...] = (0,), crash: str = "") -> Any:
         made: RequestOutcome = answer(verb, options, limit)
         return made
 
-    return TOLD["ToldWorker"](crashing if crash else answer)
+    return ToldWorker(crashing if crash else answer)
 
 
 @pytest.fixture
@@ -158,18 +158,18 @@ def test_fit_and_sweep_agree(model: Path) -> None:
 
 def test_a_sure_no_needs_no_estimate(model: Path) -> None:
     """A lower bound over the limit decides, whatever happened to the loader."""
-    graph = TOLD["WRITER"]["example_graph"](const=3600 << 20)
-    context = replace(TOLD["WRITER"]["example_context"](), graphs=(graph,))
-    answer = TOLD["loading"]((1002,))
-    fit = judged(model, TOLD["ToldWorker"](answer, context))
-    result = swept(model, TOLD["ToldWorker"](answer, context))
+    graph = example_graph(const=3600 << 20)
+    context = replace(example_context(), graphs=(graph,))
+    answer = loading((1002,))
+    fit = judged(model, ToldWorker(answer, context))
+    result = swept(model, ToldWorker(answer, context))
     assert (fit.fits, result.state) == (False, "over")
 
 
 def test_a_refused_model_is_a_failure_for_everybody(model: Path) -> None:
     """Nothing is loaded; need and limit are the library's."""
     line = "requires estimated allocation of 3674152 KB, limit is 3670016 KB"
-    told = TOLD["ToldWorker"](lambda *_all: TOLD["refused"](line))
+    told: Any = ToldWorker(lambda *_all: refused(line))
     assert isinstance(measure(model, SM8650, worker=told), CompileFailure)
     assert (judged(model, told).fits, swept(model, told).state) == (False, "over")
     assert {verb for verb, _, _ in told.asked} == {"compile"}

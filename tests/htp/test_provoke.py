@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import onnx
 import pytest
+from told_worker import ToldWorker, done, loading, refused
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.library import INSTALL, library_there
@@ -19,9 +19,6 @@ from qnnmem.report import provoke as report
 from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
 SM8650, SM7325 = find_soc("SM8650"), find_soc("SM7325")
 OVER_LIMIT = "x.cc:1::ERROR:graph requires estimated allocation of 3674152 KB, limit is 3670016 KB"
 OVER_VTCM = (
@@ -29,12 +26,11 @@ OVER_VTCM = (
 )
 NO_ROOM = "Failed to find available PD for contextId 4 on deviceId 0 coreId 0with context size "
 BAD_ALLOC = "graph_prepare.cc:1::ERROR:Exception during graph prepare stage 1. std::bad_alloc"
-TOLD: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("told_worker.py")))
-ToldWorker = TOLD["ToldWorker"]
+ToldWorker = ToldWorker
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
-done: Callable[[Mapping[str, Any]], RequestOutcome] = TOLD["done"]
-refused: Callable[..., RequestOutcome] = TOLD["refused"]
-loading: Callable[..., Answer] = TOLD["loading"]
+done: Callable[[Mapping[str, Any]], RequestOutcome] = done
+refused: Callable[..., RequestOutcome] = refused
+loading: Callable[..., Answer] = loading
 
 
 def told(kind: FailureKind, answer: Answer, soc: Any = SM8650) -> Provoked:

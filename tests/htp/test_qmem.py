@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from context_writer import example_context, example_graph, pack_context
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,9 +33,6 @@ from qnnmem.qnn.enums import DataType, MemRegisterType, TensorMemType, TensorTyp
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.targets.socs import find_soc
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
 RAW, MEMHANDLE = IoMode.RAW, IoMode.MEMHANDLE
 U8 = DataType.UFIXED_POINT_8
 
@@ -369,14 +366,14 @@ def nanoseconds(size: int) -> Sourced:
 
 def table(*graphs: HtpGraph) -> Any:
     """Give the table of a context."""
-    context = WRITER["example_context"](*graphs)
+    context = example_context(*graphs)
     return qmem_of(context, bill_of(context), nanoseconds)
 
 
 def full(given: HtpGraph) -> HtpGraph:
     """Give a graph with the sizes that a binary stores."""
     changes = {"inputs": given.inputs, "outputs": given.outputs, "io": 32768}
-    made: HtpGraph = WRITER["example_graph"](given.name, **changes)
+    made: HtpGraph = example_graph(given.name, **changes)
     return made
 
 
@@ -508,7 +505,7 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     """Two graphs and EPContext models are refused before a library is looked for."""
     path = tmp_path / "two.bin"
     graphs = (full(graph()), replace(full(graph()), name="h"))
-    path.write_bytes(WRITER["pack_context"](WRITER["example_context"](*graphs)))
+    path.write_bytes(pack_context(example_context(*graphs)))
     if library_there():
         with pytest.raises(UsageError, match="has 2 graphs"):
             qmem_of_file(path, None, CompileOptions(), run=True, progress=quiet)

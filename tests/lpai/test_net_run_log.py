@@ -9,8 +9,8 @@ import pytest
 from qnnmem.errors import QnnError
 from qnnmem.lpai.net_run.log import CODE, LEVELS, ApiTimes, Console
 from qnnmem.lpai.rules import finding
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
-from qnnmem.qnn.finding import qnn_error
 
 
 def console(level: str) -> tuple[Console, list[str], list[str]]:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from qnnmem.cli import qnnmem
+from qnnmem.finding import Finding
 from qnnmem.lpai import selftest
 from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.backend import Backend
@@ -16,7 +17,6 @@ from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.selftest.case import FINDING, ContractCase, Trial, breaks
 from qnnmem.lpai.selftest.client import Client
-from qnnmem.qnn.finding import Finding
 from qnnmem.report.schema import load_schema
 
 CASES = selftest.cases()

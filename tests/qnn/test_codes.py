@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.qnn.codes import UNKNOWN, code_name, code_of, codes, describe
-from qnnmem.qnn.finding import Finding, qnn_error
+from qnnmem.finding import Finding
+from qnnmem.qnn.codes import UNKNOWN, code_name, code_of, codes, describe, qnn_error
 
 # Codes that an LPAI client can meet, as runs of numbers.
 LPAI_CODES = {

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from qnnmem.qnn.finding import Finding
+from qnnmem.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

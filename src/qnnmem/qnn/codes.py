@@ -9,6 +9,9 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
+from qnnmem.errors import QnnError
+from qnnmem.finding import Finding
+
 UNKNOWN = "unknown QNN code"
 
 # An error handle has 64 bits; the code is in the lowest 16.
@@ -58,3 +61,8 @@ def _code(row: Mapping[str, str]) -> Code:
         row["meaning"],
         tuple(row["aliases"].split()),
     )
+
+
+def qnn_error(code: int, finding: Finding) -> QnnError:
+    """The error of a call that fails with a code of QNN."""
+    return QnnError(code, code_name(code), finding)

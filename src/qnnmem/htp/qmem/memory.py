@@ -15,9 +15,10 @@ from enum import IntEnum
 from typing import NoReturn
 
 from qnnmem.errors import Fault
+from qnnmem.finding import Finding
 from qnnmem.htp.qmem.rules import broken
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import DataType, MemRegisterType
-from qnnmem.qnn.finding import Finding, qnn_error
 from qnnmem.qnn.shared_memory import (
     MemHandle,
     RegisteredMemory,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import NamedTuple
 
-from qnnmem.qnn.finding import Finding
+from qnnmem.finding import Finding
 
 
 class QmemRule(NamedTuple):

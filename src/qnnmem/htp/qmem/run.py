@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import CannotTell, Setting, UsageError
+from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
@@ -26,7 +27,6 @@ from qnnmem.htp.qmem.memory import (
 )
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType
-from qnnmem.qnn.finding import Finding
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.text import quote
 from qnnmem.units import round_up

@@ -21,7 +21,7 @@ from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
-from qnnmem.qnn.finding import qnn_error
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
 from qnnmem.whole_file import write_pieces
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from qnnmem.bounded_file import read_head, regular_size
 from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, WrongSize
+from qnnmem.finding import Finding
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.lpai.binary.layout import MAGIC
 from qnnmem.lpai.config.read import RunConfig, read_run_config
@@ -42,8 +43,8 @@ from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
 from qnnmem.lpai.tcm import TcmAlignment, request_of
 from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendProperty, LogLevel, MemType
-from qnnmem.qnn.finding import Finding, qnn_error
 from qnnmem.text import quote
 from qnnmem.units import format_size
 

@@ -19,7 +19,7 @@ from qnnmem.lpai.net_run.outputs import OutputTree, ResultWriter, file_stems
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
-from qnnmem.qnn.finding import qnn_error
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
 
 Files = Mapping[str, Path]

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter_ns
 
 from qnnmem.errors import QnnError
+from qnnmem.finding import Finding
 from qnnmem.qnn.enums import LogLevel
-from qnnmem.qnn.finding import Finding
 
 Line = Callable[[str], None]
 

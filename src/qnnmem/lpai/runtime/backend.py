@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from qnnmem.errors import UsageError
+from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Mode, Profile
 from qnnmem.lpai.profiles import profile as make_profile
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
-from qnnmem.qnn.finding import Finding, qnn_error
 
 Log = Callable[[LogLevel, str], None]
 T = TypeVar("T")

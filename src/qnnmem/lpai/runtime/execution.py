@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ProgramError
+from qnnmem.finding import Finding
 from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program.run import Parts, Stage
@@ -20,7 +21,6 @@ from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.plan import PlacedBuffer, Pool
-from qnnmem.qnn.finding import Finding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

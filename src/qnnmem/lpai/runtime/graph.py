@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
+from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.rules import finding
@@ -27,7 +28,6 @@ from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
 from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
-from qnnmem.qnn.finding import Finding
 from qnnmem.qnn.tensor import QnnTensor
 
 if TYPE_CHECKING:

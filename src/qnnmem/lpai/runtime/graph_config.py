@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from qnnmem.errors import UsageError
+from qnnmem.finding import Finding
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
@@ -19,7 +20,6 @@ from qnnmem.qnn.enums import (
     MemType,
     Priority,
 )
-from qnnmem.qnn.finding import Finding
 
 _CALL = "QnnGraph_setConfig"
 _INVALID = 6000

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.rules import finding
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import MemType
-from qnnmem.qnn.finding import qnn_error
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
 

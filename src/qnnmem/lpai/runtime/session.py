@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
+from qnnmem.finding import Finding
 from qnnmem.ir import Tensor
 from qnnmem.lpai.binary import map_file
 from qnnmem.lpai.compiled import CompiledGraph
@@ -23,8 +24,8 @@ from qnnmem.lpai.runtime.graph_io import typed
 from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.plan import Io
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
-from qnnmem.qnn.finding import Finding, qnn_error
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.text import quote
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.errors import QnnError
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -20,10 +18,3 @@ class Finding:
     given: int | None = None
     cure: str = ""
     source: str = ""
-
-
-def qnn_error(code: int, finding: Finding) -> QnnError:
-    """The error of a call that fails with a code of QNN."""
-    from qnnmem.qnn.codes import code_name
-
-    return QnnError(code, code_name(code), finding)

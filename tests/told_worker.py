@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from context_writer import example_context, pack_context
 
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.library import Library
 from qnnmem.htp.log import LogLine, read_line
 from qnnmem.htp.worker import RequestOutcome
 
-WRITER: dict[str, Any] = runpy.run_path(
-    str(Path(__file__).parents[2] / "tools" / "context_writer.py")
-)
 Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
 
 
@@ -25,7 +23,7 @@ class ToldWorker:
         self.library = Library("2.7.0", "1.31.1", Path("libraries"))
         self.asked: list[tuple[str, Mapping[str, Any], float]] = []
         self._answer = answer
-        self._context = WRITER["example_context"]() if context is None else context
+        self._context = example_context() if context is None else context
 
     def ask(
         self,
@@ -45,7 +43,7 @@ class ToldWorker:
         if verb == "compile" and outcome.is_done:
             target = Path(options["output"])
             target.write_bytes(b"")
-            target.with_suffix(".bin").write_bytes(WRITER["pack_context"](self._context))
+            target.with_suffix(".bin").write_bytes(pack_context(self._context))
         return outcome
 
 
