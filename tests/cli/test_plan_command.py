@@ -18,6 +18,7 @@ from command_line import verb
 
 from qnnmem.load.csv import read as read_csv
 from qnnmem.report import plan_json
+from qnnmem.report.flags import flag
 from qnnmem.units import Bytes
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -41,6 +42,8 @@ def code_of(result: Result) -> int:
 def sentence_of(result: Result) -> str:
     """Sentence of the error that `main` would show."""
     exc = result.exception
+    if isinstance(exc, QnnMemError):
+        return exc.sentence(flag)
     return exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
 
 

@@ -47,7 +47,10 @@ AnyGraph: TypeAlias = "OnnxGraph | onnx.GraphProto"
 
 
 def copied_without(message: Any, *names: str) -> Any:
-    """Copy of a message that lacks some fields; what they hold is not copied on the way."""
+    """Copy of a message that lacks some fields; what they hold is not copied on the way.
+
+    Fields that the installed onnx does not know are left out too.
+    """
     copy = type(message)()
     for field, value in message.ListFields():
         if field.name in names:
