@@ -1,0 +1,116 @@
+"""What every verb prints as JSON: valid by a shipped schema, and nothing of 0.1.0 is missing.
+
+`json_0_1_0/cases.json` lists commands; beside it lies what version 0.1.0 printed for each.
+`tools/record_json.py` recorded them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import command_line
+import jsonschema
+import pytest
+
+from qnnmem.htp.library import library_there
+from qnnmem.report.schema import load_schema, schema_names
+
+FOLDER = Path(__file__).parent / "json_0_1_0"
+CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-8"))
+RECORDED = [case for case in CASES if case["exit_code"] is not None]
+DESK = [case for case in RECORDED if not case["needs_htp_library"]]
+LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
+# What no two runs share, and what says which program wrote it.
+VOLATILE = {"seconds", "copy_seconds", "copy_time", "host_ram", "peak_rss", "tool", "version"}
+
+
+def run(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[int, str]:
+    """Run a case with a cache of its own; its exit code and the JSON it printed or wrote."""
+    monkeypatch.chdir(FOLDER)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "made").mkdir()
+    words = [str(folder / word) if word.startswith("made") else word for word in case["argv"]]
+    if "stdin" in case:  # a pipe in earnest: a live log is read from its file descriptor
+        command = [sys.executable, "-m", "qnnmem", *words]
+        with (FOLDER / case["stdin"]).open("rb") as source:
+            done = subprocess.run(command, stdin=source, capture_output=True, check=False)
+        return done.returncode, done.stdout.decode("utf-8")
+    result = command_line.run(*words)
+    assert result.exception is None, result.exception
+    text = (folder / case["writes"]).read_text("utf-8") if "writes" in case else result.stdout
+    return result.return_value or 0, text
+
+
+def lost(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """Name every field that is gone, has another type or another number."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old.keys() - VOLATILE:
+            if key in new:
+                yield from lost(old[key], new[key], f"{where}.{key}")
+            else:
+                yield f"{where}.{key} is gone"
+    elif isinstance(old, list) and isinstance(new, list):
+        if len(old) != len(new):
+            yield f"{where} has {len(new)} entries, had {len(old)}"
+        for at, (one, other) in enumerate(zip(old, new, strict=False)):
+            yield from lost(one, other, f"{where}[{at}]")
+    elif isinstance(old, str) and isinstance(new, str):
+        return  # words may be put better
+    elif isinstance(old, float) and isinstance(new, int | float):
+        if not math.isclose(old, new, rel_tol=1e-6):
+            yield f"{where} is {new}, was {old}"
+    elif old != new or isinstance(old, bool) != isinstance(new, bool):
+        yield f"{where} is {new!r}, was {old!r}"
+
+
+def check(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Compare a case with its record, and with its schema."""
+    code, text = run(case, monkeypatch, tmp_path)
+    values = json.loads(text)
+    old = json.loads((FOLDER / f"{case['name']}.json").read_text("utf-8"))
+    assert list(lost(old, values)) == []
+    assert code == case["exit_code"]
+    if case["schema"] is not None:
+        named = values.get("schema") or values["qnnmem"]["schema"]
+        assert named == case["schema"]
+        jsonschema.Draft202012Validator(load_schema(named)).validate(values)
+
+
+@pytest.mark.parametrize("case", DESK, ids=lambda case: case["name"])
+def test_json_is_valid_and_complete(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The schema accepts it, and every field and number of 0.1.0 is there."""
+    check(case, monkeypatch, tmp_path)
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.parametrize("case", LIBRARY, ids=lambda case: case["name"])
+def test_json_of_the_library_is_valid_and_complete(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The schema accepts it, and every field and number of 0.1.0 is there."""
+    check(case, monkeypatch, tmp_path)
+
+
+def test_every_schema_is_sound_and_used() -> None:
+    """A schema file is a valid schema, and some verb prints what it describes."""
+    for name in schema_names():
+        jsonschema.Draft202012Validator.check_schema(load_schema(name))
+    recorded = {case["schema"] for case in RECORDED} - {None}
+    assert set(schema_names()) == recorded
+
+
+def test_a_lost_field_would_be_noticed() -> None:
+    """Fields that are gone, types and numbers that changed are named; more fields are welcome."""
+    old = {"a": {"b": 1, "c": [1, 2]}, "d": True, "e": None, "seconds": 1.0}
+    assert list(lost(old, {"a": {"b": 1, "c": [1, 2], "x": 0}, "d": True, "e": None})) == []
+    found = list(lost(old, {"a": {"c": [1]}, "d": 1, "e": 0}))
+    assert len(found) == 4, found
