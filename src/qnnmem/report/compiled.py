@@ -33,6 +33,8 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
     context, target = compiled.context, shorten(str(binary), _WIDE)
     size = f"{context.file_bytes:,} bytes for {compiled.soc.name}"
     yield f"{target}: {size}, compiled by {compiled.library}"
+    for graph in context.graphs:
+        yield f"  graph {shorten(graph.name, _WIDE)}"
     hints = sorted({t.mem_type.name.lower() for graph in context.graphs for t in graph.tensors})
     yield f"  IO memory type in the file: {', '.join(hints)}"
     yield f"  compiled in {compiled.outcome.seconds:.1f} s"
