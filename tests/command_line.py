@@ -34,7 +34,16 @@ def verb(*words: str) -> Verb:
     return partial(run, *words)
 
 
+def exit_code(done: Result) -> int:
+    """The code that the program would leave with."""
+    if done.exception is None:
+        return int(done.return_value or 0)
+    return int(getattr(done.exception, "exit_code", 70))
+
+
 def sentence(done: Result) -> str:
-    """What the user reads when a command ends with an error of ours."""
-    assert isinstance(done.exception, QnnMemError), done.exception
-    return done.exception.sentence(flag)
+    """What the user reads when a command ends with an error."""
+    if isinstance(done.exception, QnnMemError):
+        return done.exception.sentence(flag)
+    assert isinstance(done.exception, click.ClickException), done.exception
+    return done.exception.format_message()

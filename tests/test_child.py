@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from qnnmem.child import ChildProcess
 
-ECHO = "qnnmem.load.onnx.trial_program"
+ECHO = "qnnmem.load.onnx.trial.program"
 
 
 def test_a_child_answers_one_request_after_the_other() -> None:

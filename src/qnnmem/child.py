@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 LENGTHS = struct.Struct("<QQ")
 # Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
@@ -149,7 +149,7 @@ class ChildProcess:
         self.send(header, payload)
         return self.receive()
 
-    def __enter__(self) -> ChildProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from command_line import verb
+from command_line import exit_code, verb
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
@@ -17,13 +16,6 @@ from qnnmem.lpai.inspect import binary_info
 from qnnmem.plan import PoolOptions, plan_model
 
 run = verb("inspect")
-
-
-def code_of(result: Result) -> int:
-    """Exit code that `main` would leave with."""
-    if result.exception is not None:
-        return int(getattr(result.exception, "exit_code", 70))
-    return int(result.return_value)
 
 
 def graph(name: str = "speech", inputs: int = 1) -> CompiledGraph:
@@ -60,7 +52,7 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     result = run(binary(tmp_path, graph("a"), graph("b")))
     first = result.output.splitlines()[0]
     assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums fine"
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
 
 
 @pytest.mark.parametrize(
@@ -130,11 +122,11 @@ def test_json_is_the_binary_info(tmp_path: Path) -> None:
 def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
     """A file is written once, and replaced only when told to."""
     path, target = binary(tmp_path), tmp_path / "info.json"
-    assert code_of(run(path, "--json", "-o", target)) == 0
+    assert exit_code(run(path, "--json", "-o", target)) == 0
     before = target.read_text("utf-8")
     refused = run(path, "-o", target)
-    assert (code_of(refused), target.read_text("utf-8")) == (2, before)
-    assert code_of(run(path, "-o", target, "--force")) == 0
+    assert (exit_code(refused), target.read_text("utf-8")) == (2, before)
+    assert exit_code(run(path, "-o", target, "--force")) == 0
     assert target.read_text("utf-8").startswith("qnnmem context binary: ")
 
 
@@ -157,5 +149,5 @@ def test_what_is_no_binary_is_refused(
     if content is not None:
         path.write_bytes(content)
     result = run(path)
-    assert (code_of(result), result.output) == (code, "")
+    assert (exit_code(result), result.output) == (code, "")
     assert words in str(result.exception)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import Result
-from command_line import verb
+from command_line import exit_code, verb
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
@@ -154,17 +154,10 @@ def config(
 run = verb("net-run", "--backend", "/data/libQnnLpai.so")
 
 
-def code_of(result: Result) -> int:
-    """Exit code that `main` would leave with."""
-    if result.exception is not None:
-        return int(getattr(result.exception, "exit_code", 70))
-    return int(result.return_value)
-
-
 def refused(*arguments: str | Path) -> str:
     """Run what must be refused as bad usage, and give the sentence."""
     result = run(*arguments)
-    assert code_of(result) == 2
+    assert exit_code(result) == 2
     return str(result.exception)
 
 
@@ -194,7 +187,7 @@ def test_a_run_prints_the_lines_of_the_tool_in_its_order(binary: Any) -> None:
     """Process, version, level, inputs, context, execution; the version is visibly ours."""
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "ab.txt", "--log_level", "warn")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert lines_of(result) == [
         "qnn-net-run pid:",
         f"qnn-net-run build version: vqnnmem-{version()}",
@@ -221,7 +214,7 @@ def test_floats_are_quantized_on_the_way_in_and_back(binary: Any) -> None:
     file = binary(quant=quantized())
     flags = ("--output_data_type", "float_and_native", "--output_dir=o")
     result = run("--retrieve_context", file, "--input_list", "x.txt", *flags)
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert "floating point" not in result.stderr
     stored = np.clip(np.rint(X / 0.5 + 3), 0, 255)
     real = np.maximum((stored - 3) * 0.5, 0)
@@ -245,7 +238,7 @@ def test_floats_are_quantized_on_the_way_in_and_back(binary: Any) -> None:
 def test_native_inputs_are_taken_as_they_are(flags: tuple[str, ...], binary: Any) -> None:
     """All three ways of saying so mean the same."""
     arguments = ("--retrieve_context", binary(quant=quantized()), "--input_list", "x8.txt")
-    assert code_of(run(*arguments, *flags, "--use_native_output_files")) == 0
+    assert exit_code(run(*arguments, *flags, "--use_native_output_files")) == 0
     assert [path.name for path in Path("output/Result_0").iterdir()] == ["out_y_0_native.raw"]
     found = np.fromfile("output/Result_0/out_y_0_native.raw", np.uint8)
     assert found.tolist() == [10, 10, 22, 255]
@@ -274,11 +267,11 @@ def test_several_graphs_have_a_folder_each(binary: Any) -> None:
     """One list belongs to each graph; two underscores skip one."""
     file = binary(add=addition(), quant=quantized())
     result = run("--retrieve_context", file, "--input_list", "ab.txt,x.txt")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert Path("output/add/Result_0/y.raw").exists()
     assert Path("output/quant/Result_0/out_y_0.raw").exists()
     flags = ("--input_list", "__,x.txt", "--output_dir", "other")
-    assert code_of(run("--retrieve_context", file, *flags)) == 0
+    assert exit_code(run("--retrieve_context", file, *flags)) == 0
     assert sorted(path.name for path in Path("other").iterdir()) == [
         "execution_metadata.yaml",
         "quant",
@@ -294,7 +287,7 @@ def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
     file = binary(add=addition(), quant=quantized())
     chosen = config(target="x86", context={"enable_graphs": ["quant"]})
     flags = ("--input_list", "x.txt", "--config_file", chosen)
-    assert code_of(run("--retrieve_context", file, *flags)) == 0
+    assert exit_code(run("--retrieve_context", file, *flags)) == 0
 
 
 @pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
@@ -304,7 +297,7 @@ def test_shared_buffers_are_not_copied(style: str, io: Io, binary: Any) -> None:
     file = binary(add=addition(), io=io)
     flags = ("--shared_buffer", style, "--num_inferences", "20")
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert "[INFO] Graph 'add': executions 20, bytes of IO and state copied 0" in lines_of(result)
     for number in range(20):
         assert np.array_equal(floats(f"output/Result_{number}/y.raw"), (11 * A).ravel())
@@ -316,7 +309,7 @@ def test_the_queue_is_as_deep_as_the_config_says(binary: Any) -> None:
     depth = config(target="x86", context={"async_execute_queue_depth": 2})
     flags = ("--asynchronous", "--num_inferences", "9", "--config_file", depth)
     file = binary(add=addition())
-    assert code_of(run("--retrieve_context", file, "--input_list", "many.txt", *flags)) == 0
+    assert exit_code(run("--retrieve_context", file, "--input_list", "many.txt", *flags)) == 0
     for number in range(9):
         expected = (20 if number % 2 else 11) * A
         assert np.array_equal(floats(f"output/Result_{number}/y.raw"), expected.ravel())
@@ -328,7 +321,7 @@ def test_what_ran_before_a_bad_line_has_its_result(style: str, binary: Any) -> N
     Path("list.txt").write_text("a.raw b.raw\nx.raw b.raw\n")
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "list.txt", style)
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     words = "Input file x.raw: file size in bytes (16), should be equal to: 24"
     assert lines_of(result)[-3:] == [
         f"[ERROR] {words}",
@@ -344,7 +337,7 @@ def test_windows_wait_for_frames(binary: Any) -> None:
     """An execution that returns 6038 has no result; the run goes on and counts."""
     Path("frames.txt").write_text("x.raw\n" * 5)
     result = run("--retrieve_context", binary(w=windowed()), "--input_list", "frames.txt")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     found = sorted(path.name for path in Path("output").glob("Result_*"))
     assert found == ["Result_2", "Result_3", "Result_4"]
     assert np.array_equal(floats("output/Result_2/y.raw"), -np.tile(X, 3))
@@ -371,7 +364,7 @@ def test_direct_mode_takes_its_value_or_none(mode: tuple[str, ...], binary: Any)
     file = binary(add=addition())
     flags = (*mode, "--config_file", config(), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert lines_of(result)[-1] == "[INFO] [Qnn Runtime] NonRPC net-run SUCCESS"
 
 
@@ -380,7 +373,7 @@ def test_direct_mode_needs_a_persistent_binary(binary: Any) -> None:
     file = binary(add=addition())
     flags = ("--direct_mode", "--config_file", config(context={}), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert lines_of(result)[-3:] == [
         "[ERROR] QNN_CONTEXT_ERROR_INVALID_CONFIG (5010)",
         "[ERROR] Could not create context from binary.",
@@ -395,7 +388,7 @@ def test_adsp_without_direct_mode_is_the_traditional_way(binary: Any) -> None:
     file = binary(add=addition())
     flags = ("--config_file", config(context={}), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags, "--io_tensor_mem_handle_type", "ion")
-    assert code_of(result) == 0  # ION is for arm mode alone
+    assert exit_code(result) == 0  # ION is for arm mode alone
     assert "--direct_mode is not given" in result.stderr
 
 
@@ -404,7 +397,7 @@ def test_ion_is_for_arm_mode_alone(binary: Any) -> None:
     file = binary(add=addition())
     flags = ("--input_list", "ab.txt", "--io_tensor_mem_handle_type", "ion")
     result = run("--retrieve_context", file, *flags)
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert "[ERROR] QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005)" in lines_of(result)
 
 
@@ -431,7 +424,7 @@ def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
     Path("in.raw").write_bytes(bytes(size - 1) + b"\x07")
     Path("in.txt").write_text("in.raw\n")
     result = tcm_run(file, "in.txt")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     binary_bytes = -(-file.stat().st_size // 64) * 64
     assert [line for line in lines_of(result) if "TCM" in line or "tcm" in line] == [
         "[INFO] TCM pool current size: 0 max_size: 2035712",
@@ -448,7 +441,7 @@ def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], bin
     Path("in.raw").write_bytes(bytes(size))
     Path("in.txt").write_text("in.raw\n")
     result = tcm_run(binary(extra=largest(size)), "in.txt", "--log_level", "error")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert lines_of(result)[-3:] == [
         "[ERROR] TCM memory allocation failure: required size: 64",
         "[ERROR] QNN_COMMON_ERROR_MEM_ALLOC (1002)",
@@ -469,7 +462,7 @@ def test_a_binary_larger_than_tcm_fails_before_the_context(binary: Any, tight: A
     index = helper.make_tensor_value_info("i", onnx.TensorProto.INT64, (1,))
     file = binary(big=model([node], [index], [info("y", (1,), UINT8)], {"w": weights}))
     result = tcm_run(file, "x.txt")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert lines_of(result)[-1] == "[ERROR] Create From Binary failure"
     assert "a model binary smaller by" in result.stderr
 
@@ -498,7 +491,7 @@ def test_an_unknown_memory_type_fails_with_both_messages(binary: Any) -> None:
     file = binary(add=addition())
     flags = ("--direct_mode", "--config_file", config("tmc"), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     said = [line for line in lines_of(result) if line.startswith("[ERROR]")]
     assert said[:2] == [
         "[ERROR] Invalid memory type",
@@ -513,7 +506,7 @@ def test_tcm_is_for_direct_mode_on_new_hardware(flags: tuple[str, ...], binary: 
     file = binary(hw_version="v5", add5=addition())
     mode = ("--config_file", config("tcm", "x86"), *flags)
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *mode)
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert "[T3]" in result.stderr
 
 
@@ -528,16 +521,16 @@ def test_a_binary_for_newer_hardware_is_refused(binary: Any) -> None:
     """The code is 5008, and the flag that runs it anyway is named."""
     arguments = ("--retrieve_context", binary(hw_version="v7", add7=addition()))
     result = run(*arguments, "--input_list", "ab.txt")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert "--hw_ver v7" in result.stderr
-    assert code_of(run(*arguments, "--input_list", "ab.txt", "--hw_ver", "v7")) == 0
+    assert exit_code(run(*arguments, "--input_list", "ab.txt", "--hw_ver", "v7")) == 0
 
 
 @pytest.mark.parametrize("alignment", ["conservative", "v4-era"])
 def test_every_alignment_runs(alignment: str, binary: Any) -> None:
     """The run allocates as the platform asks."""
     flags = ("--alignment", alignment, "--lenient_scratch", "--input_list", "ab.txt")
-    assert code_of(run("--retrieve_context", binary(add=addition()), *flags)) == 0
+    assert exit_code(run("--retrieve_context", binary(add=addition()), *flags)) == 0
 
 
 @pytest.mark.parametrize(("flags", "status"), [((), 1), (("--no-sanitize",), 0)])
@@ -555,7 +548,7 @@ def test_findings_of_the_sanitiser_fail_the_run(
     monkeypatch.setattr(Extensions, "allocate_pool", careless)
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
-    assert code_of(result) == status
+    assert exit_code(result) == status
     assert ("[X2]" in result.stderr) == (status == 1)
     assert Path("output/Result_0/y.raw").exists()
 
@@ -571,7 +564,7 @@ def test_a_failing_finalize_is_told_in_the_words_of_the_tool(
     monkeypatch.setattr(Graph, "set_config", forgetful)
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "ab.txt")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert lines_of(result)[-3:] == [
         "[ERROR] QNN_GRAPH_ERROR_FINALIZE_FAILED (6022)",
         "[ERROR] Finalize Graph for Idx = 0 failed with error = 6022",
@@ -600,7 +593,7 @@ def test_settings_of_the_config_reach_graph_and_context(
     chosen.write_text(json.dumps(json.loads(chosen.read_text()) | {"graph_configs": entries}))
     arguments = ("--retrieve_context", binary(add=addition()), "--config_file", chosen)
     result = run(*arguments, "--input_list", "ab.txt")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert "an entry for graph 'gone', which does not run" in result.stderr
     (graph,) = seen
     assert graph.context.config.priority is Priority.HIGH
@@ -616,7 +609,7 @@ def test_a_layout_without_a_program_fails_at_execution(tmp_path: Path) -> None:
     Path("in.raw").write_bytes(bytes(4 * 256))
     Path("in.txt").write_text("in.raw\n")
     result = run("--retrieve_context", "tiny.bin", "--input_list", "in.txt")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert lines_of(result)[-1] == "[ERROR] Graph Execution failure"
     assert "layout without a program" in result.stderr
 
@@ -689,7 +682,7 @@ def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
     words = [word for pair in flags.items() for word in pair]
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *words)
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     for flag in flags:
         assert f"warning: {flag} is ignored" in result.stderr
 
@@ -704,7 +697,7 @@ def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
     """A probe with an empty list succeeds, and says that it ran nothing."""
     Path("empty.txt").write_text("")
     result = run("--retrieve_context", binary(add=addition()), "--input_list", "empty.txt")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     assert "nothing will be executed" in result.stderr
     assert "inferences_completed: 0" in Path("output/execution_metadata.yaml").read_text()
 
@@ -714,7 +707,7 @@ def test_what_is_no_binary_is_refused(content: bytes) -> None:
     """An empty file cannot be read; anything else fails as context creation fails."""
     Path("bad.bin").write_bytes(content)
     result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
-    assert code_of(result) == (1 if content else 2)
+    assert exit_code(result) == (1 if content else 2)
     if content:
         assert "[ERROR] QNN_CONTEXT_ERROR_CREATE_FROM_BINARY (5005)" in lines_of(result)
 
@@ -726,7 +719,7 @@ def test_a_giant_file_is_refused_unread() -> None:
             file.write(MAGIC)
             file.truncate(size)
         result = run("--retrieve_context", "giant.bin", "--input_list", "ab.txt")
-        assert code_of(result) == code
+        assert exit_code(result) == code
 
 
 def test_a_damaged_binary_is_refused(binary: Any) -> None:
@@ -735,7 +728,7 @@ def test_a_damaged_binary_is_refused(binary: Any) -> None:
     data[len(data) // 2] ^= 4
     Path("bad.bin").write_bytes(data)
     result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     assert "Create From Binary failure" in lines_of(result)[-1]
 
 

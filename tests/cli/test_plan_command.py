@@ -10,15 +10,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import onnx.parser
 import pytest
-from click.testing import Result
-from command_line import verb
+from command_line import exit_code, sentence, verb
 
 from qnnmem.load.csv import read as read_csv
 from qnnmem.report import plan_json
-from qnnmem.report.flags import flag
 from qnnmem.units import Bytes
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -30,21 +27,6 @@ g (float["batch size", n, 50] x, float[?] z) => (float[k] y) { a = Relu(x) y = N
 
 
 run = verb("plan")
-
-
-def code_of(result: Result) -> int:
-    """Exit code that `main` would leave with."""
-    if result.exception is not None:
-        return int(getattr(result.exception, "exit_code", 70))
-    return int(result.return_value)
-
-
-def sentence_of(result: Result) -> str:
-    """Sentence of the error that `main` would show."""
-    exc = result.exception
-    if isinstance(exc, QnnMemError):
-        return exc.sentence(flag)
-    return exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
 
 
 def buffers(folder: Path, content: str = ROWS) -> Path:
@@ -71,14 +53,14 @@ def model(folder: Path, text: str = MODEL) -> Path:
 def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
     """The first line answers the question."""
     result = run(buffers(tmp_path))
-    assert (code_of(result), result.stderr) == (0, "")
+    assert (exit_code(result), result.stderr) == (0, "")
     assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal"
 
 
 def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
     """A model's report shows scratch, persistent, IO and constants."""
     result = run(model(tmp_path), "--state", "h_in=h_out", "--io", "outside")
-    assert code_of(result) == 0
+    assert exit_code(result) == 0
     words = [line.split()[0] for line in result.stdout.splitlines() if line]
     assert {"scratch", "persistent", "io", "constants"} <= set(words)
 
@@ -114,14 +96,14 @@ def test_bits_shrink_floats_only(tmp_path: Path) -> None:
 def test_a_budget_decides_the_exit_code(option: str, code: int, first: str, tmp_path: Path) -> None:
     """A pool within its budget ends with 0, one beyond it with 1, and the first line says so."""
     result = run(model(tmp_path), "--budget", option)
-    assert code_of(result) == code
+    assert exit_code(result) == code
     assert result.stdout.startswith(first)
 
 
 def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
     """Several budgets hold only together."""
     result = run(model(tmp_path), "--budget", "scratch=1M", "--budget", "constants=1")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
 
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,14 +118,14 @@ def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(plan_package, "plan_model", interrupted)
     result = run(buffers(tmp_path), "--capacity", "100")
-    assert code_of(result) == 3
+    assert exit_code(result) == 3
     assert result.stdout.startswith("cannot tell: ")
 
 
 def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
     """A buffer list that fits is a yes."""
     result = run(buffers(tmp_path), "--capacity", "8")
-    assert (code_of(result), result.stdout.splitlines()[0]) == (
+    assert (exit_code(result), result.stdout.splitlines()[0]) == (
         0,
         "fits: scratch takes 8 of 8 bytes",
     )
@@ -153,7 +135,7 @@ def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
     """A buffer list that cannot fit is a no, with a set of buffers that already cannot."""
     path = buffers(tmp_path, f"{ROWS}bystander,9,10,1\n")
     result = run(path, "--capacity", "7", "--format", "json")
-    assert code_of(result) == 1
+    assert exit_code(result) == 1
     (budget,) = json.loads(result.stdout)["budgets"]
     assert (budget["fits"], sorted(budget["blockers"])) == (False, ["a", "b"])
 
@@ -162,7 +144,7 @@ def test_a_list_without_buffers_is_a_list(tmp_path: Path) -> None:
     """A CSV of a header alone is still one pool that a capacity can be asked about."""
     path = buffers(tmp_path, "id,lower,upper,size\n")
     result = run(path, "--capacity", "0")
-    assert (code_of(result), result.stdout.splitlines()[0]) == (
+    assert (exit_code(result), result.stdout.splitlines()[0]) == (
         0,
         "fits: scratch takes 0 of 0 bytes",
     )
@@ -182,7 +164,7 @@ def test_the_csv_of_a_model_can_be_planned_again(tmp_path: Path) -> None:
     """Scratch buffers of a model, written as CSV, need the same bytes."""
     out = tmp_path / "out.csv"
     first = run(model(tmp_path), "--format", "csv", "-o", out)
-    assert code_of(first) == 0
+    assert exit_code(first) == 0
     assert all(buffer.offset is not None for buffer in read_csv(out).buffers)
     again = json.loads(run(out, "--format", "json").stdout)
     whole = json.loads(run(model(tmp_path), "--format", "json").stdout)
@@ -202,15 +184,15 @@ def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
     out = tmp_path / "out.txt"
     out.write_text("precious")
     result = run(buffers(tmp_path), "-o", out)
-    assert (code_of(result), out.read_text()) == (2, "precious")
-    assert sentence_of(result) == f"{out} exists already; --force replaces it"
+    assert (exit_code(result), out.read_text()) == (2, "precious")
+    assert sentence(result) == f"{out} exists already; --force replaces it"
 
 
 def test_force_replaces_a_file(tmp_path: Path) -> None:
     """With --force the old content is gone and nothing else is left behind."""
     out = tmp_path / "out.txt"
     out.write_text("old")
-    assert code_of(run(buffers(tmp_path), "-o", out, "--force")) == 0
+    assert exit_code(run(buffers(tmp_path), "-o", out, "--force")) == 0
     assert out.read_text().startswith("scratch 8 bytes")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["buffers.csv", "out.txt"]
 
@@ -219,8 +201,8 @@ def test_a_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
     """Folders are not made up."""
     out = tmp_path / "missing" / "out.txt"
     result = run(buffers(tmp_path), "-o", out)
-    assert code_of(result) == 2
-    assert sentence_of(result) == f"{out} cannot be written: No such file or directory"
+    assert exit_code(result) == 2
+    assert sentence(result) == f"{out} cannot be written: No such file or directory"
     assert not out.parent.exists()
 
 
@@ -230,8 +212,8 @@ def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> N
     out = tmp_path / "folder"
     out.mkdir()
     result = run(buffers(tmp_path), "-o", out, *force)
-    assert (code_of(result), list(out.iterdir())) == (2, [])
-    assert "is not an ordinary file" in sentence_of(result)
+    assert (exit_code(result), list(out.iterdir())) == (2, [])
+    assert "is not an ordinary file" in sentence(result)
 
 
 def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
@@ -242,7 +224,7 @@ def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
     for out in (pipe, link):
         before = stat.S_IFMT(out.lstat().st_mode)
         result = run(buffers(tmp_path), "-o", out, "--force")
-        assert code_of(result) == 2
+        assert exit_code(result) == 2
         assert stat.S_IFMT(out.lstat().st_mode) == before
     assert not (tmp_path / "elsewhere").exists()
 
@@ -264,7 +246,7 @@ def test_a_file_appears_whole_or_not_at_all(
         monkeypatch.setattr(Path, "replace", fail)
     result = run(buffers(tmp_path), "-o", out, "--force")
     monkeypatch.undo()
-    assert sentence_of(result) == f"{out} cannot be written: No space left on device"
+    assert sentence(result) == f"{out} cannot be written: No space left on device"
     assert out.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["buffers.csv", "out.txt"]
 
@@ -272,12 +254,12 @@ def test_a_file_appears_whole_or_not_at_all(
 def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
     """A failed run leaves no output file."""
     out = tmp_path / "out.txt"
-    assert code_of(run(buffers(tmp_path, "nonsense"), "-o", out)) == 2
+    assert exit_code(run(buffers(tmp_path, "nonsense"), "-o", out)) == 2
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "words"),
     [
         (("--dim", "batch"), "'batch' is not of the form dimension=number"),
         (("--dim", "=1"), "'=1' is not of the form dimension=number"),
@@ -309,13 +291,13 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_option_is_refused_in_one_sentence(
-    options: tuple[str, str], sentence: str, tmp_path: Path
+    options: tuple[str, str], words: str, tmp_path: Path
 ) -> None:
     """Every option that cannot be honoured ends with 2 and says what is wrong with it."""
     result = run(model(tmp_path), *options)
-    assert (code_of(result), result.stdout) == (2, "")
-    assert sentence in sentence_of(result)
-    assert "\n" not in sentence_of(result)
+    assert (exit_code(result), result.stdout) == (2, "")
+    assert words in sentence(result)
+    assert "\n" not in sentence(result)
 
 
 @pytest.mark.parametrize(
@@ -335,19 +317,19 @@ def test_options_for_models_are_refused_for_a_list(
 ) -> None:
     """What has no meaning for fixed buffers is not silently ignored."""
     result = run(buffers(tmp_path), *options)
-    assert (code_of(result), result.stdout) == (2, "")
-    assert options[0] in sentence_of(result)
+    assert (exit_code(result), result.stdout) == (2, "")
+    assert options[0] in sentence(result)
 
 
 def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
     """The sentence lists what is open and ends with options that, pasted, plan the model."""
     path = model(tmp_path, FREE)
     refused = run(path)
-    assert (code_of(refused), refused.stdout) == (2, "")
-    assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence_of(refused)
-    options = shlex.split(sentence_of(refused).rpartition("e.g. with ")[2])
+    assert (exit_code(refused), refused.stdout) == (2, "")
+    assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence(refused)
+    options = shlex.split(sentence(refused).rpartition("e.g. with ")[2])
     assert options[0] == "--dim"
-    assert code_of(run(path, *options)) == 0
+    assert exit_code(run(path, *options)) == 0
 
 
 def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
@@ -391,7 +373,7 @@ def test_names_in_a_model_reach_the_reader_harmless(name: str, tmp_path: Path) -
     path = tmp_path / "evil.onnx"
     path.write_bytes(made.SerializeToString())
     text, values = run(path), run(path, "--format", "json")
-    assert code_of(text) == code_of(values) == 0
+    assert exit_code(text) == exit_code(values) == 0
     assert text.stdout.replace("\n", "").isprintable()
     assert values.stdout.isascii()
     assert name in {row["name"] for row in json.loads(values.stdout)["buffers"]}
@@ -401,9 +383,9 @@ def test_names_in_an_error_are_harmless(tmp_path: Path) -> None:
     """A sentence about a hostile name quotes it, escaped and short."""
     name = "\x1b[31m" + "x" * 10_000
     result = run(buffers(tmp_path, f"{ROWS}{name},0,1,1\n{name},0,1,1\n"))
-    assert code_of(result) == 2
-    assert sentence_of(result).isprintable()
-    assert len(sentence_of(result)) < 400 + len(str(tmp_path))
+    assert exit_code(result) == 2
+    assert sentence(result).isprintable()
+    assert len(sentence(result)) < 400 + len(str(tmp_path))
 
 
 def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
@@ -419,4 +401,4 @@ def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "made.eaix"
     path.write_text(json.dumps(report))
     for form in ("text", "json", "csv"):
-        assert code_of(run(path, "--format", form, "-o", tmp_path / f"out.{form}")) == 0
+        assert exit_code(run(path, "--format", form, "-o", tmp_path / f"out.{form}")) == 0

@@ -6,17 +6,13 @@ import json
 import shlex
 from pathlib import Path
 
-import click
 import onnx.parser
 import pytest
-from click.testing import Result
-from command_line import verb
+from command_line import sentence, verb
 
-from qnnmem import QnnMemError
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.plan import Io
-from qnnmem.report.flags import flag
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>
@@ -25,15 +21,6 @@ g (float[2,50] x, float[3] h_in) => (float[2,50] y, float[3] h_out) <float[50] w
 
 
 run = verb("prepare")
-
-
-def sentence_of(result: Result) -> str:
-    """Sentence of the error that `main` would show."""
-    exc = result.exception
-    assert exc is not None
-    if isinstance(exc, click.ClickException):
-        return exc.format_message()
-    return exc.sentence(flag) if isinstance(exc, QnnMemError) else str(exc)
 
 
 def rows(folder: Path, name: str = "rows.csv") -> Path:
@@ -85,7 +72,7 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
     """Nothing is written, and the sentence holds the command that quantizes."""
     path, target = model(tmp_path), tmp_path / "out.bin"
-    said = sentence_of(run(path, "-o", target, "--state", "h_in=h_out"))
+    said = sentence(run(path, "-o", target, "--state", "h_in=h_out"))
     assert said.startswith(f"{path}: LPAI runs 8- and 16-bit models only, ")
     assert said.endswith(
         f"; quantize it on the way with qnnmem prepare {path} --backend lpai --quantize int8 "
@@ -135,7 +122,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     """Replacing takes --force."""
     target = tmp_path / "out.bin"
     target.write_bytes(b"mine")
-    assert "--force" in sentence_of(run(rows(tmp_path), "-o", target))
+    assert "--force" in sentence(run(rows(tmp_path), "-o", target))
     assert target.read_bytes() == b"mine"
     assert run(rows(tmp_path), "-o", target, "--force").return_value == 0
     assert read(target).graphs
@@ -160,7 +147,7 @@ def test_wrong_options_are_one_sentence(
 ) -> None:
     """What cannot be done is said, and no file is written."""
     target = tmp_path / "out.bin"
-    assert words in sentence_of(run(rows(tmp_path), "-o", target, *arguments))
+    assert words in sentence(run(rows(tmp_path), "-o", target, *arguments))
     assert not target.exists()
 
 
@@ -168,9 +155,9 @@ def test_two_graphs_of_one_name_are_refused(tmp_path: Path) -> None:
     """Files of the same name in two folders need names of their own."""
     (tmp_path / "other").mkdir()
     files = [rows(tmp_path), rows(tmp_path / "other")]
-    assert "--graph-name" in sentence_of(run(*files, "-o", tmp_path / "out.bin"))
+    assert "--graph-name" in sentence(run(*files, "-o", tmp_path / "out.bin"))
 
 
 def test_an_output_is_needed(tmp_path: Path) -> None:
     """There is no default name that could overwrite something."""
-    assert "--output" in sentence_of(run(rows(tmp_path)))
+    assert "--output" in sentence(run(rows(tmp_path)))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.child import MEMORY_LIMIT, end, kill_group, memory_limit, read_frame, write_frame
+from qnnmem.child import ChildProcess, Frame
 from qnnmem.errors import ChildFailed, LoadError
 
 if TYPE_CHECKING:
@@ -34,43 +29,12 @@ class RunResult(NamedTuple):
     types: Mapping[str, str]
 
 
-class TrialChild:
+class TrialChild(ChildProcess):
     """A limited process for one model; starts at once so that it imports while we parse."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
-        self._path, self._time_limit_s = path, time_limit_s
-        self._expired = threading.Event()
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "qnnmem.load.onnx.trial.program",
-            str(memory_limit()),
-        ]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-        self._watchdog = threading.Timer(time_limit_s, self._expire)
-        self._watchdog.daemon = True
-        self._watchdog.start()
-
-    def __enter__(self) -> TrialChild:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._watchdog.cancel()
-        end(self._process)
+        super().__init__("qnnmem.load.onnx.trial.program", time_limit_s)
+        self._path = path
 
     def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Model with its own functions inlined."""
@@ -114,14 +78,8 @@ class TrialChild:
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
         return list(header["order"]), shapes
 
-    def _ask(self, options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise ChildFailed("its pipes are closed")
-        try:
-            write_frame(self._process.stdin, options, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
-            frame = read_frame(self._process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
-        except (OSError, ValueError):
-            frame = None
+    def _ask(self, options: dict[str, Any], payload: bytes) -> Frame:
+        frame = self.ask(options, payload)
         if frame is None:
             raise self._dead(options["verb"])
         if "error" in frame[0]:
@@ -135,15 +93,11 @@ class TrialChild:
             "run": "a trial run",
             "order": "a trial run",
         }
-        if self._expired.is_set():
-            reason = f"did not finish within {self._time_limit_s:g} s; fix more shapes by hand"
+        if self.expired:
+            reason = f"did not finish within {self.time_limit_s:g} s; fix more shapes by hand"
         else:
             reason = "crashed or ran out of memory; the model is damaged or too large to examine"
         return LoadError(self._path, f"{doing[verb]} {reason}")
-
-    def _expire(self) -> None:
-        self._expired.set()
-        kill_group(self._process)
 
 
 def _parse(message: Any, blob: bytes) -> Any:

@@ -8,11 +8,10 @@ two lengths, a JSON header, a binary payload.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.child import limit_memory, read_frame, write_frame
+from qnnmem.child import limit_memory, open_replies, read_frame, write_frame
 from qnnmem.text import sentence
 
 if TYPE_CHECKING:
@@ -165,9 +164,7 @@ def main() -> int:
     """Answer requests until the parent closes the pipe."""
     limit = int(sys.argv[1])
     limit_memory(limit)
-    # Libraries may print: replies go through a copy of stdout that they do not know.
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    replies = open_replies()
     verbs = {"inline": inline, "infer": infer, "run": run, "order": order}
     while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
         options, payload = frame
