@@ -102,3 +102,28 @@ def test_what_does_not_fit_always_gets_advice(
     for change in made.changes:
         assert change.sufficient is (change.saves >= made.verdict.missing)
     assert bool(made.changes) or made.verdict.fits or "mem_type ddr" in made.advice
+
+
+def two_graphs(*sizes: int) -> TcmRequest:
+    """Two graphs with an input and an output each, of these sizes."""
+    names = (("a", "input"), ("a", "output"), ("b", "input"), ("b", "output"))
+    tensors = tuple(
+        TcmTensor(f"{graph}/{kind}", size, kind, 8, graph)
+        for (graph, kind), size in zip(names, sizes, strict=True)
+    )
+    pool = tcm_pool()
+    return TcmRequest(3_841, tensors, DEFAULT_ALIGNMENT, pool.size, pool.max_allocations)
+
+
+def test_of_several_graphs_one_may_stay_behind() -> None:
+    """The smaller graph goes where that is enough; the only output of a graph never does."""
+    made = explain_tcm(two_graphs(600_000, 600_000, 500_000, 500_000))
+    assert [(change.what, change.sufficient) for change in made.changes] == [
+        ("a run without graph 'b'", True)
+    ]
+
+
+def test_a_larger_graph_goes_where_the_smaller_is_not_enough() -> None:
+    """What is called enough fits when it is done."""
+    made = explain_tcm(two_graphs(1_900_000, 500_000, 100_000, 100_000))
+    assert made.advice == "enough by itself: a run without graph 'a'"

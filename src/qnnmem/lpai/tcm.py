@@ -32,6 +32,7 @@ class TcmTensor:
     size: int
     kind: str  # "input" or "output"
     bits: int = 0  # of one element; 0 where not known
+    graph: str = ""  # whose tensor it is, where there are several graphs
 
     @property
     def label(self) -> str:
@@ -211,4 +212,4 @@ def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
         for name in names:
             tensor = graph.model.tensors[name]
             shown = f"{owner}/{name}" if owner else name
-            yield TcmTensor(shown, tensor.nbytes, kind, tensor.dtype.bits)
+            yield TcmTensor(shown, tensor.nbytes, kind, tensor.dtype.bits, owner)

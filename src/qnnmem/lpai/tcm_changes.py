@@ -7,11 +7,12 @@ enough is enough.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 from qnnmem.lpai.tcm import TcmRequest, TcmTensor, TcmVerdict, judge
+from qnnmem.text import quote
 
 _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
@@ -53,7 +54,7 @@ def explain_tcm(request: TcmRequest) -> TcmAccount:
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
     """Single changes, the sufficient ones first; where none is enough, the smallest combination."""
-    changed = [*_narrower(request), *_without(request), *_joined(request)]
+    changed = [found for kind in _KINDS for found in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
     singles += _smaller_binary("", request, request)
     singles.sort(key=lambda change: not change.sufficient)  # stable: otherwise as found above
@@ -63,10 +64,9 @@ def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
 
 
 def _combined(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """The first pair, then three changes together, that is enough."""
-    kinds = (_narrower, _joined, _without)
-    for count in (1, 2, 3):
-        for chosen in combinations(kinds, count):
+    """The smallest combination of changes that is enough, the first found of its size."""
+    for count in range(1, len(_KINDS) + 1):
+        for chosen in combinations(_KINDS, count):
             for what, new in _chain(request, chosen):
                 if _fits(new):
                     return (_saving(what, request, new),)
@@ -122,38 +122,65 @@ def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
 
 def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """The model without one output or input: the smallest that is enough, else the largest."""
-
-    def less(tensor: TcmTensor) -> TcmRequest:
-        kept = tuple(other for other in request.tensors if other is not tensor)
-        return replace(request, tensors=kept)
-
     for kind in ("output", "input"):
-        tensors = sorted(_of_kind(request, kind), key=lambda tensor: tensor.size)
-        if len(tensors) > 1:  # something must go in and something must come out
-            found = bisect_left(tensors, True, key=lambda tensor: _fits(less(tensor)))
-            chosen = tensors[min(found, len(tensors) - 1)]
-            yield f"the model without {chosen.label}", less(chosen)
+        # Something must go into each graph, and something must come out.
+        spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
+        if spare:
+            chosen = _least(request, [[tensor] for tensor in spare])
+            yield f"the model without {chosen[0].label}", _less(request, chosen)
+
+
+def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+    """A run without one of several graphs: the smallest that is enough, else the largest."""
+    graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
+    if len(graphs) > 1:
+        chosen = _least(request, [[t for t in request.tensors if t.graph == g] for g in graphs])
+        yield f"a run without graph {quote(chosen[0].graph)}", _less(request, chosen)
+
+
+def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
+    """The fewest bytes that are enough when they go, else the most."""
+    ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
+    found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
+    return ordered[min(found, len(ordered) - 1)]
+
+
+def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
+    names = {id(tensor) for tensor in gone}
+    return replace(request, tensors=tuple(t for t in request.tensors if id(t) not in names))
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Tensors joined into one, where there are too many allocations."""
+    """Tensors of one graph joined into one, where there are too many allocations."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return
-    for kind in ("input", "output"):
-        small = sorted(_of_kind(request, kind), key=lambda tensor: tensor.size)[: excess + 1]
+    groups = [group for kind in ("input", "output") for group in _groups(request, kind)]
+    for group in groups:
+        small = sorted(group, key=lambda tensor: tensor.size)[: excess + 1]
         if len(small) > excess:
-            joined = {id(tensor) for tensor in small}
-            rest = (tensor for tensor in request.tensors if id(tensor) not in joined)
-            what = f"the {len(small)} smallest {kind}s joined into one"
-            yield what, replace(request, tensors=(*rest, _join(kind, small)))
-    both = tuple(_join(kind, _of_kind(request, kind)) for kind in ("input", "output"))
-    yield "all inputs joined into one, all outputs joined into one", replace(request, tensors=both)
+            of = f" of {quote(group[0].graph)}" if group[0].graph else ""
+            rest = _less(request, small).tensors
+            what = f"the {len(small)} smallest {group[0].kind}s{of} joined into one"
+            yield what, replace(request, tensors=(*rest, _join(small)))
+    each = " of each graph" if len(groups) > 2 else ""
+    what = f"all inputs{each} joined into one, all outputs{each} joined into one"
+    yield what, replace(request, tensors=tuple(map(_join, groups)))
 
 
-def _of_kind(request: TcmRequest, kind: str) -> list[TcmTensor]:
-    return [tensor for tensor in request.tensors if tensor.kind == kind]
+def _groups(request: TcmRequest, kind: str) -> list[list[TcmTensor]]:
+    """The tensors of one kind, graph by graph."""
+    found: dict[str, list[TcmTensor]] = {}
+    for tensor in request.tensors:
+        if tensor.kind == kind:
+            found.setdefault(tensor.graph, []).append(tensor)
+    return list(found.values())
 
 
-def _join(kind: str, tensors: Iterable[TcmTensor]) -> TcmTensor:
-    return TcmTensor("joined", sum(tensor.size for tensor in tensors), kind)
+def _join(tensors: Sequence[TcmTensor]) -> TcmTensor:
+    first = tensors[0]
+    size = sum(tensor.size for tensor in tensors)
+    return TcmTensor("joined", size, first.kind, graph=first.graph)
+
+
+_KINDS: tuple[_Change, ...] = (_fewer_graphs, _narrower, _without, _joined)

@@ -97,7 +97,10 @@ def _next(context: CompiledContext, path: str) -> Iterator[str]:
     file = shlex.quote(path)
     yield f"look at it   qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):
+        several = len(context.graphs) > 1  # net-run takes a list for each graph
+        numbers = range(1, len(context.graphs) + 1)
+        lists = ",".join(f"inputs_{number}.txt" for number in numbers)
         yield (
             "run it       qnnmem net-run --backend libQnnLpai.so "
-            f"--retrieve_context {file} --input_list input_list.txt"
+            f"--retrieve_context {file} --input_list {lists if several else 'input_list.txt'}"
         )
