@@ -156,6 +156,12 @@ def test_free_dimensions_must_be_fixed(folder: Path) -> None:
     assert graph.model.tensors["x"].shape == (3, 8)
 
 
+def test_free_dimensions_are_fixed_before_quantizing(folder: Path) -> None:
+    """The quantized model has no dimension of that name any more, and need not."""
+    made = prepare(folder, "free.onnx", dims={"batch": 3}, quantize=8, allow_float=False)
+    assert made.context.graphs[0].model.tensors["x"].shape == (3, 8)
+
+
 def test_unknown_state_is_refused(folder: Path) -> None:
     """A pair must be an input and an output of the model."""
     with pytest.raises(UsageError, match="nothing"):

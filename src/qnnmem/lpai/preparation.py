@@ -134,7 +134,8 @@ def _load(
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
         warnings += _quantize(made.path, source, states, options, say)
-    model, proto = read_with_graph(source, dims=dims, shapes=shapes)
+        options = replace(options, dims={})  # a quantized model has numbers in their place
+    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes)
     loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
     _refuse_float(path, loaded, options)
     return loaded, warnings
