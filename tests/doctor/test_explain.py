@@ -115,7 +115,7 @@ def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> N
 )
 def test_what_is_no_code_is_refused(asked: str) -> None:
     """The sentence says what codes look like."""
-    with pytest.raises(UsageError, match="no error code"):
+    with pytest.raises(UsageError, match="not an error code"):
         explain(asked, ())
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qnnmem.cli.kb import kb
-from qnnmem.doctor.kb.check import Checked, check, skeleton
+from qnnmem.doctor.kb.check import KbCheck, check, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.errors import UsageError
@@ -23,13 +23,13 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(kb, list(arguments), standalone_mode=False)
 
 
-def checked(tmp_path: Path, text: str, name: str = "entry.md") -> Checked:
+def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheck:
     """Check a team's only entry."""
     (tmp_path / name).write_text(text, "utf-8")
     return check([tmp_path])
 
 
-def sentences(found: Checked) -> list[str]:
+def sentences(found: KbCheck) -> list[str]:
     """What is said about my entry."""
     return [one.sentence for one in found.findings if one.entry == "my-entry"]
 

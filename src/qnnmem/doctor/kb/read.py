@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from qnnmem.doctor.kb import template
 from qnnmem.doctor.kb.entry import (
@@ -17,9 +18,6 @@ from qnnmem.doctor.kb.entry import (
     When,
 )
 from qnnmem.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 HEADINGS = ("Typical Logs", "Root Cause", "Solutions")
 

@@ -17,7 +17,8 @@ bound, whoever wrote them.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+import msgspec
 
 from qnnmem.errors import UsageError
 
@@ -45,7 +46,7 @@ _SHAPES = {
 }
 
 
-class Template(NamedTuple):
+class Template(msgspec.Struct, frozen=True):
     """A template ready for matching."""
 
     text: str
