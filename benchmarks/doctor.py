@@ -200,7 +200,7 @@ def first_byte(setting: Setting) -> Iterator[Row]:
     best = setting.bench.race({"bare": BARE, "us": [*DOCTOR, log]}, rounds=9)
     took = (best["us"].cpu - best["bare"].cpu) * 1e3
     name = "2 MiB log, second run, CPU over bare Python"
-    yield Row(name, "at most 60 ms", f"{took:.0f} ms", took <= 60)
+    yield Row(name, "at most 120 ms", f"{took:.0f} ms", took <= 120)
 
 
 def memory(setting: Setting) -> Iterator[Row]:

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from qnnmem.cli import main
+from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
 WRITER: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "context_writer.py"))
@@ -246,7 +248,9 @@ def test_incidents_are_counted_over_all_logs(run: Run) -> None:
     assert code == 1
     assert out.startswith("2 incidents by cause\n")
     assert "mem_graph_limit" in out
-    rows = json.loads(run(".", "--group-by", "cause", "--json")[1])["groups"]
+    values = json.loads(run(".", "--group-by", "cause", "--json")[1])
+    jsonschema.validate(values, load_schema("qnnmem.doctor/1"))
+    rows = values["groups"]
     assert sorted(row["key"] for row in rows) == ["mem_graph_limit", "unknown"]
 
 
@@ -272,6 +276,13 @@ def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) 
     assert done.stdout.startswith("incident 1: graph stage: out of memory")
     assert done.stdout.count("incident 1") == 1
     assert done.stdout.endswith("; incidents: 1\n")
+
+
+def test_a_packed_log_is_not_followed(run: Run) -> None:
+    """The message names the option."""
+    Path("log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
+    reason = "log.gz: a packed log does not grow: read it without --follow"
+    assert run("log.gz", "--follow") == (2, "", f"qnnmem: {reason}\n")
 
 
 def test_a_live_log_as_json_is_one_object(tmp_path: Path) -> None:

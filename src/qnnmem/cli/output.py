@@ -55,7 +55,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _is_read(put: Callable[..., object], *text: str) -> bool:
-    """Puts text out; False when nobody reads any more."""
+    """Puts text out; False when the reader has closed the pipe."""
     try:
         put(*text)
     except BrokenPipeError:

@@ -16,7 +16,7 @@ from qnnmem.doctor.logs.source import Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 
-# Holes that say what a log comes from, in lines that are no sign of a failure.
+# Holes of lines that are not about failures: they say what device and build a log is from.
 FACTS = ("device", "soc", "build", "version")
 
 

@@ -1,6 +1,7 @@
 """What the doctor hands out: incidents with their evidence, and how much was read for them.
 
-Fields stand in the order in which JSON shows them (schema `qnnmem.doctor/1`).
+Fields are in the order in which JSON shows them (schema `qnnmem.doctor/1`). `gc=False` is for values
+of which a log may hold a hundred thousand: they cannot be part of a cycle.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 _ENCODER = msgspec.json.Encoder()
 _NOT_PLAIN = re.compile(r"[^ -~]+")
+_DELETE = "\x7f"  # the one control character that JSON does not escape
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -21,7 +23,7 @@ class Candidate(msgspec.Struct, frozen=True):
     score: float
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """A line that matters, where it is first seen and how often."""
 
     file: str
@@ -72,7 +74,7 @@ class Conclusion(msgspec.Struct, frozen=True):
     candidates: tuple[Candidate, ...]
 
 
-class Incident(Conclusion, frozen=True, omit_defaults=True):
+class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     """One failure in a log: what it means, where it stands, which lines say so."""
 
     file: str
@@ -117,7 +119,7 @@ def to_json(value: object) -> str:
         import json
 
         return json.dumps(msgspec.to_builtins(value))
-    return text if text.isascii() and text.isprintable() else _NOT_PLAIN.sub(_escaped, text)
+    return text if text.isascii() and _DELETE not in text else _NOT_PLAIN.sub(_escaped, text)
 
 
 def from_json(data: bytes) -> Incident:

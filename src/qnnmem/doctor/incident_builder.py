@@ -111,7 +111,8 @@ def _incident(
         seen = [one for one in seen if knowledge.signs[one[0]] not in judgement.harmless]
     template, deciding = decider or seen[0]
     first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
-    quantities, shortage = _quantities(knowledge, [(template, deciding), *seen])
+    others = [one for one in seen if one[1] is not deciding]
+    quantities, shortage = _quantities(knowledge, [(template, deciding), *others])
     _, _, last_part, last_line = session.until
     unknown = judgement.entry is None or template in knowledge.also
     return Incident(

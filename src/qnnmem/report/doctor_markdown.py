@@ -73,7 +73,7 @@ def details(incident: Incident) -> Iterator[str]:
 
 
 def escape(text: str) -> str:
-    """Text that shows as it is: no markup, no HTML, no link, nobody is mentioned."""
+    """Text that shows as it is: without markup, HTML, links or mentions."""
     marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
     marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
     return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)

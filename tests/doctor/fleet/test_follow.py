@@ -184,7 +184,7 @@ def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> N
     """Compressed files do not grow line by line, and the message says what to do."""
     path = tmp_path / "log.gz"
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
-    with pytest.raises(LoadError, match="without --follow"):
+    with pytest.raises(LoadError, match="without follow"):
         follow(str(path), knowledge, print)
     with pytest.raises(LoadError, match="No such file"):
         follow(str(tmp_path / "absent"), knowledge, print)

@@ -122,7 +122,7 @@ class _TaskQueue:
         """Number of the log, number of the part and what was found, in order."""
         most = 2 * width(self._executor)
         for number, part, task in tasks:
-            here = task.name == "-"  # nobody else can read it
+            here = task.name == "-"  # standard input: no worker can read it
             future = None if here else self._submit(task)
             self._waiting.append(_Pending(number, part, task, future))
             if len(self._waiting) >= most:

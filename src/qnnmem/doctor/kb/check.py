@@ -113,7 +113,7 @@ def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFi
     for entry in asked:
         for name in entry.over:
             if name not in known:
-                yield EntryFinding(entry.id, f"`over` names '{name}', which is no entry")
+                yield EntryFinding(entry.id, f"`over` names '{name}', which is not an entry")
         open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
         if open_ended and not entry.collect:
             yield EntryFinding(
@@ -248,7 +248,7 @@ Why it happens, in a few sentences.
 def skeleton(name: str) -> str:
     """A new entry to be filled in; it passes the check as it stands."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
-        raise UsageError(f"'{name[:60]}' is no name of small letters, digits and dashes")
+        raise UsageError(f"'{name[:60]}' is not a name of lower-case letters, digits and dashes")
     words = name.replace("-", " ")
     return _SKELETON.format(
         id=name, title=words.capitalize(), line=f"replace this: {words} failed,"

@@ -31,7 +31,7 @@ _SPLIT = 64  # no logger splits shorter messages
 Values = tuple[int | str, ...]
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """A line with templates that match it."""
 
     offset: int  # of the line's first byte
@@ -172,7 +172,7 @@ class LogScanner:
             return
         text = bare_line(raw)
         found = match(self._knowledge, text, passed)
-        if not found:  # a line that says something whole is no piece of another message
+        if not found:  # a line that matches by itself is not part of another message
             firm = [index for index in passed if index not in self._knowledge.also]
             if not firm:
                 return

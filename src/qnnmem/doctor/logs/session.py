@@ -20,7 +20,7 @@ GAP = 5.0
 _MAX_TEXT = 1000
 
 
-class Sighting(msgspec.Struct):
+class Sighting(msgspec.Struct, gc=False):
     """A line template in a session: how often it was seen, and the first line that shows it."""
 
     times: int
