@@ -1,7 +1,7 @@
 """What the doctor hands out: incidents with their evidence, and how much was read for them.
 
-Fields are in the order in which JSON shows them (schema `qnnmem.doctor/1`). `gc=False` is for values
-of which a log may hold a hundred thousand: they cannot be part of a cycle.
+Fields are in the order in which JSON shows them (schema `qnnmem.doctor/1`). `gc=False` is for
+values of which a log may hold a hundred thousand: they cannot be part of a cycle.
 """
 
 from __future__ import annotations
