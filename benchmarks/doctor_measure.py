@@ -19,11 +19,12 @@ WITH_ENGINE = """
 import sys
 from pathlib import Path
 from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.incident import to_json
 from qnnmem.doctor.kb.knowledge import with_own
 from qnnmem.doctor.logs.source import find_streams
 engine, base, log = sys.argv[1:]
-for text in diagnose(find_streams([log]), with_own([Path(base)]), engine=engine).texts():
-    print(text)
+for one in diagnose(find_streams([log]), with_own([Path(base)]), engine=engine).incidents():
+    print(to_json(one))
 """
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.source import find_streams
 
@@ -116,7 +117,7 @@ def _without_head(line: str) -> tuple[str, str, str]:
     return "E", "QnnDsp", line
 
 
-def incidents(log: bytes, knowledge: Knowledge) -> list[dict[str, Any]]:
+def incidents(log: bytes, knowledge: Knowledge) -> list[Incident]:
     """What the doctor finds in a log."""
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         file.write(log)
@@ -128,7 +129,7 @@ def incidents(log: bytes, knowledge: Knowledge) -> list[dict[str, Any]]:
             diagnosis.close()
 
 
-def grade(case: Case, found: Sequence[dict[str, Any]]) -> str:
+def grade(case: Case, found: Sequence[Incident]) -> str:
     """One of GRADES; a single confident and false incident makes the whole answer wrong."""
     if case.decidable == "healthy":
         return "wrong" if found else "right"
@@ -136,16 +137,16 @@ def grade(case: Case, found: Sequence[dict[str, Any]]) -> str:
         return "silent"
     if case.decidable == "no":
         return "right" if _all_undecided(found) else "wrong"
-    told = [one for one in found if one["verdict"] != "undecided"]
-    if any(one["is_memory"] is not case.is_memory for one in told):
+    told = [one for one in found if one.verdict != "undecided"]
+    if any(one.is_memory is not case.is_memory for one in told):
         return "wrong"
     if case.decidable == "memory_only":
         return "right" if told else "undecided"
-    named = {(one["cause"], one["stage"]) for one in told if one["verdict"] == "cause"}
+    named = {(one.cause, one.stage) for one in told if one.verdict == "cause"}
     if named - {(case.cause, case.stage)}:
         return "wrong"
     return "right" if named else "undecided"
 
 
-def _all_undecided(found: Iterable[dict[str, Any]]) -> bool:
-    return all(one["verdict"] == "undecided" for one in found)
+def _all_undecided(found: Iterable[Incident]) -> bool:
+    return all(one.verdict == "undecided" for one in found)

@@ -13,12 +13,14 @@ import argparse
 import os
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from doctor_cases import (
     CLASSES,
     GRADES,
@@ -79,10 +81,11 @@ class Base:
         gone = {line for line, sources in self.supporters.items() if sources == {source}}
         anchors = {
             anchor: [line for line in lines if line not in gone]
-            for anchor, lines in self._packed["anchors"].items()
+            for anchor, lines in self._packed.anchors.items()
         }
         # A template that no anchor leads to is never looked at, so its sign is never seen.
-        return Knowledge({**self._packed, "anchors": anchors, "key": hash(source)})
+        key = zlib.crc32(source.encode())
+        return Knowledge(msgspec.structs.replace(self._packed, anchors=anchors, key=key))
 
     def dropped(self, source: str) -> int:
         """How many templates only this source supports."""
@@ -109,7 +112,7 @@ def results(
         for case in (one for one in cases if one.source == source):
             for name, form in forms.items():
                 found = incidents(form(case), knowledge)
-                entries = tuple(str(one["entry"]) for one in found)
+                entries = tuple(str(one.entry) for one in found)
                 yield Result(case, name, left_out, grade(case, found), entries)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from qnnmem.version import __version__ as __version__
 
-TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
 if TYPE_CHECKING:
     from qnnmem import lpai
     from qnnmem.errors import (

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import NewType
 
 from qnnmem.errors import UsageError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NewType
-
-    Bytes = NewType("Bytes", int)
-    Offset = NewType("Offset", int)
-    Step = NewType("Step", int)
-    Align = NewType("Align", int)
-else:  # what they are when the program runs; `typing` takes longer to import than all of this
-    Bytes = Offset = Step = Align = int
+Bytes = NewType("Bytes", int)
+Offset = NewType("Offset", int)
+Step = NewType("Step", int)
+Align = NewType("Align", int)
 
 # Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
 MAX_BYTES = Bytes(1 << 60)

@@ -199,3 +199,29 @@ def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
     assert done.stderr.startswith("qnnmem: internal error, please report it: RuntimeError: two")
     assert done.stderr.count("\n") == 1
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "last"),
+    [
+        ("RuntimeError('a bug')", "qnnmem: internal error, please report it: RuntimeError: a bug"),
+        ("qnnmem.errors.UsageError('bad request')", "qnnmem: bad request"),
+    ],
+)
+def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) -> None:
+    """With QNNMEM_TRACEBACK=1 the sentence comes after the traceback, without it alone."""
+    program = (
+        "import qnnmem.cli, qnnmem.errors, sys\n"
+        f"def broken(*a, **k): raise {raised}\n"
+        "qnnmem.load = broken\n"
+        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        "qnnmem.cli.main()"
+    )
+    for asked, lines in (("1", 3), ("0", 1), ("", 1)):
+        environment = {**os.environ, "QNNMEM_TRACEBACK": asked}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        said = done.stderr.splitlines()
+        assert said[-1] == last
+        assert (said[0] == "Traceback (most recent call last):") == (asked == "1")
+        assert len(said) >= lines if asked == "1" else len(said) == lines

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs.source import Stream
@@ -28,7 +29,7 @@ HTP = {
 }
 
 
-def incidents(folder: Path, log: bytes) -> list[dict[str, Any]]:
+def incidents(folder: Path, log: bytes) -> list[Incident]:
     """Diagnose a log as the verb does."""
     path = folder / "failure.log"
     path.write_bytes(log)
@@ -52,17 +53,19 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     failure = provoke(FailureKind(kind), find_soc("SM8650"))
     assert failure.as_expected
     (incident,) = incidents(tmp_path, failure.log_text)
-    assert (incident["entry"], incident["stage"], incident["cause"]) == HTP[kind]
+    assert (incident.entry, incident.stage, incident.cause) == HTP[kind]
     refusal = failure.log.cause
     needed = None if refusal is None else refusal.need
     limit = None if refusal is None else refusal.limit
-    assert incident["quantities"].get("needed_bytes") == needed
+    assert incident.quantities.get("needed_bytes") == needed
     if needed is not None and limit is not None:
-        assert incident["quantities"]["limit_bytes"] == limit
-        assert incident["shortage_bytes"] == needed - limit
+        assert incident.quantities["limit_bytes"] == limit
+        assert incident.shortage_bytes == needed - limit
     if kind == "pd-full":  # the library says how much is left, too
-        quantities = incident["quantities"]
-        assert incident["shortage_bytes"] == needed - quantities["limit_bytes"] > 0
+        printed = incident.quantities["limit_bytes"]
+        assert isinstance(needed, int)
+        assert isinstance(printed, int)
+        assert incident.shortage_bytes == needed - printed > 0
 
 
 @cache
@@ -82,12 +85,12 @@ def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None
     (failure,) = (one for one in lpai()["FAILURES"] if f"lpai-{one.name}" == name)
     log = "\n".join(failure.lines()) + "\n"
     (incident,) = incidents(tmp_path, log.encode())
-    assert incident["is_memory"] is wanted.is_memory
+    assert incident.is_memory is wanted.is_memory
     if wanted.decidable == "cause":
-        assert (incident["verdict"], incident["cause"]) == ("cause", wanted.cause)
-        assert incident["stage"] == wanted.stage
+        assert (incident.verdict, incident.cause) == ("cause", wanted.cause)
+        assert incident.stage == wanted.stage
     if name.startswith("lpai-tcm-pool"):
-        assert incident["shortage_bytes"] > 0
+        assert (incident.shortage_bytes or 0) > 0
 
 
 def test_a_good_lpai_run_is_healthy(tmp_path: Path) -> None:

@@ -38,16 +38,16 @@ def test_processes_are_incidents_of_their_own(tmp_path: Path) -> None:
     """However their lines are interleaved; repeated lines are counted."""
     lines = [FAILED.format(second, pid, pid) for second in (1, 2) for pid in (10, 20)]
     found = list(said(tmp_path / "a.log", *lines).incidents())
-    assert [(one["process"], one["count"]) for one in found] == [(10, 2), (20, 2)]
-    assert [(one["first_line"], one["last_line"]) for one in found] == [(1, 3), (2, 4)]
+    assert [(one.process, one.count) for one in found] == [(10, 2), (20, 2)]
+    assert [(one.first_line, one.last_line) for one in found] == [(1, 3), (2, 4)]
 
 
 def test_the_kernel_speaks_for_the_one_process_that_failed(tmp_path: Path) -> None:
     """Where two processes failed, nobody knows which one it means."""
     (one,) = said(tmp_path / "a.log", FAILED.format(1, 10, 10), KERNEL).incidents()
-    assert (one["process"], one["entry"]) == (10, "pool")
+    assert (one.process, one.entry) == (10, "pool")
     several = said(tmp_path / "b.log", FAILED.format(1, 10, 10), FAILED.format(1, 20, 20), KERNEL)
-    assert sorted(one["entry"] for one in several.incidents()) == ["map", "map", "pool"]
+    assert sorted(one.entry or "" for one in several.incidents()) == ["map", "map", "pool"]
 
 
 def test_failures_far_apart_are_two(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_many_incidents_keep_their_order(tmp_path: Path) -> None:
     """Also when there are too many for memory."""
     lines = [FAILED.format(1, pid, pid) for pid in range(1, 1001)]
     found = said(tmp_path / "a.log", *lines)
-    assert [one["process"] for one in found.incidents()] == list(range(1, 1001))
+    assert [one.process for one in found.incidents()] == list(range(1, 1001))
     found.close()
 
 

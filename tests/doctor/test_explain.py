@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,6 +14,7 @@ from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.errors import UsageError
 from qnnmem.qnn.codes import codes
 from qnnmem.qnn.numbers import DSP_OFFSET, meanings, named, nearest_range
+from qnnmem.report.schema import load_schema
 
 
 def entry(name: str, shown: str, code: int | None = None, verdict: str = "cause") -> Entry:
@@ -115,7 +117,7 @@ def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> N
 )
 def test_what_is_no_code_is_refused(asked: str) -> None:
     """The sentence says what codes look like."""
-    with pytest.raises(UsageError, match="no error code"):
+    with pytest.raises(UsageError, match="not an error code"):
         explain(asked, ())
 
 
@@ -167,9 +169,9 @@ def test_the_verb_takes_negative_numbers() -> None:
 
 
 def test_json_has_every_meaning() -> None:
-    """The schema is named, and numbers stand in both notations."""
+    """It satisfies its schema, and numbers are in both notations."""
     values = json.loads(run("0x68", "--json").stdout)
-    assert values["schema"] == "qnnmem.explain/1"
+    jsonschema.validate(values, load_schema("qnnmem.explain/1"))
     (code,) = values["codes"]
     assert code["code"] == 104
     assert {one["hex"] for one in code["meanings"]} == {"0x68"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qnnmem.doctor.judge import Judgement, Seen, judge
+import msgspec
+
+from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.doctor.kb.knowledge import Knowledge, pack
 
@@ -58,7 +60,7 @@ def said(*signs: str | tuple[str, int]) -> Judgement:
     for sign in signs:
         name, value = sign if isinstance(sign, tuple) else (sign, 0)
         index = names.index(name)
-        seen.append(Seen(index, 1, tuple([value] * len(KNOWLEDGE.holes[index]))))
+        seen.append(SeenTemplate(index, 1, tuple([value] * len(KNOWLEDGE.holes[index]))))
     return judge(KNOWLEDGE, seen)
 
 
@@ -125,7 +127,8 @@ def test_a_teams_entry_speaks_first() -> None:
         own=True,
         typical=2,
     )
-    half = own._replace(
+    half = msgspec.structs.replace(
+        own,
         id="half",
         whens=(When(("half-1",)), When(("half-2",))),
         lines=(Line("half-1", "device creation failed"), Line("half-2", "never printed")),
@@ -133,7 +136,7 @@ def test_a_teams_entry_speaks_first() -> None:
     knowledge = Knowledge(pack(LINES, (half, own, *ENTRIES), 0))
     signs = ["device", "note-1", "half-1", "note-2"]
     seen = [
-        Seen(index, 1, (0,) * len(knowledge.holes[index]))
+        SeenTemplate(index, 1, (0,) * len(knowledge.holes[index]))
         for index in map(knowledge.signs.index, signs)
     ]
     assert spoken(judge(knowledge, seen)) == "ours"

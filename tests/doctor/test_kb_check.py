@@ -6,14 +6,16 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from qnnmem.cli.kb import kb
-from qnnmem.doctor.kb.check import Checked, check, skeleton
+from qnnmem.doctor.kb.check import KbCheck, check, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.errors import UsageError
+from qnnmem.report.schema import load_schema
 
 GOOD = skeleton("my-entry")
 
@@ -23,13 +25,13 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(kb, list(arguments), standalone_mode=False)
 
 
-def checked(tmp_path: Path, text: str, name: str = "entry.md") -> Checked:
+def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheck:
     """Check a team's only entry."""
     (tmp_path / name).write_text(text, "utf-8")
     return check([tmp_path])
 
 
-def sentences(found: Checked) -> list[str]:
+def sentences(found: KbCheck) -> list[str]:
     """What is said about my entry."""
     return [one.sentence for one in found.findings if one.entry == "my-entry"]
 
@@ -96,7 +98,9 @@ def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
 def test_over_names_entries_that_exist(tmp_path: Path) -> None:
     """A misspelt name would do nothing, silently."""
     text = GOOD.replace("remedies = []", 'remedies = []\nover = ["no-such-entry"]')
-    assert sentences(checked(tmp_path, text)) == ["`over` names 'no-such-entry', which is no entry"]
+    assert sentences(checked(tmp_path, text)) == [
+        "`over` names 'no-such-entry', which is not an entry"
+    ]
 
 
 def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
@@ -155,7 +159,7 @@ def test_list_has_json(tmp_path: Path) -> None:
     """A team's entries come first and are marked."""
     (tmp_path / "my-entry.md").write_text(GOOD, "utf-8")
     values = json.loads(run("list", "--json", "--kb", str(tmp_path)).stdout)
-    assert values["schema"] == "qnnmem.kb/1"
+    jsonschema.validate(values, load_schema("qnnmem.kb/1"))
     assert values["entries"][0]["id"] == "my-entry"
     assert [one["own"] for one in values["entries"][:2]] == [True, False]
 
@@ -213,7 +217,7 @@ def test_check_fails_with_findings(tmp_path: Path) -> None:
     assert result.return_value == 1
     assert result.stdout.startswith("1 findings in 1 entries")
     values = json.loads(run("check", "--kb", str(path), "--json").stdout)
-    assert values["schema"] == "qnnmem.kb-check/1"
+    jsonschema.validate(values, load_schema("qnnmem.kb-check/1"))
     assert not values["passes"]
 
 

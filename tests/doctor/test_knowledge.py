@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from qnnmem.doctor.kb import knowledge as kb
@@ -110,12 +111,11 @@ def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_packing_loses_nothing(tmp_path: Path) -> None:
     """What comes out of the packed form is what went in, but for the text for people."""
-    import json
-
     (tmp_path / "a.md").write_text(GOOD, "utf-8")
     lines, entries = kb.read_folder(tmp_path)
-    knowledge = kb.Knowledge(json.loads(json.dumps(kb.pack(lines, entries, 0))))
-    assert knowledge.entry(0) == entries[0]._replace(lines=(), body="", sources=())
+    knowledge = kb.Knowledge(kb.unpack(msgspec.json.encode(kb.pack(lines, entries, 0))))
+    people = {"lines": (), "body": "", "sources": ()}
+    assert knowledge.entries == (msgspec.structs.replace(entries[0], **people),)
 
 
 def test_the_built_in_base_is_the_same_from_the_cache(
@@ -130,13 +130,15 @@ def test_the_built_in_base_is_the_same_from_the_cache(
     assert kb.built_in().signs == fresh.signs
 
 
-def test_every_template_holds_its_gate() -> None:
-    """So a line without any gate cannot match; and keys lead to the anchors of all gates."""
+def test_every_template_holds_its_prefilter_text() -> None:
+    """So a line without any of them cannot match; and keys lead to the anchors of all of them."""
     lines, entries = kb.read_folder(kb.BUILT_IN)
     knowledge = kb.Knowledge(kb.pack(lines, entries, 0))
     anchors = list(knowledge.anchors)
-    for text, gate in zip(knowledge.texts, knowledge.gates, strict=True):
+    for text, prefilter in zip(knowledge.texts, knowledge.prefilters, strict=True):
         template = parse(text)
-        assert any(gate in run for run in template.runs)
-        reached = {n for key, numbers in knowledge.keys.items() if key in gate for n in numbers}
+        assert any(prefilter in run for run in template.runs)
+        reached = {
+            n for key, numbers in knowledge.keys.items() if key in prefilter for n in numbers
+        }
         assert {anchors.index(anchor) for anchor in template.anchors} <= reached

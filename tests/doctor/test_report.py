@@ -7,15 +7,17 @@ import re
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
-from qnnmem.report import doctor_json, doctor_markdown, doctor_sarif, doctor_text
-from qnnmem.report.doctor_read import Read
+from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, from_json, to_json
+from qnnmem.report import doctor, doctor_markdown, doctor_sarif
+from qnnmem.report.schema import load_schema
 
 EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"
 
 
-def incident(**changes: Any) -> dict[str, Any]:
+def incident(**changes: Any) -> Incident:
     """A graph that is over its limit, or what the changes make of it."""
     found = {
         "stage": "graph",
@@ -49,10 +51,10 @@ def incident(**changes: Any) -> dict[str, Any]:
         "quantities": {"needed_bytes": 5_120_000_000, "limit_bytes": 3_758_096_384, "op": "conv"},
         "shortage_bytes": 1_361_903_616,
     }
-    return {**found, **changes}
+    return msgspec.convert({**found, **changes}, Incident)
 
 
-def undecided() -> dict[str, Any]:
+def undecided() -> Incident:
     """A failure whose lines do not say why."""
     return incident(
         verdict="undecided",
@@ -71,7 +73,7 @@ def undecided() -> dict[str, Any]:
     )
 
 
-def evil() -> dict[str, Any]:
+def evil() -> Incident:
     """An incident in which every text of the log wants to be something else."""
     line = {"file": EVIL, "line": 1, "text": EVIL, "count": 1, "decides": True}
     return incident(
@@ -79,24 +81,24 @@ def evil() -> dict[str, Any]:
     )
 
 
-def read(incidents: int, **changes: Any) -> Read:
+def read(incidents: int, **changes: Any) -> ReadingStats:
     """What was read."""
-    return Read(("dev.log",), 14, 900, 0.1, incidents, **changes)
+    return ReadingStats(("dev.log",), 14, 900, 0.1, incidents, **changes)
 
 
-def text_of(*incidents: dict[str, Any], **changes: Any) -> str:
+def text_of(*incidents: Incident, **changes: Any) -> str:
     """The report as text."""
-    return "".join(doctor_text.render(incidents, read(len(incidents), **changes)))
+    return "".join(doctor.render_text(incidents, read(len(incidents), **changes)))
 
 
-def markdown_of(*incidents: dict[str, Any], **changes: Any) -> str:
+def markdown_of(*incidents: Incident, **changes: Any) -> str:
     """The report as Markdown."""
-    return "".join(doctor_markdown.render(incidents, read(len(incidents), **changes)))
+    return "".join(doctor_markdown.render_markdown(incidents, read(len(incidents), **changes)))
 
 
-def sarif_of(*incidents: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def sarif_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
     """The report as SARIF, read back."""
-    text = "".join(doctor_sarif.render(incidents, read(len(incidents), **changes), "1.0"))
+    text = "".join(doctor_sarif.render_sarif(incidents, read(len(incidents), **changes), "1.0"))
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -173,7 +175,7 @@ def test_after_twenty_incidents_the_rest_is_counted(render: Any) -> None:
 
 def test_healthy_logs_take_one_line() -> None:
     """It says what was read and which lines only look bad."""
-    noise = (("perf", "No perf config", 3), ("vote", "No vote", 1))
+    noise = (Harmless("perf", "No perf config", 3), Harmless("vote", "No vote", 1))
     assert text_of(noise=noise) == (
         "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless although it looks "
         "like a failure: No perf config (3 times); No vote\n"
@@ -189,7 +191,7 @@ def test_notes_about_files_are_passed_on() -> None:
     assert "dev.gz" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
 
 
-def test_own_numbers_are_shown_with_their_origin() -> None:
+def test_the_numbers_of_the_model_are_shown_with_their_origin() -> None:
     """What the model itself needs stands beside what the log says."""
     part = {"name": "weights", "bytes": 2048, "origin": "measured", "source": "file"}
     own = {"parts": [part], "sentences": ["compile: estimate 2.00 KiB > 1.00 KiB at most"]}
@@ -255,10 +257,11 @@ def test_code_in_remedies_stays_code() -> None:
     assert doctor_markdown.advice("a ` b") == "a \\` b"
 
 
-def json_of(*incidents: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def json_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
     """The report as JSON, read back."""
-    texts = map(json.dumps, incidents)
-    found: dict[str, Any] = json.loads("".join(doctor_json.render(texts, read(9, **changes))))
+    text = "".join(doctor.render_json(incidents, read(9, **changes)))
+    assert text.isascii()
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
@@ -266,15 +269,15 @@ def json_of(*incidents: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_json_satisfies_its_schema(count: int) -> None:
     """Any number of incidents makes one valid object."""
     values = json_of(*[incident(), undecided(), evil()][:count])
-    jsonschema.validate(values, doctor_json.schema())
+    jsonschema.validate(values, load_schema(doctor.SCHEMA))
     assert len(values["incidents"]) == count
 
 
 def test_json_has_every_incident_and_what_was_read() -> None:
     """Nothing is left out, however many there are."""
-    noise = (("perf", "No perf config", 3),)
+    noise = (Harmless("perf", "No perf config", 3),)
     values = json_of(*[incident()] * 50, noise=noise, notes=("cut",))
-    assert values["incidents"] == [incident()] * 50
+    assert values["incidents"] == [json.loads(to_json(incident()))] * 50
     assert values["stats"] == {"lines": 14, "bytes": 900, "seconds": 0.1}
     assert (values["noise"], values["notes"], values["files"]) == (
         {"perf": 3},
@@ -287,15 +290,35 @@ def test_json_is_written_piece_by_piece() -> None:
     """The first incident is out before the second is asked for."""
     asked = []
 
-    def texts() -> Any:
+    def incidents() -> Any:
         for number in range(3):
             asked.append(number)
-            yield json.dumps(incident())
+            yield incident()
 
-    pieces = doctor_json.render(texts(), read(3))
+    pieces = doctor.render_json(incidents(), read(3))
     next(pieces)
     next(pieces)
     assert asked == [0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"similar": []},
+        {"own_numbers": {"parts": [], "sentences": ["a"]}},
+        {"quantities": {"code": 10**20, "op": "\N{SNOWMAN}\x1b\x7f\N{GRINNING FACE}"}},
+        {"file": "name\udcff.log", "last_file": EVIL},
+    ],
+)
+def test_an_incident_comes_back_from_its_json(changes: dict[str, Any]) -> None:
+    """Fields that are absent stay absent; names that are not UTF-8 and long numbers are kept."""
+    one = incident(**changes)
+    text = to_json(one)
+    assert text.isascii()
+    assert from_json(text.encode()) == one
+    assert ("similar" in json.loads(text)) == ("similar" in changes)
+    assert ("own_numbers" in json.loads(text)) == ("own_numbers" in changes)
 
 
 # What SARIF 2.1.0 requires of the objects that are used here, and the closed sets among them.
@@ -367,7 +390,7 @@ def test_a_sarif_result_points_to_the_deciding_line() -> None:
     assert (found["ruleId"], found["level"]) == ("graph-limit", "error")
     assert place["artifactLocation"]["uri"] == "dev.log"
     assert place["region"]["startLine"] == 12
-    assert found["properties"] == incident()
+    assert found["properties"] == json.loads(to_json(incident()))
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli import options as texts
-from qnnmem.cli.door import FORMATS
+from qnnmem.cli.options import result_options, shape_options
+from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from qnnmem.doctor.diagnose import Diagnosis
+    from qnnmem.doctor.incident import Incident, ReadingStats
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.source import Stream
+    from qnnmem.doctor.model_facts import ModelFacts
 
-    from qnnmem.doctor.model_facts import Numbers
-
+FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
+
+_SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
+
+
+class Request(NamedTuple):
+    """What was asked for, once its options are known to go together."""
+
+    paths: tuple[str, ...]
+    form: str
+    output: Path | None
+    force: bool
+    kb: tuple[Path, ...]
+    follow: bool
+    jobs: int
+    cluster: str | None
+    group_by: str | None
+    find_facts: Callable[[], ModelFacts] | None
 
 
 @click.command()
@@ -56,8 +77,8 @@ GROUPS = ("cause", "stage", "entry", "device", "build", "file")
     help="Model that failed: compiled where --soc is given, else planned for LPAI.",
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
-@texts.shape_options
-@texts.result_options("qnnmem.doctor/1")
+@shape_options
+@result_options("qnnmem.doctor/1")
 def doctor(
     paths: tuple[str, ...],
     form: str | None,
@@ -82,59 +103,181 @@ def doctor(
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
-    from pathlib import Path
-
-    from qnnmem.cli.doctor_run import run_doctor
-    from qnnmem.errors import UsageError
-
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other")
-    chosen = "json" if as_json else form or "text"
-    if cluster is not None and jobs != 1:
-        raise UsageError("--cluster and --jobs exclude each other")
-    if follow and (cluster is not None or jobs != 1 or group_by is not None):
-        raise UsageError("--follow reads one log; not with --jobs, --cluster or --group-by")
-    if group_by is not None and chosen not in ("text", "json"):
-        raise UsageError(f"--group-by gives text or json, not {chosen}")
     if (dims or shapes) and model is None:
         raise UsageError("--dim and --shape are for --model")
-    return run_doctor(
+    request = Request(
         paths,
-        chosen,
-        output=None if output is None else Path(output),
-        force=force,
-        kb=tuple(map(Path, kb)),
-        follow=follow,
-        jobs=jobs,
-        cluster=cluster,
-        group_by=group_by,
-        find_numbers=_numbers(binary, model, soc, dims, shapes),
+        "json" if as_json else form or "text",
+        None if output is None else Path(output),
+        force,
+        tuple(map(Path, kb)),
+        follow,
+        jobs,
+        cluster,
+        group_by,
+        _facts_finder(binary, model, soc, dims, shapes),
     )
+    _check(request)
+    return _run(request)
 
 
-def _numbers(
+def _check(request: Request) -> None:
+    """Refuses options that contradict each other."""
+    alone = request.cluster is None and request.jobs == 1
+    if request.cluster is not None and request.jobs != 1:
+        raise UsageError("--cluster and --jobs exclude each other")
+    if request.follow and not (alone and request.group_by is None):
+        raise UsageError("--follow reads one log; not with --jobs, --cluster or --group-by")
+    if request.group_by is not None and request.form not in ("text", "json"):
+        raise UsageError(f"--group-by gives text or json, not {request.form}")
+
+
+def _facts_finder(
     binary: str | None,
     model: str | None,
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-) -> Callable[[], Numbers] | None:
-    """How to find the model's own numbers, once logs and options are known to be good."""
+) -> Callable[[], ModelFacts] | None:
+    """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
         return None
-    from pathlib import Path
-
     from qnnmem.doctor.model_facts import gather
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
     options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None
     chosen = None if soc is None else find_soc(soc)
+    return lambda: gather(_path(binary), _path(model), chosen, options)
 
-    def find() -> Numbers:
-        return gather(_path(binary), _path(model), chosen, options)
 
-    def _path(name: str | None) -> Path | None:
-        return None if name is None else Path(name)
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
 
-    return find
+
+def _run(request: Request) -> int:
+    """Diagnoses logs and shows the result; gives the exit code."""
+    from qnnmem.cli.output import check_free, write_stream
+    from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.logs.source import find_streams
+
+    if request.output is not None:
+        check_free(request.output, request.force)  # says so before the work, not after
+    streams = find_streams(request.paths)
+    knowledge = with_own(request.kb)
+    live = _LiveOutput(request) if request.follow and request.output is None else None
+    if request.follow:
+        diagnosis = _follow(streams, knowledge, live)
+    else:
+        diagnosis = _diagnose(streams, knowledge, request.jobs, request.cluster)
+    try:
+        stats = diagnosis.stats(streams)
+        if live is not None and live.shown:
+            write_stream(live.end(stats), None, False)
+        else:
+            # Compiling a model takes minutes: not for logs in which nothing failed.
+            facts = request.find_facts() if request.find_facts and stats.incidents else None
+            pieces = _render(diagnosis, stats, request, facts)
+            write_stream(pieces, request.output, request.force)
+        return diagnosis.exit_code
+    finally:
+        diagnosis.close()
+
+
+def _diagnose(
+    streams: Sequence[Stream], knowledge: Knowledge, jobs: int, cluster: str | None
+) -> Diagnosis:
+    if cluster is None and jobs == 1:
+        from qnnmem.doctor.diagnose import diagnose
+
+        return diagnose(streams, knowledge)
+    from qnnmem.doctor import fleet
+
+    with fleet.cluster_executor(cluster) if cluster else fleet.jobs_executor(jobs) as executor:
+        return fleet.diagnose_with(streams, knowledge, executor)
+
+
+def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput | None) -> Diagnosis:
+    from qnnmem.doctor.follow import follow
+
+    if len(streams) != 1 or len(streams[0].parts) != 1:
+        raise UsageError("--follow watches one log, a file or -")
+    return follow(streams[0].parts[0], knowledge, live.report if live else _show_nothing)
+
+
+def _show_nothing(_incident: Incident) -> None:
+    """Where the result goes to a file, nothing is shown on the way."""
+
+
+class _LiveOutput:
+    """Shows incidents of a log that is still being written."""
+
+    def __init__(self, request: Request) -> None:
+        self.shown = 0
+        self._form = request.form
+        # Before the log is watched: an incident is not to wait for a compile.
+        wanted = request.find_facts if request.form in _SHOWN_LIVE else None
+        self._facts = wanted() if wanted else None
+
+    def report(self, incident: Incident) -> None:
+        """Shows one incident at once; JSON and SARIF are one object, shown at the end."""
+        from qnnmem.cli.output import write
+        from qnnmem.report import doctor as report
+        from qnnmem.report import doctor_markdown
+
+        if self._form not in _SHOWN_LIVE:
+            return
+        self.shown += 1
+        render = doctor_markdown if self._form == "markdown" else report
+        write(render.render_live(_with_facts(incident, self._facts), self.shown), None, False)
+
+    def end(self, stats: ReadingStats) -> Iterator[str]:
+        """What is left to say when the log has ended."""
+        from qnnmem.report.doctor_words import amount
+
+        yield f"read {amount(stats)}; incidents: {stats.incidents:,}\n"
+
+
+def _render(
+    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: ModelFacts | None
+) -> Iterable[str]:
+    if request.group_by is not None:
+        return _render_groups(diagnosis, stats, request, facts)
+    incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
+    if request.form == "sarif":
+        from qnnmem.report.doctor_sarif import render_sarif
+        from qnnmem.version import __version__
+
+        return render_sarif(incidents, stats, __version__)
+    if request.form == "markdown":
+        from qnnmem.report.doctor_markdown import render_markdown
+
+        return render_markdown(incidents, stats)
+    from qnnmem.report import doctor as report
+
+    render = report.render_json if request.form == "json" else report.render_text
+    return render(incidents, stats)
+
+
+def _render_groups(
+    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: ModelFacts | None
+) -> Iterable[str]:
+    from qnnmem.doctor.fleet.summary import group
+    from qnnmem.report import fleet
+    from qnnmem.report.doctor import render_json
+    from qnnmem.report.doctor_words import amount
+
+    summary = group(diagnosis, request.group_by or "")
+    if request.form == "json":
+        return render_json((_with_facts(o, facts) for o in diagnosis.incidents()), stats, summary)
+    return (fleet.render_text(summary), f"read {amount(stats)}\n")
+
+
+def _with_facts(incident: Incident, facts: ModelFacts | None) -> Incident:
+    if facts is None:
+        return incident
+    from qnnmem.doctor.model_facts import add_facts
+
+    return add_facts(incident, facts)

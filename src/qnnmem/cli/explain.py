@@ -17,17 +17,17 @@ def explain(codes: tuple[str, ...], as_json: bool, output: str | None, force: bo
     a piece of a log line that ends with a number ("graph prepare failed 13"). A number that
     several components use is explained for each.
 
-    Exit codes: 0 explained, also when a number is in no table; 2 that is no code.
+    Exit codes: 0 explained, also when a number is in no table; 2 not a code.
     """
     from pathlib import Path
 
     from qnnmem.cli.output import write
     from qnnmem.doctor.explain import explain as explain_code
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-    from qnnmem.report import explain_text
+    from qnnmem.report import explain as report
 
     entries = read_folder(BUILT_IN)[1]
     explained = [explain_code(code, entries) for code in codes]
-    text = explain_text.render_json(explained) if as_json else explain_text.render(explained)
+    text = report.render_json(explained) if as_json else report.render_text(explained)
     write(text, None if output is None else Path(output), force)
     return 0

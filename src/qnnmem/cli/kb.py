@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from qnnmem.cli.options import result_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from qnnmem.doctor.kb.entry import Entry
-
-_STAGES = ("init", "graph", "context", "memreg", "execute")
+from qnnmem.doctor.kb.entry import CAUSES, STAGES, Entry
 
 
 def _own(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +30,7 @@ def kb() -> None:
 
 @kb.command("list")
 @click.option("--cause", metavar="CAUSE", help="Only entries of this cause, e.g. mem_dsp_va.")
-@click.option("--stage", type=click.Choice(_STAGES), help="Only entries of this stage.")
+@click.option("--stage", type=click.Choice(STAGES), help="Only entries of this stage.")
 @_own
 @result_options("qnnmem.kb/1")
 def list_entries(
@@ -52,18 +46,17 @@ def list_entries(
     Exit codes: 0 listed, 2 no such cause or unreadable entries.
     """
     from qnnmem.cli.output import write
-    from qnnmem.doctor.kb.entry import CAUSES
     from qnnmem.errors import UsageError
-    from qnnmem.report import kb_text
+    from qnnmem.report import kb as report
 
     if cause is not None and cause not in CAUSES:
-        raise UsageError(f"'{cause}' is no cause; known are {', '.join(CAUSES)}")
+        raise UsageError(f"'{cause}' is not a cause; known are {', '.join(CAUSES)}")
     chosen = [
         entry
         for entry in _entries(own)
         if cause in (None, entry.cause) and stage in (None, entry.stage)
     ]
-    text = kb_text.render_list_json(chosen) if as_json else kb_text.render_list(chosen)
+    text = report.render_list_json(chosen) if as_json else report.render_list(chosen)
     write(text, None if output is None else Path(output), force)
     return 0
 
@@ -80,14 +73,14 @@ def show(name: str, own: tuple[Path, ...]) -> int:
 
     from qnnmem.cli.output import write
     from qnnmem.errors import UsageError
-    from qnnmem.report import kb_text
+    from qnnmem.report import kb as report
 
     by_id = {entry.id: entry for entry in reversed(_entries(own))}
     if name not in by_id:
         near = get_close_matches(name, by_id, 3)
         hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
         raise UsageError(f"there is no entry '{name}'{hint}")
-    write(kb_text.render_entry(by_id[name]), None, force=False)
+    write(report.render_entry(by_id[name]), None, force=False)
     return 0
 
 
@@ -105,10 +98,10 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import check as check_entries
-    from qnnmem.report import kb_text
+    from qnnmem.report import kb as report
 
     found = check_entries(own)
-    text = kb_text.render_check_json(found) if as_json else kb_text.render_check(found)
+    text = report.render_check_json(found) if as_json else report.render_check(found)
     write(text, None if output is None else Path(output), force)
     return 0 if found.passes else 1
 
@@ -126,7 +119,7 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
 def new(name: str, output: Path | None, force: bool) -> int:
     """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
 
-    Exit codes: 0 written, 2 no good name, or the file exists.
+    Exit codes: 0 written, 2 not a good name, or the file exists.
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from qnnmem.errors import OutputError
 from qnnmem.text import printable
-
-TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 
 def write(text: str, path: Path | None, force: bool) -> None:
@@ -38,8 +36,6 @@ def check_free(path: Path, force: bool) -> None:
     Renaming replaces whatever has the name, so `-o /dev/null --force` of a superuser would take the
     device away from the whole machine: only ordinary files are ever replaced.
     """
-    import stat
-
     if not os.path.lexists(path):
         return
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -59,7 +55,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _is_read(put: Callable[..., object], *text: str) -> bool:
-    """Puts text out; False when nobody reads any more."""
+    """Puts text out; False when the reader has closed the pipe."""
     try:
         put(*text)
     except BrokenPipeError:

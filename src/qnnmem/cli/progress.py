@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows what is going on, from the second second on and only on a terminal."""
+    """Shows what is going on, after one second and only on a terminal."""
 
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False

@@ -1,56 +1,50 @@
-"""All verbs of the command line, put together for click."""
+"""All verbs of the command line; each is imported when it is asked for."""
 
 from __future__ import annotations
 
+from collections import UserDict
+from collections.abc import Iterator
+from importlib import import_module
+
 import click
 
-from qnnmem.cli.config import config
-from qnnmem.cli.doctor import doctor
-from qnnmem.cli.explain import explain
-from qnnmem.cli.fit import fit
-from qnnmem.cli.footprint import footprint
-from qnnmem.cli.inspect import inspect
-from qnnmem.cli.kb import kb
-from qnnmem.cli.lint import lint
-from qnnmem.cli.lpai import lpai
-from qnnmem.cli.net_run import net_run
-from qnnmem.cli.place import place
-from qnnmem.cli.plan import plan
-from qnnmem.cli.prepare import prepare
-from qnnmem.cli.provoke import provoke
-from qnnmem.cli.qmem import qmem
 from qnnmem.cli.say import say
-from qnnmem.cli.socs import socs
-from qnnmem.cli.sweep import sweep
 from qnnmem.version import __version__
 
+# The module of a verb has its name, with underscores for dashes.
+VERBS = (
+    *("plan", "prepare", "lpai", "lint", "config", "inspect", "net-run", "footprint", "qmem"),
+    *("provoke", "fit", "sweep", "place", "socs", "doctor", "explain", "kb"),
+)
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Verbs(UserDict[str, click.Command]):
+    """Every verb by name; its module is imported when the verb is looked up."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in VERBS:
+            raise KeyError(name)
+        module = name.replace("-", "_")
+        found: click.Command = getattr(import_module(f"qnnmem.cli.{module}"), module)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in VERBS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+@click.group(commands=Verbs(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def qnnmem() -> None:
     """Memory on QNN: does a model fit, where does every byte go, what to change.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
     """
-
-
-qnnmem.add_command(plan)
-qnnmem.add_command(prepare)
-qnnmem.add_command(lpai)
-qnnmem.add_command(lint)
-qnnmem.add_command(config)
-qnnmem.add_command(inspect)
-qnnmem.add_command(net_run)
-qnnmem.add_command(footprint)
-qnnmem.add_command(qmem)
-qnnmem.add_command(provoke)
-qnnmem.add_command(fit)
-qnnmem.add_command(sweep)
-qnnmem.add_command(place)
-qnnmem.add_command(socs)
-qnnmem.add_command(doctor)
-qnnmem.add_command(explain)
-qnnmem.add_command(kb)
 
 
 def run() -> int:

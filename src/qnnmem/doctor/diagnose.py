@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import time
-from itertools import starmap
+from collections.abc import Iterable, Iterator, Sequence
 
-from qnnmem.doctor.incident import Writer
-from qnnmem.doctor.logs.owner import Settler
-from qnnmem.doctor.logs.scanner import REGION, Window
+from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
+from qnnmem.doctor.incident_builder import IncidentBuilder
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
-from qnnmem.doctor.logs.session import OFFSET, VALUES, Sessions
-from qnnmem.doctor.logs.source import open_part
+from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
+from qnnmem.doctor.logs.source import Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
-
-    from qnnmem.doctor.kb.knowledge import Knowledge
-    from qnnmem.doctor.logs.session import Mark, Session
-    from qnnmem.doctor.logs.source import Stream
-
-# Holes that say what a log comes from, in lines that are no sign of a failure.
+# Holes of lines that are not about failures: they say what device and build a log is from.
 FACTS = ("device", "soc", "build", "version")
 
 
@@ -31,7 +24,8 @@ class Diagnosis:
     """What logs say; incidents are handed out in the order of the logs."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._writer = Writer(knowledge)
+        self._knowledge = knowledge
+        self._builder = IncidentBuilder(knowledge)
         self._spool = Spool()
         self._started = time.perf_counter()
         self.lines = self.bytes = 0
@@ -45,24 +39,24 @@ class Diagnosis:
             if not knowledge.opens[line] and any(name in FACTS for name, _ in holes)
         }
 
-    def take(self, stream: int, sessions: Iterable[Session], parts: Sequence[str]) -> None:
+    def take(self, stream: int, sessions: Iterable[LogSession], parts: Sequence[str]) -> None:
         """Judges settled sessions of one log."""
         for session in sessions:
             for line in self._telling.keys() & session.seen.keys():
                 self._note_facts(stream, line, session.seen[line], parts)
-            incident = self._writer.write(session, parts)
+            incident = self._builder.build(session, parts)
             if incident is not None:
-                self._spool.put(stream, session.first, *incident)
+                self._spool.put(stream, session.first, incident)
                 if parts[0] not in self.log_of:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
-    def _note_facts(self, stream: int, line: int, mark: Mark, parts: Sequence[str]) -> None:
+    def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
         """Keeps what was said first, whatever the order in which sessions settle."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
-        for name, value in zip(self._telling[line], mark[VALUES], strict=True):
+        for name, value in zip(self._telling[line], seen.values, strict=True):
             if name in FACTS:
-                said = (mark[OFFSET], str(value).strip())
+                said = (seen.offset, str(value).strip())
                 facts[name] = min(facts.get(name, said), said)
 
     def miss(self, error: LoadError) -> None:
@@ -87,12 +81,12 @@ class Diagnosis:
     @property
     def noise(self) -> dict[str, int]:
         """Benign entries that fired, and how often."""
-        return dict(sorted(self._writer.noise.items()))
+        return dict(sorted(self._builder.noise.items()))
 
     @property
     def verdicts(self) -> dict[str, int]:
         """How many incidents ended in each verdict."""
-        return self._writer.verdicts
+        return self._builder.verdicts
 
     @property
     def exit_code(self) -> int:
@@ -105,20 +99,24 @@ class Diagnosis:
     def __len__(self) -> int:
         return len(self._spool)
 
-    def texts(self) -> Iterator[str]:
-        """Each incident as a JSON text."""
-        return starmap(self._writer.whole, self._spool.rows())
+    def incidents(self) -> Iterator[Incident]:
+        """Each incident, in the order of the logs."""
+        return self._spool.incidents()
 
-    def incidents(self) -> Iterator[dict[str, Any]]:
-        """Each incident as a dictionary."""
-        import json
-
-        return map(json.loads, self.texts())
-
-    def stats(self) -> dict[str, float]:
-        """How much was read, and how long that took."""
-        seconds = round(time.perf_counter() - self._started, 3)
-        return {"lines": self.lines, "bytes": self.bytes, "seconds": seconds}
+    def stats(self, streams: Sequence[Stream]) -> ReadingStats:
+        """How much was read of these logs, how long that took, what else is to be said."""
+        titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
+        return ReadingStats(
+            files=tuple(part for stream in streams for part in stream.parts),
+            lines=self.lines,
+            bytes=self.bytes,
+            seconds=round(time.perf_counter() - self._started, 3),
+            incidents=len(self),
+            noise=tuple(
+                Harmless(name, titles.get(name, name), count) for name, count in self.noise.items()
+            ),
+            notes=tuple(self.notes),
+        )
 
     def close(self) -> None:
         """Lets go of the temporary file."""
@@ -153,7 +151,7 @@ def _read_stream(
     engines: Engines,
     region: int,
 ) -> None:
-    sessions, settler = Sessions(), Settler()
+    sessions, attribution = SessionGrouper(), Attribution()
     base = 0
     for part, name in enumerate(stream.parts):
         try:
@@ -162,19 +160,19 @@ def _read_stream(
             diagnosis.miss(exc)
             continue
         size = opened.size
-        window = Window(knowledge, engines.of(size), opened.readinto, region=region, size=size)
+        scanner = LogScanner(knowledge, engines.of(size), opened.readinto, region=region, size=size)
         try:
-            for hit in window.hits():
+            for hit in scanner.hits():
                 offset = base + hit.offset
                 sessions.add(hit, offset, part, 0)
                 if over := sessions.closed(offset):
-                    diagnosis.take(number, settler.put(over, sessions.open), stream.parts)
+                    diagnosis.take(number, attribution.put(over, sessions.open), stream.parts)
         except LoadError as exc:
             diagnosis.miss(exc)
         finally:
             opened.close()
-        base += window.bytes
-        diagnosis.lines += window.lines
-        diagnosis.bytes += window.bytes
+        base += scanner.bytes
+        diagnosis.lines += scanner.lines
+        diagnosis.bytes += scanner.bytes
         diagnosis.notes += opened.notes
-    diagnosis.take(number, settler.put(sessions.finish(), ()), stream.parts)
+    diagnosis.take(number, attribution.put(sessions.finish(), ()), stream.parts)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
 
-from qnnmem.doctor.kb.entry import VERDICTS
+import msgspec
+
+from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
 from qnnmem.qnn.numbers import Number, meanings, named, nearest_range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from qnnmem.doctor.kb.entry import Entry
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})", re.IGNORECASE)
 _LAST_NUMBER = re.compile(rf"(?<![\w.])({_NUMBER.pattern})\W*$", re.IGNORECASE)
@@ -25,23 +22,23 @@ _PRINTERS = (
 )
 
 
-class Meaning(NamedTuple):
+class CodeMeaning(msgspec.Struct, frozen=True):
     """One meaning of a code, and its diagnoses, those that name causes first."""
 
     number: Number
     entries: tuple[Entry, ...]
 
 
-class Explained(NamedTuple):
+class Explanation(msgspec.Struct, frozen=True):
     """Everything about one question."""
 
     asked: str
     code: int | None  # None for a name
-    meanings: tuple[Meaning, ...]
+    meanings: tuple[CodeMeaning, ...]
     nearest: str = ""  # which component numbers like this belong to, when nothing is known
 
 
-def explain(asked: str, entries: Sequence[Entry]) -> Explained:
+def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
     """The meanings of a number, a name, or a piece of a log line that ends with a number."""
     text = asked.strip()
     if _NUMBER.fullmatch(text):
@@ -52,24 +49,26 @@ def explain(asked: str, entries: Sequence[Entry]) -> Explained:
         code = int(number, 0) if "x" in number.lower() else int(number)
         return _number(asked, code, families, entries)
     if _NAME.fullmatch(text) and (known := named(text)):
-        return Explained(asked, None, tuple(_meaning(one, entries) for one in known))
+        return Explanation(asked, None, tuple(_meaning(one, entries) for one in known))
     raise UsageError(
-        f"'{asked}' is no error code: give a number such as 1002, 0x3ea or -12, "
+        f"'{asked}' is not an error code: give a number such as 1002, 0x3ea or -12, "
         "or a name such as QNN_COMMON_ERROR_MEM_ALLOC"
     )
 
 
-def _number(asked: str, code: int, families: Sequence[str], entries: Sequence[Entry]) -> Explained:
+def _number(
+    asked: str, code: int, families: Sequence[str], entries: Sequence[Entry]
+) -> Explanation:
     found = meanings(code)
     if families and any(one.family in families for one in found):
         found = tuple(one for one in found if one.family in families)
     nearest = "" if found else nearest_range(code)
-    return Explained(asked, code, tuple(_meaning(one, entries) for one in found), nearest)
+    return Explanation(asked, code, tuple(_meaning(one, entries) for one in found), nearest)
 
 
-def _meaning(number: Number, entries: Sequence[Entry]) -> Meaning:
+def _meaning(number: Number, entries: Sequence[Entry]) -> CodeMeaning:
     found = sorted(_involving(number, entries), key=lambda one: VERDICTS.index(one.verdict))
-    return Meaning(number, tuple(found))
+    return CodeMeaning(number, tuple(found))
 
 
 def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:

@@ -9,25 +9,23 @@ nothing holds                 -> undecided
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
 from qnnmem.doctor.kb.entry import VERDICTS, Condition, Entry, When
-from qnnmem.doctor.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.kb.knowledge import Knowledge
 
 
-class Seen(Record):
+class SeenTemplate(msgspec.Struct, frozen=True):
     """A line template that was seen in an incident: how often, and the first time."""
 
-    line: int  # number of the template
+    template: int  # its number
     times: int
     values: tuple[int | str, ...]  # what its holes caught the first time
 
 
-class Judgement(Record):
+class Judgement(msgspec.Struct, frozen=True):
     """What an incident's lines mean; without an entry nothing in the knowledge base speaks."""
 
     entry: Entry | None
@@ -39,22 +37,22 @@ class Judgement(Record):
     harmless: frozenset[str] = frozenset()  # signs of healthy runs among what was seen
 
 
-class _Fired(Record):
+class _Fired(msgspec.Struct, frozen=True):
     entry: Entry
     deciding: int
     weight: int  # conditions that had to hold
     loose: bool  # decided by a line of which only words are known
 
 
-def judge(knowledge: Knowledge, seen: Sequence[Seen]) -> Judgement:
+def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
     """The meaning of lines in the order in which they were first seen."""
     signs = _first_of_each_sign(knowledge, seen)
     noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
     harmless = {sign for one in noise for sign in one.entry.explains}
-    harmless.update(knowledge.signs[seen[one.deciding].line] for one in noise)
+    harmless.update(knowledge.signs[seen[one.deciding].template] for one in noise)
     left = {sign: index for sign, index in signs.items() if sign not in harmless}
     names = tuple(one.entry.id for one in noise)
-    if not any(knowledge.opens[seen[index].line] for index in left.values()):
+    if not any(knowledge.opens[seen[index].template] for index in left.values()):
         return Judgement(None, "init", -1, (), names, True)
     fired = [one for one in _fire(knowledge, seen, left) if one.entry.cause != "benign_noise"]
     if not fired:
@@ -68,25 +66,27 @@ def judge(knowledge: Knowledge, seen: Sequence[Seen]) -> Judgement:
     return Judgement(best.entry, stage, best.deciding, ranked, names, False, frozenset(harmless))
 
 
-def _first_of_each_sign(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, int]:
+def _first_of_each_sign(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> dict[str, int]:
     signs: dict[str, int] = {}
     for index, one in enumerate(seen):
-        signs.setdefault(knowledge.signs[one.line], index)
+        signs.setdefault(knowledge.signs[one.template], index)
     return signs
 
 
-def _fire(knowledge: Knowledge, seen: Sequence[Seen], signs: Mapping[str, int]) -> list[_Fired]:
+def _fire(
+    knowledge: Knowledge, seen: Sequence[SeenTemplate], signs: Mapping[str, int]
+) -> list[_Fired]:
     asked = {number for sign in signs for number in knowledge.by_sign.get(sign, ())}
     fired = []
     for number in sorted(asked):
-        entry = knowledge.entry(number)
+        entry = knowledge.entries[number]
         if found := _try(entry, knowledge, seen, signs):
             fired.append(found)
     return fired
 
 
 def _try(
-    entry: Entry, knowledge: Knowledge, seen: Sequence[Seen], signs: Mapping[str, int]
+    entry: Entry, knowledge: Knowledge, seen: Sequence[SeenTemplate], signs: Mapping[str, int]
 ) -> _Fired | None:
     held = [
         (signs[sign], _weight(when))
@@ -97,7 +97,7 @@ def _try(
     if not held:
         return None
     deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
-    loose = seen[deciding].line in knowledge.also
+    loose = seen[deciding].template in knowledge.also
     return _Fired(entry, deciding, len(held) if entry.typical else weight, loose)
 
 
@@ -105,7 +105,7 @@ def _holds(
     when: When,
     sign: str,
     knowledge: Knowledge,
-    seen: Sequence[Seen],
+    seen: Sequence[SeenTemplate],
     signs: Mapping[str, int],
 ) -> bool:
     if any(other in signs for other in when.unless):
@@ -118,20 +118,20 @@ def _holds(
     return all(_passes(test, test.sign or sign, knowledge, seen) for test in when.where)
 
 
-def _passes(test: Condition, sign: str, knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
+def _passes(test: Condition, sign: str, knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> bool:
     """Whether a line of this sign has a number as asked for."""
     for one in seen:
-        if knowledge.signs[one.line] == sign:
+        if knowledge.signs[one.template] == sign:
             value = _value(test.name, one, knowledge)
             if isinstance(value, int) and _compare(value, test):
                 return True
     return False
 
 
-def _value(name: str, one: Seen, knowledge: Knowledge) -> int | str | None:
+def _value(name: str, one: SeenTemplate, knowledge: Knowledge) -> int | str | None:
     if name == "count":
         return one.times
-    for (hole, _kind), value in zip(knowledge.holes[one.line], one.values, strict=True):
+    for (hole, _kind), value in zip(knowledge.holes[one.template], one.values, strict=True):
         if hole == name:
             return value
     return None
@@ -173,12 +173,12 @@ def _rank(one: _Fired) -> tuple[object, ...]:
 
 
 def _last_call(
-    knowledge: Knowledge, seen: Sequence[Seen], left: Mapping[str, int], default: str
+    knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int], default: str
 ) -> str:
     """The stage of the outermost call that failed: chains end with it."""
     for one in reversed(seen):
-        if knowledge.calls[one.line] and knowledge.signs[one.line] in left:
-            return knowledge.calls[one.line]
+        if knowledge.calls[one.template] and knowledge.signs[one.template] in left:
+            return knowledge.calls[one.template]
     return default
 
 

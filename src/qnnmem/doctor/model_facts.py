@@ -1,9 +1,12 @@
-"""A model's own numbers beside what a log says: what it needs against what there is."""
+"""Facts about the failing model beside what a log says: what it needs against what there is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from qnnmem.doctor.incident import Incident, ModelNumbers, ModelPart
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import format_size
 
@@ -28,7 +31,7 @@ _ASKED = {
 }
 
 
-class Comparison(NamedTuple):
+class Comparison(msgspec.Struct, frozen=True):
     """What a model needs of a resource, between two bounds, against its limit."""
 
     resource: str
@@ -38,7 +41,7 @@ class Comparison(NamedTuple):
     limit: int
 
 
-class Numbers(NamedTuple):
+class ModelFacts(msgspec.Struct, frozen=True):
     """Everything known about a model before the log is read."""
 
     parts: tuple[tuple[str, Sourced], ...]
@@ -48,8 +51,8 @@ class Numbers(NamedTuple):
 
 def gather(
     binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
-) -> Numbers:
-    """The numbers of a context binary, a model and a SoC, whichever are given.
+) -> ModelFacts:
+    """The facts about a context binary, a model and a SoC, whichever are given.
 
     A binary is read, not compiled. A model is compiled where a SoC is named, else planned.
     """
@@ -58,34 +61,26 @@ def gather(
         found.append(_of_plan(model, options) if soc is None else _compiled(model, soc, options))
     if not found and soc is not None:
         found.append(_of_soc(soc))
-    return Numbers(
+    return ModelFacts(
         tuple(part for one in found for part in one.parts),
         tuple(comparison for one in found for comparison in one.comparisons),
         tuple(sentence for one in found for sentence in one.said),
     )
 
 
-def add(incident: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
-    """The incident with the numbers, unless memory has nothing to do with it."""
-    if incident["is_memory"] is False:
+def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
+    """The incident with the model's numbers, unless memory has nothing to do with it."""
+    if incident.is_memory is False:
         return incident
-    wanted = _ASKED.get(incident["cause"], ("process domain",))
-    in_use = incident["quantities"].get("in_use_bytes")
-    own = {
-        "parts": [
-            {"name": name, "bytes": part.value, "origin": part.origin.value, "source": part.source}
-            for name, part in numbers.parts
-        ],
-        "sentences": [
-            *(
-                _sentence(one, in_use if isinstance(in_use, int) else 0)
-                for one in numbers.comparisons
-                if one.resource in wanted
-            ),
-            *numbers.said,
-        ],
-    }
-    return {**incident, "own_numbers": own}
+    wanted = _ASKED.get(incident.cause, ("process domain",))
+    said = incident.quantities.get("in_use_bytes")
+    in_use = said if isinstance(said, int) else 0
+    parts = tuple(
+        ModelPart(name, part.value, part.origin.value, part.source) for name, part in facts.parts
+    )
+    compared = (_sentence(one, in_use) for one in facts.comparisons if one.resource in wanted)
+    numbers = ModelNumbers(parts, (*compared, *facts.said))
+    return msgspec.structs.replace(incident, model_numbers=numbers)
 
 
 def _sentence(one: Comparison, in_use: int) -> str:
@@ -104,14 +99,14 @@ def _sentence(one: Comparison, in_use: int) -> str:
     return f"{one.resource}: {words} {sign} {room}{why}{over}"
 
 
-def _of_binary(path: Path, soc: Soc | None) -> Numbers:
+def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
 
     return of_bill(bill_of(read_context(path), soc))
 
 
-def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> Numbers:
+def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import Bill, bill_of
     from qnnmem.htp.bill.measure import bill_of_model
@@ -126,7 +121,7 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> Numbers:
     return of_bill(made) if isinstance(made, Bill) else of_failure(made)
 
 
-def of_failure(failure: CompileFailure) -> Numbers:
+def of_failure(failure: CompileFailure) -> ModelFacts:
     """What the library says when it refuses the model here too."""
     from qnnmem.htp.bill.source import log_source
     from qnnmem.htp.log import Cause
@@ -135,7 +130,7 @@ def of_failure(failure: CompileFailure) -> Numbers:
     refusal = failure.refusal
     limits = _of_soc(failure.soc).parts
     if refusal is None or refusal.need is None:
-        return Numbers(limits, said=said)
+        return ModelFacts(limits, said=said)
     over_limit = refusal.cause is Cause.GRAPH_LIMIT
     name = "compile estimate" if over_limit else f"needed, {refusal.cause.value}"
     need = Sourced(refusal.need, Origin.MEASURED, log_source(failure.log))
@@ -143,10 +138,10 @@ def of_failure(failure: CompileFailure) -> Numbers:
     if over_limit and refusal.limit is not None:
         size = refusal.need
         compared = (Comparison("compile", (("estimate", size),), size, size, refusal.limit),)
-    return Numbers(((name, need), *limits), compared, said)
+    return ModelFacts(((name, need), *limits), compared, said)
 
 
-def of_bill(bill: Bill) -> Numbers:
+def of_bill(bill: Bill) -> ModelFacts:
     """The numbers of a memory bill."""
     vtcm = None if bill.soc is None else bill.soc.vtcm_bytes
     named = [
@@ -172,12 +167,12 @@ def of_bill(bill: Bill) -> Numbers:
     if bill.vtcm is not None and vtcm is not None:
         used = max((g.vtcm.value for g in bill.graphs if g.vtcm is not None), default=0)
         comparisons.append(Comparison("VTCM", (("a graph", used),), used, used, vtcm.value))
-    return Numbers(
+    return ModelFacts(
         tuple((name, part) for name, part in named if part is not None), tuple(comparisons)
     )
 
 
-def _of_soc(soc: Soc) -> Numbers:
+def _of_soc(soc: Soc) -> ModelFacts:
     from qnnmem.targets.socs import pd_budget
 
     named = (
@@ -185,10 +180,10 @@ def _of_soc(soc: Soc) -> Numbers:
         ("process domain budget", pd_budget()),
         (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
     )
-    return Numbers(tuple((name, part) for name, part in named if part is not None))
+    return ModelFacts(tuple((name, part) for name, part in named if part is not None))
 
 
-def _of_plan(path: Path, options: CompileOptions | None) -> Numbers:
+def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.load import load
     from qnnmem.plan import plan_model
 
@@ -196,7 +191,7 @@ def _of_plan(path: Path, options: CompileOptions | None) -> Numbers:
     return of_plan(plan_model(load(path, dims=dims, shapes=shapes), time_limit=1.0))
 
 
-def of_plan(plan: MemoryPlan) -> Numbers:
+def of_plan(plan: MemoryPlan) -> ModelFacts:
     """The numbers of a plan for LPAI."""
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.plan import Pool
@@ -206,8 +201,8 @@ def of_plan(plan: MemoryPlan) -> Numbers:
     )
     tcm = judge_plan(plan)
     if tcm is None:
-        return Numbers(parts)
+        return ModelFacts(parts)
     io = sum(size for _, size in plan.io_sizes)
     made_of = (("constants", int(plan.constant_bytes)), ("IO", int(io)))
     compared = Comparison("TCM", made_of, tcm.need, tcm.need, tcm.limit.value)
-    return Numbers((*parts, ("TCM pool", tcm.limit)), (compared,))
+    return ModelFacts((*parts, ("TCM pool", tcm.limit)), (compared,))

@@ -3,82 +3,77 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
+from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.report import doctor_words as words
 from qnnmem.text import shorten
 
-TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from qnnmem.report.doctor_read import Read
-
 IN_FULL = 20
 
-# An underscore inside a word is none; a colon and www. only matter where they begin a link.
+# An underscore inside a word is not markup; a colon and www. only matter where they begin a link.
 _MARKS = re.compile(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 _PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
 
 
-def render(incidents: Iterable[Mapping[str, Any]], read: Read) -> Iterator[str]:
+def render_markdown(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[str]:
     """The report piece by piece."""
     rest: dict[tuple[str, str], int] = {}
     number = 0
     for number, incident in enumerate(incidents, 1):
         if number == 1:
-            yield f"# {escape(words.summary(read, incident))}\n"
+            yield f"# {escape(words.summary(stats, incident))}\n"
         if number > IN_FULL:
-            key = incident["stage"], incident["cause"]
+            key = incident.stage, incident.cause
             rest[key] = rest.get(key, 0) + 1
             continue
-        if read.incidents > 1:
-            title = f"{number:,} of {read.incidents:,}: {words.verdict(incident)}"
+        if stats.incidents > 1:
+            title = f"{number:,} of {stats.incidents:,}: {words.verdict(incident)}"
             yield f"\n## {escape(title)}\n"
         yield "".join(f"{line}\n" for line in details(incident))
     if not number:
-        yield f"# {escape(words.healthy(read))}\n"
+        yield f"# {escape(words.healthy(stats))}\n"
     if rest:
         rows = [(stage, name, f"{count:,}") for stage, name, count in words.by_cause(rest)]
         yield "\n## The rest, by stage and cause\n\n"
         yield "".join(f"{line}\n" for line in table(("stage", "cause", "incidents"), rows))
     if number:
-        yield f"\nRead {escape(words.amount(read))}.\n"
-    yield from (f"\nNote: {escape(shorten(note, 600))}\n" for note in read.notes)
+        yield f"\nRead {escape(words.amount(stats))}.\n"
+    yield from (f"\nNote: {escape(shorten(note, 600))}\n" for note in stats.notes)
 
 
-def one(incident: Mapping[str, Any], number: int) -> str:
+def render_live(incident: Incident, number: int) -> str:
     """An incident of a log that is still being written."""
     title = f"Incident {number}: {words.verdict(incident)}"
     body = "".join(f"{line}\n" for line in details(incident))
     return f"## {escape(title)}\n{body}\n"
 
 
-def details(incident: Mapping[str, Any]) -> Iterator[str]:
+def details(incident: Incident) -> Iterator[str]:
     """Everything below an incident's heading."""
     yield from ("", f"**Where:** {escape(words.where(incident))}")
     label, _, entry = words.cause(incident).partition(": ")
     yield from ("", f"**{label.capitalize()}:** {escape(entry)}")
-    if len(incident["candidates"]) > 1:
+    if len(incident.candidates) > 1:
         yield from ("", f"**Ranked:** {escape(words.candidates(incident))}")
     yield from ("", "**Evidence** (`>` decides):", "", *block(words.evidence(incident)))
     head = ("quantity", "value", "size", "origin")
     for title, rows in (
         ("In the lines", words.quantities(incident)),
-        ("This model", words.own_numbers(incident)),
+        ("This model", words.model_numbers(incident)),
     ):
         if rows:
             yield from ("", f"**{title}:**", "", *table(head, rows))
     for sentence in words.sentences(incident):
         yield from ("", escape(sentence))
     yield from _numbered("Similar, not confirmed", words.similar(incident))
-    yield from _numbered("What to do", incident["remedies"])
-    yield from _numbered("What to collect next", incident["collect_next"])
+    yield from _numbered("What to do", incident.remedies)
+    yield from _numbered("What to collect next", incident.collect_next)
 
 
 def escape(text: str) -> str:
-    """Text that shows as it is: no markup, no HTML, no link, nobody is mentioned."""
+    """Text that shows as it is: without markup, HTML, links or mentions."""
     marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
     marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
     return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)

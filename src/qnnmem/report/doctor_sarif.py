@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from qnnmem.doctor.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
 from qnnmem.text import shorten
-
-TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from qnnmem.report.doctor_read import Read
 
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -22,60 +17,60 @@ UNEXPLAINED = "unexplained"
 _LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
 
 
-def render(incidents: Iterable[Mapping[str, Any]], read: Read, version: str) -> Iterator[str]:
+def render_sarif(incidents: Iterable[Incident], stats: ReadingStats, version: str) -> Iterator[str]:
     """One SARIF log with one run, piece by piece; the rules come after the results."""
     yield f'{{"$schema": "{SCHEMA}", "version": "{VERSION}", "runs": [{{"results": ['
     rules: dict[str, dict[str, Any]] = {}
     between = "\n"
     for incident in incidents:
-        name = incident["entry"] or UNEXPLAINED
+        name = incident.entry or UNEXPLAINED
         if name not in rules:
             rules[name] = rule(incident, name)
-        yield between + json.dumps(result(incident, name, list(rules).index(name)))
+        yield between + to_json(result(incident, name, list(rules).index(name)))
         between = ",\n"
     driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
-    notes = [{"level": "warning", "message": {"text": shorten(one, 600)}} for one in read.notes]
+    notes = [{"level": "warning", "message": {"text": shorten(one, 600)}} for one in stats.notes]
     rest = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
         "columnKind": "unicodeCodePoints",
         "properties": {
-            "lines": read.lines,
-            "bytes": read.bytes,
-            "seconds": read.seconds,
-            "noise": {entry: seen for entry, _, seen in read.noise},
+            "lines": stats.lines,
+            "bytes": stats.bytes,
+            "seconds": stats.seconds,
+            "noise": {one.entry: one.count for one in stats.noise},
         },
     }
-    yield f"\n], {json.dumps(rest)[1:]}]}}\n"
+    yield f"\n], {to_json(rest)[1:]}]}}\n"
 
 
-def rule(incident: Mapping[str, Any], name: str) -> dict[str, Any]:
+def rule(incident: Incident, name: str) -> dict[str, Any]:
     """An entry of the knowledge base as a rule."""
-    title = shorten(incident["title"], words.WIDE)
+    title = shorten(incident.title, words.WIDE)
     found: dict[str, Any] = {
         "id": name,
         "shortDescription": {"text": title},
-        "fullDescription": {"text": shorten(incident["cause_meaning"], words.WIDE)},
-        "defaultConfiguration": {"level": _LEVELS[incident["verdict"]]},
+        "fullDescription": {"text": shorten(incident.cause_meaning, words.WIDE)},
+        "defaultConfiguration": {"level": _LEVELS[incident.verdict]},
     }
-    help_text = " ".join(shorten(one, 600) for one in incident["remedies"])
+    help_text = " ".join(shorten(one, 600) for one in incident.remedies)
     if help_text:
         found["help"] = {"text": help_text}
     return found
 
 
-def result(incident: Mapping[str, Any], name: str, index: int) -> dict[str, Any]:
+def result(incident: Incident, name: str, index: int) -> dict[str, Any]:
     """An incident as a result at its deciding line."""
-    lines = incident["evidence"]
-    deciding = next((line for line in lines if line["decides"]), lines[0] if lines else None)
+    lines = incident.evidence
+    deciding = next((line for line in lines if line.decides), lines[0] if lines else None)
     others = [line for line in lines if line is not deciding]
     found: dict[str, Any] = {
         "ruleId": name,
         "ruleIndex": index,
-        "level": _LEVELS[incident["verdict"]],
+        "level": _LEVELS[incident.verdict],
         "message": {"text": words.verdict(incident)},
-        "occurrenceCount": max(1, incident["count"]),
-        "properties": dict(incident),
+        "occurrenceCount": max(1, incident.count),
+        "properties": incident,
     }
     if deciding is not None:
         found["locations"] = [location(deciding)]
@@ -86,22 +81,22 @@ def result(incident: Mapping[str, Any], name: str, index: int) -> dict[str, Any]
     return found
 
 
-def location(line: Mapping[str, Any]) -> dict[str, Any]:
+def location(line: Evidence) -> dict[str, Any]:
     """A line of evidence as a place in a file."""
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": uri(line["file"])},
+            "artifactLocation": {"uri": uri(line.file)},
             "region": {
-                "startLine": max(1, line["line"]),
-                "snippet": {"text": shorten(line["text"], words.WIDE)},
+                "startLine": max(1, line.line),
+                "snippet": {"text": shorten(line.text, words.WIDE)},
             },
         },
-        "message": {"text": shorten(line["text"], words.WIDE)},
+        "message": {"text": shorten(line.text, words.WIDE)},
     }
 
 
 def uri(name: str) -> str:
-    """A file's name as a URI reference; standard input has none of its own."""
+    """A file's name as a URI reference; `stdin` for standard input."""
     from urllib.parse import quote
 
     if name == "-":

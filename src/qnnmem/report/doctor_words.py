@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
+from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.text import shorten
-
-TYPE_CHECKING = False  # true for type checkers; importing typing is dear beside a small log
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    from qnnmem.report.doctor_read import Read
+from qnnmem.units import format_size
 
 WIDE = 400  # evidence is cut to this length where it is collected
 PRINTED = "reported: printed by the log"
 MISSING = "computed: needed less limit"
 
+_MEMORY = {
+    True: "out of memory",
+    False: "not memory",
+    "unknown": "memory or not is not known",
+}
 _NAMED = 5  # harmless entries and candidates that are named in one line
 
 
-def verdict(incident: Mapping[str, Any]) -> str:
+def verdict(incident: Incident) -> str:
     """One line: stage, cause in words, memory or not, confidence."""
-    if incident["verdict"] == "undecided":
-        return f"undecided: the {incident['stage']} stage failed, {_undecided(incident)}"
-    memory = incident["is_memory"]
-    kind = {True: "out of memory", False: "not memory"}.get(memory, "memory or not is not known")
-    words = f"{incident['stage']} stage: {kind}: {shorten(incident['cause_meaning'], WIDE)}"
-    if incident["shortage_bytes"] is not None:
-        size = incident["shortage_bytes"]
-        words += f"; {_size(size)} ({size:,} bytes) missing"
-    return f"{words} ({incident['cause']}); confidence {incident['confidence']}"
+    if incident.verdict == "undecided":
+        return f"undecided: the {incident.stage} stage failed, {_undecided(incident)}"
+    kind = _MEMORY[incident.is_memory]
+    words = f"{incident.stage} stage: {kind}: {shorten(incident.cause_meaning, WIDE)}"
+    if incident.shortage_bytes is not None:
+        size = incident.shortage_bytes
+        words += f"; {format_size(size)} ({size:,} bytes) missing"
+    return f"{words} ({incident.cause}); confidence {incident.confidence}"
 
 
-def _undecided(incident: Mapping[str, Any]) -> str:
+def _undecided(incident: Incident) -> str:
     ranked = candidates(incident)
     if not ranked:
         return "and the lines do not say why; whether memory is short is not known"
     return f"whether memory is short is not known; possible: {ranked}"
 
 
-def candidates(incident: Mapping[str, Any]) -> str:
+def candidates(incident: Incident) -> str:
     """Causes by how likely they are, in one line; empty when there are none."""
-    ranked = [f"{one['cause']} {one['score']:.2f}" for one in incident["candidates"]]
+    ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
     return ", ".join(ranked[:_NAMED])
 
 
-def where(incident: Mapping[str, Any]) -> str:
+def where(incident: Incident) -> str:
     """Lines, process and program that an incident is about."""
-    file, last = incident["file"], incident["last_file"]
-    end = incident["last_line"]
-    words = f"{shorten(file, WIDE)}:{incident['first_line']}"
+    file, last = incident.file, incident.last_file
+    end = incident.last_line
+    words = f"{shorten(file, WIDE)}:{incident.first_line}"
     if last != file:
         words += f" to {shorten(last, WIDE)}:{end}"
-    elif end != incident["first_line"]:
+    elif end != incident.first_line:
         words += f" to {end}"
-    if incident["process"] is not None:
-        words += f", process {incident['process']}"
-    if incident["producer"] not in (None, "", "other"):
-        words += f", {shorten(str(incident['producer']))}"
-    return words + times(incident["count"])
+    if incident.process is not None:
+        words += f", process {incident.process}"
+    if incident.producer not in (None, "", "other"):
+        words += f", {shorten(str(incident.producer))}"
+    return words + times(incident.count)
 
 
 def times(count: int) -> str:
@@ -65,90 +66,91 @@ def times(count: int) -> str:
     return f" ({count:,} times)" if count > 1 else ""
 
 
-def cause(incident: Mapping[str, Any]) -> str:
+def cause(incident: Incident) -> str:
     """The entry that speaks; one that cannot decide is not called a cause."""
-    title = shorten(incident["title"], WIDE)
-    if incident["entry"] is None:
+    title = shorten(incident.title, WIDE)
+    if incident.entry is None:
         return f"why: {title}"
-    word = "closest" if incident["verdict"] == "undecided" else "cause"
-    return f"{word}: {title} (entry {shorten(incident['entry'])})"
+    word = "closest" if incident.verdict == "undecided" else "cause"
+    return f"{word}: {title} (entry {shorten(incident.entry)})"
 
 
-def evidence(incident: Mapping[str, Any]) -> Iterator[str]:
+def evidence(incident: Incident) -> Iterator[str]:
     """Each line with where it stands; the deciding one is marked."""
-    for line in incident["evidence"]:
-        mark = ">" if line["decides"] else " "
-        place = f"{shorten(line['file'], WIDE)}:{line['line']}"
-        yield f"{mark} {place}: {shorten(line['text'], WIDE)}{times(line['count'])}"
+    for line in incident.evidence:
+        mark = ">" if line.decides else " "
+        place = f"{shorten(line.file, WIDE)}:{line.line}"
+        yield f"{mark} {place}: {shorten(line.text, WIDE)}{times(line.count)}"
 
 
-def quantities(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
     """Rows of name, exact value, size and origin; what is missing comes last."""
     rows = []
-    for key, value in incident["quantities"].items():
+    for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
             name = key.removesuffix("_bytes").replace("_", " ")
-            rows.append((name, f"{value:,} bytes", _size(value), PRINTED))
+            rows.append((name, f"{value:,} bytes", format_size(value), PRINTED))
         else:
             rows.append((key.replace("_", " "), shorten(str(value), WIDE), "", PRINTED))
-    shortage = incident["shortage_bytes"]
+    shortage = incident.shortage_bytes
     if shortage is not None:
-        rows.append(("missing", f"{shortage:,} bytes", _size(shortage), MISSING))
+        rows.append(("missing", f"{shortage:,} bytes", format_size(shortage), MISSING))
     return rows
 
 
-def own_numbers(incident: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
     """Rows as those of `quantities`, of the model that was named."""
-    numbers = incident.get("own_numbers") or {"parts": ()}
+    if incident.model_numbers is None:
+        return []
     return [
         (
-            part["name"],
-            f"{part['bytes']:,} bytes",
-            _size(part["bytes"]),
-            shorten(f"{part['origin']}: {part['source']}", WIDE),
+            part.name,
+            f"{part.bytes:,} bytes",
+            format_size(part.bytes),
+            shorten(f"{part.origin}: {part.source}", WIDE),
         )
-        for part in numbers["parts"]
+        for part in incident.model_numbers.parts
     ]
 
 
-def sentences(incident: Mapping[str, Any]) -> list[str]:
-    """What the model's own numbers say about the incident."""
-    numbers = incident.get("own_numbers") or {"sentences": ()}
-    return [shorten(one, 600) for one in numbers["sentences"]]
+def sentences(incident: Incident) -> list[str]:
+    """What the model's numbers say about the incident."""
+    numbers = incident.model_numbers
+    return [] if numbers is None else [shorten(one, 600) for one in numbers.sentences]
 
 
-def similar(incident: Mapping[str, Any]) -> list[str]:
+def similar(incident: Incident) -> list[str]:
     """Entries that a line is like which none knows, with the words they share."""
     return [
-        f"{one['title']} (entry {one['entry']}; shared words: {', '.join(one['shared'][:6])})"
-        for one in incident.get("similar", ())
+        f"{one.title} (entry {one.entry}; shared words: {', '.join(one.shared[:6])})"
+        for one in incident.similar or ()
     ]
 
 
-def healthy(read: Read) -> str:
+def healthy(stats: ReadingStats) -> str:
     """One line about logs in which nothing failed."""
-    words = f"healthy: no known failure in {amount(read)}"
-    if read.noise:
-        named = [f"{shorten(title, 100)}{times(seen)}" for _, title, seen in read.noise[:_NAMED]]
-        more = len(read.noise) - len(named)
+    words = f"healthy: no known failure in {amount(stats)}"
+    if stats.noise:
+        named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
+        more = len(stats.noise) - len(named)
         named += [f"{more} more"] if more else []
         words += f"; harmless although it looks like a failure: {'; '.join(named)}"
     return words
 
 
-def amount(read: Read) -> str:
+def amount(stats: ReadingStats) -> str:
     """How much was read."""
-    files = len(read.files)
-    names = shorten(read.files[0], WIDE) if files == 1 else f"{files:,} files"
-    lines = f"{read.lines:,} line{'' if read.lines == 1 else 's'}"
-    return f"{lines}, {read.bytes:,} bytes of {names}"
+    files = len(stats.files)
+    names = shorten(stats.files[0], WIDE) if files == 1 else f"{files:,} files"
+    lines = f"{stats.lines:,} line{'' if stats.lines == 1 else 's'}"
+    return f"{lines}, {stats.bytes:,} bytes of {names}"
 
 
-def summary(read: Read, first: Mapping[str, Any]) -> str:
+def summary(stats: ReadingStats, first: Incident) -> str:
     """The first line of a report: the verdict, with the number of incidents if several."""
-    if read.incidents == 1:
+    if stats.incidents == 1:
         return verdict(first)
-    return f"{read.incidents:,} incidents; the first: {verdict(first)}"
+    return f"{stats.incidents:,} incidents; the first: {verdict(first)}"
 
 
 def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
@@ -157,9 +159,3 @@ def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]
         counts.items(), key=lambda item: (-item[1], item[0])
     )
     return [(stage, name, count) for (stage, name), count in rows]
-
-
-def _size(size: int) -> str:
-    from qnnmem.units import format_size  # late: most logs have no sizes
-
-    return format_size(size)

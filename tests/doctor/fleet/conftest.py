@@ -8,11 +8,13 @@ from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+import msgspec
 import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.incident import to_json
 from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
-from qnnmem.doctor.kb.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.knowledge import Knowledge, pack, unpack
 
 Say = Callable[[Diagnosis], bytes]
 
@@ -66,7 +68,7 @@ ENTRIES = (
 @pytest.fixture(scope="session")
 def knowledge() -> Knowledge:
     """Eight lines and five entries, with every kind of condition."""
-    return Knowledge(json.loads(json.dumps(pack(LINES, ENTRIES, 0))))
+    return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES, 0))))
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +77,7 @@ def say() -> Say:
 
     def said(diagnosis: Diagnosis) -> bytes:
         with_all = {
-            "incidents": list(diagnosis.texts()),
+            "incidents": [to_json(one) for one in diagnosis.incidents()],
             "noise": diagnosis.noise,
             "verdicts": sorted(diagnosis.verdicts.items()),
             "facts": diagnosis.facts,

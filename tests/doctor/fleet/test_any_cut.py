@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import owner, session
+from qnnmem.doctor.logs import attribution, session
 from qnnmem.doctor.logs.search import ENGINES
 from qnnmem.doctor.logs.source import Stream
 
@@ -75,7 +75,7 @@ def short_reach() -> Iterator[None]:
     """Sessions end after hundreds of bytes, so that small logs have many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "NEAR", 300)
-        patch.setattr(owner, "NEAR", 300)
+        patch.setattr(attribution, "NEAR", 300)
         patch.setattr(session, "REACH", 2000)
         yield
 

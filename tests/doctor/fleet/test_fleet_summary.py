@@ -9,11 +9,11 @@ import pytest
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
-from qnnmem.doctor.fleet.summary import BY, group
+from qnnmem.doctor.fleet.summary import BY, FleetSummary, group
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import UsageError
-from qnnmem.report import fleet_text
+from qnnmem.report import fleet
 
 HEAD = "03-17 16:13:01.123 %5d  1235 E QnnDsp: "
 ESTIMATE = "graph requires estimated allocation of %d KB, limit is 1000 KB\n"
@@ -39,7 +39,7 @@ def streams(tmp_path: Path) -> list[Stream]:
 def test_incidents_are_counted_by_device(streams: list[Stream], knowledge: Knowledge) -> None:
     """A log's device is what its lines say; a log that does not say is counted as unknown."""
     diagnosis = diagnose(streams, knowledge)
-    phone, unknown = group(diagnosis, "device")
+    phone, unknown = group(diagnosis, "device").rows
     diagnosis.close()
     assert (phone.key, phone.incidents, phone.logs, phone.memory) == ("Phone 8", 3, 2, 3)
     assert (phone.shortage_min_bytes, phone.shortage_max_bytes) == (500 << 10, 2000 << 10)
@@ -61,7 +61,7 @@ def test_incidents_are_counted_by_what_they_say(
 ) -> None:
     """The most frequent comes first."""
     diagnosis = diagnose(streams, knowledge)
-    assert [(row.key, row.incidents) for row in group(diagnosis, by)] == expected
+    assert [(row.key, row.incidents) for row in group(diagnosis, by).rows] == expected
     diagnosis.close()
 
 
@@ -81,7 +81,7 @@ def test_workers_give_the_same_groups(
 def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Knowledge) -> None:
     """Counts and the range of the shortage are shown below a heading."""
     diagnosis = diagnose(streams, knowledge)
-    head, names, first, last = fleet_text.render(group(diagnosis, "device"), "device").splitlines()
+    head, names, first, last = fleet.render_text(group(diagnosis, "device")).splitlines()
     diagnosis.close()
     assert head == "4 incidents by device"
     assert names.split()[:2] == ["device", "incidents"]
@@ -91,7 +91,7 @@ def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Kno
 
 def test_nothing_to_group_is_said() -> None:
     """Healthy logs give no table."""
-    assert fleet_text.render((), "cause") == "no incidents\n"
+    assert fleet.render_text(FleetSummary("cause", ())) == "no incidents\n"
 
 
 def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -99,9 +99,9 @@ def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Know
     path = tmp_path / "log"
     path.write_text(MODEL % "Pho\x07ne\x9b2J" + HEAD % 5 + ESTIMATE % 1500)
     diagnosis = diagnose([Stream((str(path),))], knowledge)
-    text = fleet_text.render(group(diagnosis, "device"), "device")
+    text = fleet.render_text(group(diagnosis, "device"))
     diagnosis.close()
-    assert "Pho?ne?2J" in text
+    assert "Pho\ufffdne\ufffd2J" in text
 
 
 def test_other_groups_are_refused(knowledge: Knowledge) -> None:

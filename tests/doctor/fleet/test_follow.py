@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
+from qnnmem.doctor.follow import Follower, follow
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.follow import Follower, follow
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
 
@@ -60,7 +60,7 @@ def watched(knowledge: Knowledge, *steps: bytes | float) -> tuple[list[Any], Dia
 def test_an_incident_is_told_when_its_chain_pauses(knowledge: Knowledge) -> None:
     """Two seconds after the last line of a chain its incident is told, and not again at the end."""
     told, diagnosis = watched(knowledge, ESTIMATE, 0.25, CONTEXT, *[0.25] * 40)
-    assert [(when, one["entry"]) for when, one in told] == [(2.5, "over-limit")]
+    assert [(when, one.entry) for when, one in told] == [(2.5, "over-limit")]
     assert len(diagnosis) == 1
     diagnosis.close()
 
@@ -84,14 +84,14 @@ def test_growth_without_a_new_verdict_is_not_told(knowledge: Knowledge) -> None:
     """More lines of the same are counted, not told."""
     told, diagnosis = watched(knowledge, ESTIMATE, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
     assert len(told) == 1
-    assert [one["count"] for one in diagnosis.incidents()] == [2]
+    assert [one.count for one in diagnosis.incidents()] == [2]
     diagnosis.close()
 
 
 def test_a_new_verdict_is_told(knowledge: Knowledge) -> None:
     """When later lines of a chain change the meaning, the incident is told again."""
     told, diagnosis = watched(knowledge, CONTEXT, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
-    assert [one["entry"] for _, one in told] == [None, "over-limit"]
+    assert [one.entry for _, one in told] == [None, "over-limit"]
     assert len(diagnosis) == 1
     diagnosis.close()
 
@@ -142,7 +142,7 @@ def test_the_end_is_that_of_the_finished_log(
     live = Follower(str(path), knowledge, told.append, script, script.clock).run()
     final = list(live.incidents())
     assert say(live) == say(diagnose([Stream((str(path),))], knowledge))
-    assert all(one in told or one["entry"] in [old["entry"] for old in told] for one in final)
+    assert all(one in told or one.entry in [old.entry for old in told] for one in final)
 
 
 def test_a_growing_file_is_read_until_ctrl_c(
@@ -177,14 +177,14 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path, knowledge: Knowledge) -> None
     told: list[Any] = []
     follow(str(path), knowledge, told.append).close()
     assert writer.wait(30) == 0
-    assert [one["entry"] for one in told] == ["over-limit"]
+    assert [one.entry for one in told] == ["over-limit"]
 
 
 def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> None:
     """Compressed files do not grow line by line, and the message says what to do."""
     path = tmp_path / "log.gz"
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
-    with pytest.raises(LoadError, match="without --follow"):
+    with pytest.raises(LoadError, match="without follow"):
         follow(str(path), knowledge, print)
     with pytest.raises(LoadError, match="No such file"):
         follow(str(tmp_path / "absent"), knowledge, print)

@@ -13,19 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
+from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import source
 from qnnmem.doctor.logs.header import parse, process_of
-from qnnmem.doctor.logs.search import ENGINES, scanner
+from qnnmem.doctor.logs.search import ENGINES, choose_engine
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.logs.search import Scanner
+    from qnnmem.doctor.logs.search import SearchEngine
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
 ESTIMATE = b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB"
@@ -33,7 +35,7 @@ MAP = b"failed to map 268435456 bytes on domain 3 gross use"
 NOISE = b"everything is as it should be, and this line says so at length"
 
 
-def told(path: Path, knowledge: Knowledge, **how: Any) -> list[dict[str, Any]]:
+def told(path: Path, knowledge: Knowledge, **how: Any) -> list[Incident]:
     """Incidents of one file."""
     diagnosis = diagnose([Stream((str(path),))], knowledge, **how)
     found = list(diagnosis.incidents())
@@ -142,9 +144,7 @@ def test_utf16_is_read(tmp_path: Path, knowledge: Knowledge, encoding: str) -> N
     path.write_bytes(text)
     expected = told(path, knowledge)
     path.write_bytes(("\N{ZERO WIDTH NO-BREAK SPACE}" + text.decode()).encode(encoding))
-    assert [one["evidence"] for one in told(path, knowledge)] == [
-        one["evidence"] for one in expected
-    ]
+    assert [one.evidence for one in told(path, knowledge)] == [one.evidence for one in expected]
 
 
 @pytest.mark.parametrize("region", [64 << 10, 1 << 20, 64 << 20])
@@ -164,8 +164,8 @@ def test_dirt_does_not_hide_a_message(tmp_path: Path, knowledge: Knowledge) -> N
     head = HEAD % (1, 5)
     dirty = b"\0\0" + head + b"\xff\xfe \x1b[31m" + ESTIMATE + b"\x1b[0m\0 \x80\r"
     found = told(one_log(tmp_path / "log", b"\0" * 5000, dirty, b"\xc3"), knowledge)
-    assert [one["shortage_bytes"] for one in found] == [(4194304 - 3670016) << 10]
-    assert found[0]["first_line"] == 2
+    assert [one.shortage_bytes for one in found] == [(4194304 - 3670016) << 10]
+    assert found[0].first_line == 2
 
 
 @pytest.mark.parametrize("cut", [38, 41, 60])
@@ -174,9 +174,7 @@ def test_a_message_split_over_lines_is_one(tmp_path: Path, knowledge: Knowledge,
     head = HEAD % (1, 5) + b"p" * 200
     path = one_log(tmp_path / "log", head + ESTIMATE[:cut], HEAD % (1, 5) + ESTIMATE[cut:])
     found = told(path, knowledge)
-    assert [(one["entry"], one["first_line"], one["count"]) for one in found] == [
-        ("over-limit", 1, 1)
-    ]
+    assert [(one.entry, one.first_line, one.count) for one in found] == [("over-limit", 1, 1)]
 
 
 def test_a_message_is_found_by_its_second_half(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -200,14 +198,14 @@ def test_a_whole_message_is_not_counted_again(tmp_path: Path, knowledge: Knowled
     """A later line with some of its words does not make a second message of it."""
     head = HEAD % (1, 5)
     path = one_log(tmp_path / "log", head + ESTIMATE, head + ESTIMATE[:40])
-    assert [one["count"] for one in told(path, knowledge)] == [1]
+    assert [one.count for one in told(path, knowledge)] == [1]
 
 
 def test_interleaved_processes_are_kept_apart(tmp_path: Path, knowledge: Knowledge) -> None:
     """Lines of two processes in turn are two incidents with counts."""
     lines = [HEAD % (k, 5 + k % 2) + (ESTIMATE, MAP)[k % 2] for k in range(20)]
     found = told(one_log(tmp_path / "log", *lines), knowledge)
-    assert [(one["process"], one["entry"], one["count"]) for one in found] == [
+    assert [(one.process, one.entry, one.count) for one in found] == [
         (5, "over-limit", 10),
         (6, "big-map", 10),
     ]
@@ -216,7 +214,7 @@ def test_interleaved_processes_are_kept_apart(tmp_path: Path, knowledge: Knowled
 def test_a_clock_that_jumps_does_not_split_a_chain(tmp_path: Path, knowledge: Knowledge) -> None:
     """Lines close to each other belong together whatever the clock says."""
     lines = [HEAD % (second, 5) + ESTIMATE for second in (50, 3, 59, 0)]
-    assert [one["count"] for one in told(one_log(tmp_path / "log", *lines), knowledge)] == [4]
+    assert [one.count for one in told(one_log(tmp_path / "log", *lines), knowledge)] == [4]
 
 
 def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -225,22 +223,22 @@ def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowle
     long = HEAD % (1, 77) + b"{" * 3_000_000 + ESTIMATE + b"}" * 3_000_000 + MAP + b"]" * 50_000
     path.write_bytes(NOISE + b"\n" + long + b"\n" + HEAD % (2, 78) + ESTIMATE)
     found = told(path, knowledge)
-    assert [(one["process"], one["first_line"], one["entry"]) for one in found] == [
+    assert [(one.process, one.first_line, one.entry) for one in found] == [
         (77, 2, "over-limit"),
         (78, 3, "over-limit"),
     ]
-    assert "4194304 KB" in found[0]["evidence"][0]["text"]
+    assert "4194304 KB" in found[0].evidence[0].text
 
 
-def anchors_behind_gates(
-    knowledge: Knowledge, text: bytes, engine: Scanner
+def anchors_behind_prefilters(
+    knowledge: Knowledge, text: bytes, engine: SearchEngine
 ) -> list[tuple[int, int, int]]:
-    """Templates that an engine leads to: their anchor and their gate stand in one line."""
+    """Templates that an engine leads to: their anchor and their prefilter text are in one line."""
     found = []
     for end, anchor in engine.scan(text, 0, len(text), True):
         line = text[text.rfind(b"\n", 0, end - 1) + 1 :].split(b"\n")[0].lower()
         for index in knowledge.anchors[engine.anchors[anchor].decode()]:
-            if knowledge.gates[index].encode() in line:
+            if knowledge.prefilters[index].encode() in line:
                 found.append((end, anchor, index))
     return found
 
@@ -249,7 +247,7 @@ def test_engines_agree(knowledge: Knowledge) -> None:
     """Three engines find the same texts at the same places in mutated lines."""
     draw = random.Random(7)  # noqa: S311 - a seed, not a secret
     seeds = [text.encode() for text in knowledge.texts] + [ESTIMATE, MAP, NOISE]
-    engines = [scanner(knowledge, 0, name) for name in ENGINES]
+    engines = [choose_engine(knowledge, 0, name) for name in ENGINES]
     for _ in range(300):
         lines = [bytearray(draw.choice(seeds)) for _ in range(20)]
         for line in lines:
@@ -258,7 +256,7 @@ def test_engines_agree(knowledge: Knowledge) -> None:
             if draw.random() < 0.3:
                 line[:] = line.swapcase()
         text = b"\n".join(lines)
-        found = [anchors_behind_gates(knowledge, text, engine) for engine in engines]
+        found = [anchors_behind_prefilters(knowledge, text, engine) for engine in engines]
         assert found[0] == found[1] == found[2]
 
 
@@ -273,9 +271,9 @@ def test_the_quick_look_at_a_head_is_the_whole_one() -> None:
 CHILD = """
 import json, sys
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.kb.knowledge import Knowledge, unpack
 from qnnmem.doctor.logs.source import Stream
-knowledge = Knowledge(json.load(sys.stdin))
+knowledge = Knowledge(unpack(sys.stdin.buffer.read()))
 diagnosis = diagnose([Stream((sys.argv[1],))], knowledge)
 status = open("/proc/self/status").read()
 print(json.dumps([int(status.split("VmHWM:")[1].split()[0]) * 1024, len(diagnosis)]))
@@ -302,7 +300,7 @@ def test_memory_is_bounded(tmp_path: Path, knowledge: Knowledge, kind: str) -> N
                 file.write(block)
     run = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
-        input=json.dumps(knowledge.packed).encode(),
+        input=msgspec.json.encode(knowledge.packed),
         capture_output=True,
         check=True,
     )

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from qnnmem.doctor import fleet
 from qnnmem.doctor.diagnose import diagnose
-from qnnmem.doctor.fleet import Processes, cluster_executor, diagnose_with, jobs_executor
+from qnnmem.doctor.fleet import cluster_executor, diagnose_with, jobs_executor
+from qnnmem.doctor.fleet import read as fleet_read
+from qnnmem.doctor.fleet.executors import Processes
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.source import Stream, find_streams
 from qnnmem.errors import LoadError, UsageError
@@ -166,7 +167,7 @@ def test_a_killed_dask_worker_changes_nothing(
     address, workers = cluster
     streams = [Stream((str(log),))]
     expected = say(diagnose(streams, knowledge))
-    take, taken = fleet._Log.take, 0
+    take, taken = fleet_read._LogJoiner.take, 0
 
     def counted(self: Any, *args: Any) -> None:
         nonlocal taken
@@ -175,7 +176,7 @@ def test_a_killed_dask_worker_changes_nothing(
             workers[0].send_signal(signal.SIGKILL)
         take(self, *args)
 
-    monkeypatch.setattr(fleet._Log, "take", counted)
+    monkeypatch.setattr(fleet_read._LogJoiner, "take", counted)
     executor: Any = cluster_executor(address)
     try:
         executor._client.wait_for_workers(2, timeout=40)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
 
+import msgspec
+
+from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.incident import Incident
 from qnnmem.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from qnnmem.doctor.diagnose import Diagnosis
 
 BY = ("cause", "stage", "entry", "device", "build", "file")
 UNKNOWN = "unknown"
@@ -18,7 +17,7 @@ UNKNOWN = "unknown"
 _FACTS = {"device": ("device", "soc"), "build": ("build", "version")}
 
 
-class Row(NamedTuple):
+class FleetRow(msgspec.Struct, frozen=True):
     """Incidents that have one thing in common; `first_seen` is the place of the first of them."""
 
     key: str
@@ -30,6 +29,13 @@ class Row(NamedTuple):
     shortage_max_bytes: int | None
 
 
+class FleetSummary(msgspec.Struct, frozen=True):
+    """Incidents of many logs, counted by one of `BY`; the rows with most incidents first."""
+
+    by: str
+    rows: tuple[FleetRow, ...]
+
+
 class _Count:
     def __init__(self, first: str) -> None:
         self.first, self.incidents, self.memory = first, 0, 0
@@ -37,37 +43,37 @@ class _Count:
         self.least: int | None = None
         self.most: int | None = None
 
-    def add(self, incident: Mapping[str, Any], log: int) -> None:
+    def add(self, incident: Incident, log: int) -> None:
         self.incidents += 1
-        self.memory += incident["is_memory"] is True
+        self.memory += incident.is_memory is True
         self.logs.add(log)
-        shortage = incident["shortage_bytes"]
+        shortage = incident.shortage_bytes
         if shortage is not None:
             self.least = shortage if self.least is None else min(self.least, shortage)
             self.most = shortage if self.most is None else max(self.most, shortage)
 
-    def row(self, key: str) -> Row:
+    def row(self, key: str) -> FleetRow:
         logs = len(self.logs)
-        return Row(key, self.incidents, self.memory, logs, self.first, self.least, self.most)
+        return FleetRow(key, self.incidents, self.memory, logs, self.first, self.least, self.most)
 
 
-def group(diagnosis: Diagnosis, by: str) -> tuple[Row, ...]:
-    """One row for each value of what is asked for, those with most incidents first."""
+def group(diagnosis: Diagnosis, by: str) -> FleetSummary:
+    """One row for each value of what is asked for."""
     if by not in BY:
         raise UsageError(f"incidents are grouped by {', '.join(BY)}; not by '{by}'")
     facts = diagnosis.facts
     counts: dict[str, _Count] = {}
     for incident in diagnosis.incidents():
-        log = diagnosis.log_of[incident["file"]]
+        log = diagnosis.log_of[incident.file]
         key = _key(incident, by, facts.get(log, {}))
         if key not in counts:
-            counts[key] = _Count(f"{incident['file']}:{incident['first_line']}")
+            counts[key] = _Count(f"{incident.file}:{incident.first_line}")
         counts[key].add(incident, log)
     rows = (count.row(key) for key, count in counts.items())
-    return tuple(sorted(rows, key=lambda row: (-row.incidents, row.key)))
+    return FleetSummary(by, tuple(sorted(rows, key=lambda row: (-row.incidents, row.key))))
 
 
-def _key(incident: Mapping[str, Any], by: str, facts: Mapping[str, str]) -> str:
+def _key(incident: Incident, by: str, facts: Mapping[str, str]) -> str:
     if by in _FACTS:
         return next((facts[name] for name in _FACTS[by] if facts.get(name)), UNKNOWN)
-    return str(incident[by] or UNKNOWN)
+    return str(getattr(incident, by) or UNKNOWN)

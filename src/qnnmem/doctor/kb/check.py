@@ -11,30 +11,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
 
-from qnnmem.doctor.judge import Judgement, Seen, judge
+import msgspec
+
+from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs.line import bare_line, match
 from qnnmem.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # An anchor that more than one in so many healthy lines hold makes large logs slow.
 _RARE = 50
 
 
-class Finding(NamedTuple):
+class EntryFinding(msgspec.Struct, frozen=True):
     """Something wrong with an entry."""
 
     entry: str
     sentence: str
 
 
-class Checked(NamedTuple):
+class KbCheck(msgspec.Struct, frozen=True):
     """What a check found, and what it looked at."""
 
     entries: int
@@ -42,8 +41,8 @@ class Checked(NamedTuple):
     cases: int
     healthy: int
     documented: int  # entries without a stored log, which say so
-    findings: tuple[Finding, ...]
-    notes: tuple[Finding, ...]  # worth knowing, but not wrong
+    findings: tuple[EntryFinding, ...]
+    notes: tuple[EntryFinding, ...]  # worth knowing, but not wrong
 
     @property
     def passes(self) -> bool:
@@ -51,7 +50,7 @@ class Checked(NamedTuple):
         return not self.findings
 
 
-def check(own: Sequence[Path] = ()) -> Checked:
+def check(own: Sequence[Path] = ()) -> KbCheck:
     """Checks the built-in entries, or those of a team in the company of the built-in ones."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries, 0))
@@ -63,7 +62,7 @@ def check(own: Sequence[Path] = ()) -> Checked:
         *([] if own else _answers(knowledge)),
         *([] if own else _real_logs(asked, spoken(knowledge))),
     ]
-    return Checked(
+    return KbCheck(
         len(asked),
         sum(len(entry.lines) for entry in asked),
         len(cases()),
@@ -74,9 +73,9 @@ def check(own: Sequence[Path] = ()) -> Checked:
     )
 
 
-def see(knowledge: Knowledge, lines: Iterable[str]) -> list[Seen]:
+def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
     """The signs of lines that belong together, each where it is first seen."""
-    seen: dict[int, Seen] = {}
+    seen: dict[int, SeenTemplate] = {}
     for line in lines:
         text = bare_line(line.encode("utf-8", "surrogateescape"))
         low = text.lower()
@@ -86,9 +85,9 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[Seen]:
         for number, values in match(knowledge, text, sorted(numbers)):
             before = seen.get(number)
             if before is None:
-                seen[number] = Seen(number, 1, values)
+                seen[number] = SeenTemplate(number, 1, values)
             else:
-                seen[number] = Seen(number, before.times + 1, before.values)
+                seen[number] = SeenTemplate(number, before.times + 1, before.values)
     return list(seen.values())
 
 
@@ -109,40 +108,42 @@ def typical_lines(entry: Entry) -> tuple[str, ...]:
     return tuple(line for line in shown.splitlines() if line.strip() and not line.startswith("```"))
 
 
-def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
+def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFinding]:
     known = {entry.id for entry in entries}
     for entry in asked:
         for name in entry.over:
             if name not in known:
-                yield Finding(entry.id, f"`over` names '{name}', which is no entry")
+                yield EntryFinding(entry.id, f"`over` names '{name}', which is not an entry")
         open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
         if open_ended and not entry.collect:
-            yield Finding(entry.id, "it does not decide, but says nothing about what to collect")
+            yield EntryFinding(
+                entry.id, "it does not decide, but says nothing about what to collect"
+            )
         if entry.cause != "benign_noise" and not entry.remedies and entry.verdict == "cause":
-            yield Finding(entry.id, "it names a cause, but no remedy")
+            yield EntryFinding(entry.id, "it names a cause, but no remedy")
 
 
-def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[Finding]:
+def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     lines = typical_lines(entry)
     if not lines:
-        yield Finding(entry.id, "its Typical Logs show no line")
+        yield EntryFinding(entry.id, "its Typical Logs show no line")
         return
     found = judged(knowledge, lines)
     if not _speaks(entry.id, found):
         other = found.entry.id if found is not None and found.entry is not None else "nothing"
-        yield Finding(entry.id, f"its own Typical Logs lead to {other}")
+        yield EntryFinding(entry.id, f"its own Typical Logs lead to {other}")
 
 
-def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[Finding]:
+def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[EntryFinding]:
     """Signs that neither the typical lines of their entry nor a stored log show."""
     stored = [line for case in cases() for line in case.lines]
     stored += [line for run in healthy() for line in run.lines]
-    known = {knowledge.signs[one.line] for one in see(knowledge, stored)}
+    known = {knowledge.signs[one.template] for one in see(knowledge, stored)}
     for entry in asked:
-        shown = {knowledge.signs[one.line] for one in see(knowledge, typical_lines(entry))}
+        shown = {knowledge.signs[one.template] for one in see(knowledge, typical_lines(entry))}
         for sign in dict.fromkeys(line.sign for line in entry.lines):
             if sign not in shown | known:
-                yield Finding(entry.id, f"no typical or stored line gives the sign '{sign}'")
+                yield EntryFinding(entry.id, f"no typical or stored line gives the sign '{sign}'")
 
 
 def _speaks(name: str, found: Judgement | None) -> bool:
@@ -166,33 +167,33 @@ def spoken(knowledge: Knowledge) -> dict[str, str]:
     return heard
 
 
-def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[Finding]:
+def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[EntryFinding]:
     for entry in asked:
         if entry.documented and entry.id in heard:
-            yield Finding(entry.id, f"it says `documented`, but speaks on {heard[entry.id]}")
+            yield EntryFinding(entry.id, f"it says `documented`, but speaks on {heard[entry.id]}")
         elif not entry.documented and entry.id not in heard:
-            yield Finding(entry.id, "it speaks on no stored log and does not say `documented`")
+            yield EntryFinding(entry.id, "it speaks on no stored log and does not say `documented`")
         if entry.documented and not entry.sources:
-            yield Finding(entry.id, "it says `documented`, but names no source")
+            yield EntryFinding(entry.id, "it says `documented`, but names no source")
 
 
-def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[Finding]:
+def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:
     for run in healthy():
         found = judged(knowledge, run.lines)
         if found is None or found.healthy:
             continue
         name = found.entry.id if found.entry else "(no entry)"
         if name in asked or found.entry is None:
-            yield Finding(name, f"it makes an incident of the healthy log {run.id}")
+            yield EntryFinding(name, f"it makes an incident of the healthy log {run.id}")
 
 
-def _answers(knowledge: Knowledge) -> Iterator[Finding]:
+def _answers(knowledge: Knowledge) -> Iterator[EntryFinding]:
     for case in cases():
         if case.entry is not None and not _speaks(case.entry, judged(knowledge, case.lines)):
-            yield Finding(case.entry, f"it does not speak on the stored failure {case.id}")
+            yield EntryFinding(case.entry, f"it does not speak on the stored failure {case.id}")
 
 
-def _common_anchors(asked: Iterable[Entry]) -> Iterator[Finding]:
+def _common_anchors(asked: Iterable[Entry]) -> Iterator[EntryFinding]:
     from qnnmem.doctor.kb.template import parse
 
     lines = [line.lower() for run in healthy() for line in run.lines]
@@ -203,7 +204,7 @@ def _common_anchors(asked: Iterable[Entry]) -> Iterator[Finding]:
             for anchor in parse(text).anchors:
                 hits = sum(anchor in line for line in lines)
                 if hits * _RARE > len(lines):
-                    yield Finding(
+                    yield EntryFinding(
                         entry.id, f"'{anchor}' is in {hits} of {len(lines)} healthy lines"
                     )
 
@@ -247,7 +248,7 @@ Why it happens, in a few sentences.
 def skeleton(name: str) -> str:
     """A new entry to be filled in; it passes the check as it stands."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
-        raise UsageError(f"'{name[:60]}' is no name of small letters, digits and dashes")
+        raise UsageError(f"'{name[:60]}' is not a name of lower-case letters, digits and dashes")
     words = name.replace("-", " ")
     return _SKELETON.format(
         id=name, title=words.capitalize(), line=f"replace this: {words} failed,"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.doctor.record import Record
+import msgspec
 
 STAGES = ("init", "graph", "context", "memreg", "execute")
 
@@ -46,7 +46,7 @@ def is_memory(cause: str) -> bool:
     return cause.startswith("mem_")
 
 
-class Line(Record):
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line template and the sign it gives."""
 
     sign: str
@@ -58,7 +58,7 @@ class Line(Record):
     also: tuple[str, ...] = ()
 
 
-class Condition(Record):
+class Condition(msgspec.Struct, frozen=True):
     """A comparison of a captured number: `needed >= 2500000000`, `code == 1007|1011`."""
 
     sign: str  # "" for the deciding line
@@ -67,7 +67,7 @@ class Condition(Record):
     values: tuple[int, ...]
 
 
-class When(Record):
+class When(msgspec.Struct, frozen=True, omit_defaults=True):
     """One way in which a diagnosis is recognised."""
 
     signs: tuple[str, ...]  # any of them decides
@@ -77,7 +77,7 @@ class When(Record):
     unless: tuple[str, ...] = ()  # none is seen
 
 
-class Entry(Record):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One diagnosis."""
 
     id: str

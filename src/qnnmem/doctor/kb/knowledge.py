@@ -6,74 +6,75 @@ plain lists and kept in the user's cache folder under a name that changes with t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 
 from qnnmem.doctor import cache
-from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
+from qnnmem.doctor.kb.entry import Entry, Line
 from qnnmem.errors import UsageError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
+BUILT_IN = Path(__file__).parent / "entries"
 
-BUILT_IN = os.path.join(os.path.dirname(__file__), "entries")  # noqa: PTH118, PTH120
-
-_FORMAT = 7
+_FORMAT = 8
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
+
+
+class PackedKnowledge(msgspec.Struct, frozen=True):
+    """A knowledge base as it is kept in the cache and sent to workers.
+
+    Lists with one item for each line template are in the order of the templates.
+    """
+
+    format: int
+    key: int  # changes with everything below
+    signs: list[str]
+    calls: list[str]
+    opens: list[bool]
+    texts: list[str]
+    regexes: list[str]
+    also: dict[int, list[list[str]]]  # of loose lines: groups of words, one of each in the line
+    plain: list[str]  # of templates that are nothing but text, that text in small letters
+    holes: list[tuple[tuple[str, str], ...]]
+    anchors: dict[str, list[int]]  # fixed texts, with the templates that hold them
+    prefilters: list[str]
+    keys: dict[str, list[int]]  # texts, with the anchors to look for where they stand
+    entries: tuple[Entry, ...]  # without what only people read
+    tested: list[str]  # signs whose numbers a condition compares
+    by_sign: dict[str, list[int]]  # entries that a sign can decide
 
 
 class Knowledge:
     """All lines and entries, indexed the way matching and judging need them."""
 
-    def __init__(self, packed: dict[str, Any]) -> None:
-        self.packed = packed  # all of it as plain lists, for workers elsewhere
-        self.signs: list[str] = packed["signs"]  # of each line template, by its number
-        self.calls: list[str] = packed["calls"]
-        self.opens: list[bool] = packed["opens"]
-        self.texts: list[str] = packed["texts"]
-        self.holes: list[list[list[str]]] = packed["holes"]
-        self.anchors: dict[str, list[int]] = packed["anchors"]
-        # Of loose lines: groups of words of which one must stand in the line.
+    def __init__(self, packed: PackedKnowledge) -> None:
+        self.packed = packed
+        self.key = packed.key
+        self.signs, self.calls, self.opens = packed.signs, packed.calls, packed.opens
+        self.texts, self.holes, self.anchors = packed.texts, packed.holes, packed.anchors
+        self.prefilters, self.keys = packed.prefilters, packed.keys
+        self.entries, self.by_sign = packed.entries, packed.by_sign
+        self.tested = frozenset(packed.tested)
         self.also = {
-            int(line): [[word.encode() for word in group] for group in groups]
-            for line, groups in packed["also"].items()
+            line: [[word.encode() for word in group] for group in groups]
+            for line, groups in packed.also.items()
         }
-        self.gates: list[str] = packed["gates"]  # of each line template
-        self.gate = [gate.encode() for gate in self.gates]
-        self.keys: dict[str, list[int]] = packed["keys"]  # texts, with the anchors to look for
-        self._entries: list[str] = packed["entries"]  # each as JSON: few are ever needed
-        self.tested: frozenset[str] = frozenset(packed["tested"])
-        self.by_sign: dict[str, list[int]] = packed["by_sign"]  # entries that a sign can decide
-        self._regexes: list[str] = packed["regexes"]
-        # Of templates that are nothing but text, that text in small letters; else empty.
-        self.plain = [text.encode() for text in packed["plain"]]
+        self.prefilter_bytes = [text.encode() for text in packed.prefilters]
+        self.plain = [text.encode() for text in packed.plain]
         self._compiled: dict[int, re.Pattern[bytes]] = {}
-        self._made: dict[int, Entry] = {}
-        self.key: int = packed["key"]  # changes with everything above
 
     def pattern(self, line: int) -> re.Pattern[bytes]:
         """The compiled template of a line; compiled when first needed."""
         found = self._compiled.get(line)
         if found is None:
-            regex = self._regexes[line].encode("ascii")
+            regex = self.packed.regexes[line].encode("ascii")
             found = self._compiled[line] = re.compile(regex, re.IGNORECASE)
         return found
-
-    def entry(self, index: int) -> Entry:
-        """One entry, without its body."""
-        found = self._made.get(index)
-        if found is None:
-            found = self._made[index] = _unpack(json.loads(self._entries[index]))
-        return found
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 def built_in() -> Knowledge:
@@ -83,17 +84,24 @@ def built_in() -> Knowledge:
 
 def with_own(paths: Sequence[Path | str]) -> Knowledge:
     """The built-in knowledge base and a team's own entries, which speak first."""
-    key = _key_of([BUILT_IN, *map(str, paths)])
+    key = _key_of([BUILT_IN, *map(Path, paths)])
     name = f"kb-{key:08x}.json"
-    try:
-        packed = json.loads(cache.load(name) or b"{}")
-        if packed["format"] == _FORMAT and packed["key"] == key:
-            return Knowledge(packed)
-    except (ValueError, KeyError, TypeError):
-        pass  # not there yet, or damaged: made anew
+    kept = cache.load(name)
+    if kept is not None:
+        try:
+            packed = unpack(kept)
+            if packed.format == _FORMAT and packed.key == key:
+                return Knowledge(packed)
+        except msgspec.DecodeError:
+            pass  # damaged: made anew
     packed = pack(*read_all(paths), key)
-    cache.keep(name, json.dumps(packed, separators=(",", ":")).encode())
+    cache.keep(name, msgspec.json.encode(packed))
     return Knowledge(packed)
+
+
+def unpack(data: bytes) -> PackedKnowledge:
+    """A packed knowledge base from its JSON."""
+    return msgspec.json.decode(data, type=PackedKnowledge)
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
@@ -107,8 +115,6 @@ def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
     """Common lines and entries of a folder of Markdown files, or of one such file."""
-    from pathlib import Path
-
     from qnnmem.doctor.kb.read import read_entries, read_lines
 
     lines: tuple[Line, ...] = ()
@@ -127,10 +133,10 @@ def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], 
     return lines, tuple(entries)
 
 
-def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str, Any]:
+def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> PackedKnowledge:
     """Everything as plain lists; refuses conditions about signs that no line gives."""
+    from qnnmem.doctor.kb import prefilter
     from qnnmem.doctor.kb.template import parse
-    from qnnmem.doctor.logs import prefilter
 
     every = [*lines, *(line for entry in entries for line in entry.lines)]
     templates = [parse(line.text) for line in every]
@@ -149,28 +155,28 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> dict[str,
                 if number not in by_sign.setdefault(sign, []):
                     by_sign[sign].append(number)
                 tested.update(test.sign or sign for test in when.where)
-    return {
-        "format": _FORMAT,
-        "key": key or zlib.crc32(repr((lines, entries)).encode()),
-        "signs": [line.sign for line in every],
-        "calls": [line.call for line in every],
-        "opens": [line.opens for line in every],
-        "texts": [line.text for line in every],
-        "regexes": [template.regex for template in templates],
-        "also": {
-            str(number): [group.lower().split("|") for group in line.also]
+    return PackedKnowledge(
+        format=_FORMAT,
+        key=key or zlib.crc32(repr((lines, entries)).encode()),
+        signs=[line.sign for line in every],
+        calls=[line.call for line in every],
+        opens=[line.opens for line in every],
+        texts=[line.text for line in every],
+        regexes=[template.regex for template in templates],
+        also={
+            number: [group.lower().split("|") for group in line.also]
             for number, line in enumerate(every)
             if line.also
         },
-        "plain": [template.plain for template in templates],
-        "holes": [[list(hole) for hole in template.holes] for template in templates],
-        "anchors": anchors,
-        "gates": chosen,
-        "keys": prefilter.keys(templates, chosen, list(anchors)),
-        "entries": [json.dumps(_plain(entry)) for entry in entries],
-        "tested": sorted(tested),
-        "by_sign": by_sign,
-    }
+        plain=[template.plain for template in templates],
+        holes=[template.holes for template in templates],
+        anchors=anchors,
+        prefilters=chosen,
+        keys=prefilter.keys(templates, chosen, list(anchors)),
+        entries=tuple(_for_judging(entry) for entry in entries),
+        tested=sorted(tested),
+        by_sign=by_sign,
+    )
 
 
 def _check_signs(entry: Entry, known: set[str]) -> None:
@@ -182,34 +188,9 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
         raise UsageError(f"{entry.id}: no line gives the sign '{missing[0]}'")
 
 
-def _plain(entry: Entry) -> list[Any]:
+def _for_judging(entry: Entry) -> Entry:
     """An entry without what only people read."""
-    return list(entry._replace(lines=(), body="", sources=()))
-
-
-def _unpack(row: Sequence[Any]) -> Entry:
-    entry = Entry(*row)
-    return entry._replace(
-        whens=tuple(_unpack_when(when) for when in entry.whens),
-        lines=(),
-        sources=(),
-        over=tuple(entry.over),
-        explains=tuple(entry.explains),
-        remedies=tuple(entry.remedies),
-        collect=tuple(entry.collect),
-        candidates=tuple((cause, score) for cause, score in entry.candidates),
-    )
-
-
-def _unpack_when(row: Sequence[Any]) -> When:
-    signs, where, needs, after, unless = row
-    return When(
-        tuple(signs),
-        tuple(Condition(sign, name, op, tuple(values)) for sign, name, op, values in where),
-        tuple(map(tuple, needs)),
-        tuple(map(tuple, after)),
-        tuple(unless),
-    )
+    return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
 def _files(path: Path) -> list[Path]:
@@ -234,21 +215,24 @@ def _read(file: Path) -> str:
         raise UsageError(f"{file.name}: {exc.strerror or exc}") from exc
 
 
-def _key_of(paths: Sequence[str]) -> int:
+def _key_of(paths: Sequence[Path]) -> int:
     """A number that changes when a file does; names, sizes and times are enough for that."""
     from qnnmem.version import __version__
 
     rows: list[tuple[str, int, int]] = []
     for path in paths:
         try:
-            if os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to import
-                with os.scandir(path) as found:
-                    rows += sorted(_state(item.path, item.stat()) for item in found)
-            else:
-                rows.append(_state(path, os.stat(path)))  # noqa: PTH116 - as above
+            rows += _states(path)
         except OSError as exc:
             raise UsageError(f"{path}: {exc.strerror or exc}") from exc
     return zlib.crc32(repr((__version__, _FORMAT, rows)).encode())
+
+
+def _states(path: Path) -> list[tuple[str, int, int]]:
+    if not path.is_dir():
+        return [_state(str(path), path.stat())]
+    with os.scandir(path) as found:
+        return sorted(_state(item.path, item.stat()) for item in found)
 
 
 def _state(path: str, state: os.stat_result) -> tuple[str, int, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from qnnmem.doctor.kb import template
 from qnnmem.doctor.kb.entry import (
@@ -17,9 +18,6 @@ from qnnmem.doctor.kb.entry import (
     When,
 )
 from qnnmem.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 HEADINGS = ("Typical Logs", "Root Cause", "Solutions")
 
@@ -137,7 +135,7 @@ def _when(row: Mapping[str, Any], name: str) -> When:
 def _test(text: str, name: str) -> Condition:
     match = _TEST.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{name}: '{text[:60]}' is no condition such as 'needed >= 2.5 GB'")
+        raise UsageError(f"{name}: '{text[:60]}' is not a condition such as 'needed >= 2.5 GB'")
     scale = _SCALE[match[5] or ""]
     values = tuple(_value(part.strip(), scale) for part in match[4].split("|"))
     return Condition(match[1] or "", match[2], match[3], values)
@@ -240,7 +238,7 @@ def _tables(table: Mapping[str, Any], key: str, name: str) -> list[Any]:
 def _word(table: Mapping[str, Any], key: str, name: str) -> str:
     value = table.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{name}: '{key}' is missing or no text")
+        raise UsageError(f"{name}: '{key}' is missing or not a text")
     return value
 
 
@@ -262,5 +260,7 @@ def _one_of(
 
 def _match(pattern: re.Pattern[str], text: str, name: str) -> str:
     if not pattern.fullmatch(text):
-        raise UsageError(f"{name}: '{text[:60]}' is no name of small letters, digits and dashes")
+        raise UsageError(
+            f"{name}: '{text[:60]}' is not a name of lower-case letters, digits and dashes"
+        )
     return text

@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+import msgspec
 
-    from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.entry import Entry
 
 _K1, _B = 1.5, 0.75  # as bm25s has them
 # Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
@@ -30,7 +29,7 @@ _WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CODES = range(1000, 31_000)
 
 
-class Similar(NamedTuple):
+class SimilarEntry(msgspec.Struct, frozen=True):
     """An entry that a line resembles; nothing about it is confirmed."""
 
     entry: Entry
@@ -40,7 +39,7 @@ class Similar(NamedTuple):
 
 def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
-) -> tuple[Similar, ...]:
+) -> tuple[SimilarEntry, ...]:
     """The entries that a line is most like; none if it is no more like them than any line is."""
     index = _index(tuple(entries))
     asked = tuple(dict.fromkeys(words(text)))
@@ -58,7 +57,7 @@ def rank(
         score = scores[number] / best
         if score >= threshold and len(shared) >= _LEAST_WORDS:
             shared.sort(key=lambda word: (-index.weight(word), word))
-            found.append(Similar(entries[number], round(score, 3), tuple(shared)))
+            found.append(SimilarEntry(entries[number], round(score, 3), tuple(shared)))
     return tuple(found)
 
 
@@ -78,7 +77,7 @@ def words(text: str) -> list[str]:
     return found
 
 
-class _Index(NamedTuple):
+class _Index(msgspec.Struct, frozen=True):
     """Entries by word; the value of a word for an entry is worked out once."""
 
     words: tuple[frozenset[str], ...]
@@ -103,7 +102,7 @@ def _index(entries: tuple[Entry, ...]) -> _Index:
         for word, times in text.items():
             value = index.weight(word) * times * (_K1 + 1) / (times + room)
             holders.setdefault(word, []).append((number, value))
-    return index._replace(holders=holders)
+    return msgspec.structs.replace(index, holders=holders)
 
 
 def _texts(entry: Entry) -> Iterable[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+
+import msgspec
 
 DECIDABLE = ("cause", "memory_only", "no")
 
 
-class Case(NamedTuple):
+class StoredFailure(msgspec.Struct, frozen=True):
     """A real failure: what it was, and what its lines alone support."""
 
     id: str
@@ -28,7 +27,7 @@ class Case(NamedTuple):
     limit_bytes: int | None = None
 
 
-class Healthy(NamedTuple):
+class HealthyLog(msgspec.Struct, frozen=True):
     """Lines of a run that ended well, those that look bad among them."""
 
     id: str
@@ -38,19 +37,17 @@ class Healthy(NamedTuple):
 
 
 @cache
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[StoredFailure, ...]:
     """Every stored failure."""
-    return tuple(Case(**row) for row in _rows("cases.jsonl"))
+    return tuple(msgspec.json.decode(row, type=StoredFailure) for row in _rows("cases.jsonl"))
 
 
 @cache
-def healthy() -> tuple[Healthy, ...]:
+def healthy() -> tuple[HealthyLog, ...]:
     """Every stored log of a healthy run."""
-    return tuple(Healthy(**row) for row in _rows("healthy.jsonl"))
+    return tuple(msgspec.json.decode(row, type=HealthyLog) for row in _rows("healthy.jsonl"))
 
 
-def _rows(name: str) -> Iterator[dict[str, Any]]:
+def _rows(name: str) -> list[str]:
     text = files("qnnmem.doctor.kb").joinpath("stored_logs", name).read_text("utf-8")
-    for line in text.splitlines():
-        row = json.loads(line)
-        yield {**row, "lines": tuple(row["lines"])}
+    return text.splitlines()

@@ -17,7 +17,8 @@ bound, whoever wrote them.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+import msgspec
 
 from qnnmem.errors import UsageError
 
@@ -45,7 +46,7 @@ _SHAPES = {
 }
 
 
-class Template(NamedTuple):
+class Template(msgspec.Struct, frozen=True):
     """A template ready for matching."""
 
     text: str
@@ -57,7 +58,7 @@ class Template(NamedTuple):
 
 
 def parse(text: str) -> Template:
-    """A template from its text; a text that is none is refused in one sentence."""
+    """A template from its text; what is not a template is refused in one sentence."""
     if not text.strip() or len(text) > _MAX_LENGTH:
         raise UsageError(f"a line template has 1 to {_MAX_LENGTH} characters: {_shown(text)}")
     regex: list[str] = []
@@ -108,7 +109,7 @@ def _add_hole(hole: str, holes: list[tuple[str, str]], text: str) -> str:
         return _SHAPES["text"]
     match = _HOLE.fullmatch(hole)
     if match is None or (match[2] and match[2] not in _SHAPES):
-        raise UsageError(f"'{{{hole[:40]}}}' is no hole of a line template; in {_shown(text)}")
+        raise UsageError(f"'{{{hole[:40]}}}' is not a hole of a line template, in {_shown(text)}")
     name, kind = match[1], match[2] or "word"
     if name is None:
         return _SHAPES[kind] if kind != "word" else r"[^\s]{0,200}?"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 
-from qnnmem.doctor.record import Record
+import msgspec
 
 
-class Header(Record):
+class Header(msgspec.Struct, frozen=True):
     """The head of one line; what it does not say is None or empty."""
 
     style: str

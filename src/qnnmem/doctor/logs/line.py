@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
+from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from qnnmem.doctor.kb.knowledge import Knowledge
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -71,7 +67,7 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def _values(hit: re.Match[bytes], holes: list[list[str]]) -> tuple[int | str, ...]:
+def _values(hit: re.Match[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
         caught.decode("utf-8", "replace") if kind in ("word", "text") else number(caught, kind)
         for (_name, kind), caught in zip(holes, hit.groups(), strict=True)

@@ -9,18 +9,15 @@ ranges changes what is found.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.header import Header, process_of
 from qnnmem.doctor.logs.line import bare_line, match
-from qnnmem.doctor.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from qnnmem.doctor.kb.knowledge import Knowledge
-    from qnnmem.doctor.logs.header import Header
-    from qnnmem.doctor.logs.search import Scanner
+from qnnmem.doctor.logs.search import SearchEngine
 
 LOOK = 8192
 SHORT = 4096  # a longer line is looked at in pieces of this many bytes around each hit
@@ -34,7 +31,7 @@ _SPLIT = 64  # no logger splits shorter messages
 Values = tuple[int | str, ...]
 
 
-class Hit(Record):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """A line with templates that match it."""
 
     offset: int  # of the line's first byte
@@ -46,13 +43,13 @@ class Hit(Record):
     opens: bool = True  # whether one of them makes an incident
 
 
-class Window:
+class LogScanner:
     """Reads one range of a log; afterwards `lines` and `bytes` say how much it was."""
 
     def __init__(
         self,
         knowledge: Knowledge,
-        scanner: Scanner,
+        engine: SearchEngine,
         readinto: Callable[[memoryview], int],
         start: int = 0,
         end: int | None = None,
@@ -60,9 +57,9 @@ class Window:
         size: int | None = None,
     ) -> None:
         self.lines = self.bytes = 0
-        self._knowledge, self._scanner, self._readinto = knowledge, scanner, readinto
-        self._gates = knowledge.gate
-        self._templates = [knowledge.anchors[a.decode()] for a in scanner.anchors]
+        self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
+        self._prefilters = knowledge.prefilter_bytes
+        self._templates = [knowledge.anchors[a.decode()] for a in engine.anchors]
         if size is not None:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
@@ -140,7 +137,7 @@ class Window:
         searched = self._at  # no line starts between `low` and here
         wanted: dict[int, None] = {}
         whole = not middle and (stop == self._fill or buffer[stop - 1] == _NEWLINE)
-        for end, anchor in self._scanner.scan(buffer, begin, stop, whole):
+        for end, anchor in self._engine.scan(buffer, begin, stop, whole):
             if end <= self._at:
                 continue  # seen before the cut
             if end > high:
@@ -170,13 +167,13 @@ class Window:
 
     def _short(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         raw = bytes(self._view[low:high])
-        gated = self._gated(raw, wanted)
-        if not gated:
+        passed = self._passed(raw, wanted)
+        if not passed:
             return
         text = bare_line(raw)
-        found = match(self._knowledge, text, gated)
-        if not found:  # a line that says something whole is no piece of another message
-            firm = [index for index in gated if index not in self._knowledge.also]
+        found = match(self._knowledge, text, passed)
+        if not found:  # a line that matches by itself is not part of another message
+            firm = [index for index in passed if index not in self._knowledge.also]
             if not firm:
                 return
             first, found = self._across(low, high, text, firm)
@@ -189,10 +186,10 @@ class Window:
             pid, time = process_of(text)
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
 
-    def _gated(self, raw: bytes, templates: Iterable[int]) -> list[int]:
-        """Templates whose gate stands in a text: engines need not find the others."""
-        low, gates = raw.lower(), self._gates
-        return [index for index in templates if gates[index] in low]
+    def _passed(self, raw: bytes, templates: Iterable[int]) -> list[int]:
+        """Templates whose prefilter text is in a line: engines need not find the others."""
+        low, prefilters = raw.lower(), self._prefilters
+        return [index for index in templates if prefilters[index] in low]
 
     def _across(
         self, low: int, high: int, text: bytes, missing: list[int]
@@ -224,10 +221,12 @@ class Window:
 
     def _has_anchor(self, raw: bytes, template: int) -> bool:
         if not self._anchors:
-            for anchor, templates in zip(self._scanner.anchors, self._templates, strict=True):
+            for anchor, templates in zip(self._engine.anchors, self._templates, strict=True):
                 for index in templates:
                     self._anchors.setdefault(index, []).append(anchor)
-        return self._gates[template] in raw and any(a in raw for a in self._anchors[template])
+        if self._prefilters[template] not in raw:
+            return False
+        return any(anchor in raw for anchor in self._anchors[template])
 
     def _forward(self, text: bytes, head: Header, high: int) -> bytes:
         whole, at = text, high + 1
@@ -262,7 +261,7 @@ class Window:
         newline = self._buffer.find(b"\n", end, far)
         high = newline if newline >= 0 else far
         raw = bytes(self._view[max(low, end - SHORT, 0) : high])
-        found = match(self._knowledge, bare_line(raw), self._gated(raw, left))
+        found = match(self._knowledge, bare_line(raw), self._passed(raw, left))
         if not found:
             return
         if self._long_head is None:

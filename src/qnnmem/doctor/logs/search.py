@@ -7,28 +7,26 @@ the standard library alone. Small logs are read with the last one, which needs n
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
+from typing import Any, Protocol
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any, Protocol
+from qnnmem.doctor.kb.knowledge import Knowledge
 
-    from qnnmem.doctor.kb.knowledge import Knowledge
+LogBytes = bytes | bytearray
 
-    Buffer = bytes | bytearray
 
-    class Scanner(Protocol):
-        """An engine with the texts it looks for."""
+class SearchEngine(Protocol):
+    """An engine with the texts it looks for."""
 
-        name: str
-        anchors: list[bytes]
+    name: str
+    anchors: list[bytes]
 
-        def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
-            """End and number of every anchor found between two places, in order of the ends.
+    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """End and number of every anchor found between two places, in order of the ends.
 
-            Where there are whole lines only, those without a gate may be left out.
-            """
-            ...
+        Where there are whole lines only, those without a prefilter text may be left out.
+        """
+        ...
 
 
 # Below this many bytes, loading an engine costs more than it saves.
@@ -37,23 +35,23 @@ SMALL = 1 << 18
 ENGINES = ("hyperscan", "re2", "plain")
 
 
-def scanner(knowledge: Knowledge, size: int, engine: str | None = None) -> Scanner:
+def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) -> SearchEngine:
     """The best engine at hand for this many bytes, or the one asked for."""
     if engine is None and size < SMALL:
         engine = "plain"
     if engine in (None, "hyperscan"):
         try:
-            return Vectorscan(knowledge)
+            return VectorscanEngine(knowledge)
         except ImportError:
             if engine:
                 raise
     if engine in (None, "re2"):
         try:
-            return Re2(knowledge)
+            return Re2Engine(knowledge)
         except ImportError:
             if engine:
                 raise
-    return Plain(knowledge)
+    return PlainEngine(knowledge)
 
 
 class Engines:
@@ -61,17 +59,17 @@ class Engines:
 
     def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
         self._knowledge, self._asked = knowledge, asked
-        self._made: dict[bool, Scanner] = {}
+        self._made: dict[bool, SearchEngine] = {}
 
-    def of(self, size: int | None) -> Scanner:
+    def of(self, size: int | None) -> SearchEngine:
         """The engine for a log of this many bytes; None when only reading will tell."""
         small = size is not None and size < SMALL
         if small not in self._made:
-            self._made[small] = scanner(self._knowledge, 0 if small else SMALL, self._asked)
+            self._made[small] = choose_engine(self._knowledge, 0 if small else SMALL, self._asked)
         return self._made[small]
 
 
-class Plain:
+class PlainEngine:
     """The standard library: a few short texts, then the anchors that hold them."""
 
     name = "plain"
@@ -83,7 +81,7 @@ class Plain:
             for key, numbers in knowledge.keys.items()
         ]
 
-    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
         """Lines that hold a key are searched for its anchors."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
@@ -101,7 +99,7 @@ class Plain:
         return sorted((low + end, number) for end, number in found)
 
 
-class Re2:
+class Re2Engine:
     """RE2: one alternation finds the lines, then the anchors."""
 
     name = "re2"
@@ -113,15 +111,15 @@ class Re2:
         options = re2.Options()
         options.max_mem = 64 << 20
         options.encoding = re2.Options.Encoding.LATIN1
-        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
-        self._gates = re2.compile(b"|".join(map(re2.escape, gates)), options)
+        prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
+        self._prefilter = re2.compile(b"|".join(map(re2.escape, prefilters)), options)
         self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
 
-    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
         """Lines in which an alternation matches are searched for every anchor."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
-        first = self._gates if whole else self._any
+        first = self._prefilter if whole else self._any
         at = 0
         while (hit := first.search(text, at)) is not None:
             start = text.rfind(b"\n", 0, hit.start()) + 1
@@ -135,26 +133,27 @@ class Re2:
         return found
 
 
-class Vectorscan:
-    """Vectorscan: all gates in one pass, then all anchors in the lines that hold one."""
+class VectorscanEngine:
+    """Vectorscan: all prefilter texts in one pass, then all anchors in the lines that hold one."""
 
     name = "hyperscan"
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        gates = [gate.encode() for gate in dict.fromkeys(knowledge.gates)]
-        self._anchors, self._gates = _database("anchors", self.anchors), _database("gates", gates)
+        prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
+        self._anchors = _database("anchors", self.anchors)
+        self._prefilter = _database("prefilter", prefilters)
 
-    def scan(self, buffer: Buffer, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
-        """Gates first where lines are whole; anchors in the lines that are left."""
+    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+        """Prefilter texts first where lines are whole; anchors in the lines that are left."""
         view = memoryview(buffer)
         if not whole:
             found = _hits(self._anchors, view[low:high])
             return sorted((low + end, number) for end, number in found)
-        gates = _hits(self._gates, view[low:high])
-        if not gates:
+        passed = _hits(self._prefilter, view[low:high])
+        if not passed:
             return []
-        spans = _lines_at(buffer, low, high, gates)
+        spans = _lines_at(buffer, low, high, passed)
         lines = b"\n".join([view[start:stop] for start, stop in spans])
         found = _hits(self._anchors, memoryview(lines))
         return _moved(sorted(found), spans) if found else []
@@ -172,7 +171,7 @@ def _hits(database: Any, view: memoryview) -> list[tuple[int, int]]:
 
 
 def _lines_at(
-    buffer: Buffer, low: int, high: int, hits: list[tuple[int, int]]
+    buffer: LogBytes, low: int, high: int, hits: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Where the lines start and stop in which hits end; each once, in order."""
     spans: list[tuple[int, int]] = []

@@ -7,63 +7,72 @@ same sessions however a log was cut, because every field is a sum, a minimum or 
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from collections.abc import Iterable
 
-    from qnnmem.doctor.logs.scanner import Hit
+import msgspec
 
-    Mark = list[Any]
+from qnnmem.doctor.logs.scanner import Hit, Values
 
 NEAR = 64 << 10
 REACH = 1 << 20
 GAP = 5.0
 
-# A template's first line in a session: times seen, offset, line number, part, text, values.
-TIMES, OFFSET, NUMBER, PART, TEXT, VALUES = range(6)
-
 _MAX_TEXT = 1000
 
 
-class Session:
+class Sighting(msgspec.Struct, gc=False):
+    """A line template in a session: how often it was seen, and the first line that shows it."""
+
+    times: int
+    offset: int
+    line: int  # number of the line in its part
+    part: int
+    text: bytes
+    values: Values  # what the holes caught
+
+
+class LogSession(msgspec.Struct):
     """What was seen of one process, while it is still growing."""
 
-    __slots__ = ("first", "first_time", "last", "last_time", "pid", "seen", "until")
+    pid: int | None
+    first: int  # offset of the first line
+    last: int  # offset of the last line
+    first_time: float | None
+    last_time: float | None
+    seen: dict[int, Sighting] = {}  # by number of the template
+    # Of the last line, those that open incidents first: offset, part and number.
+    until: tuple[bool, int, int, int] = (False, -1, 0, 0)
 
-    def __init__(self, pid: int | None, offset: int, time: float | None) -> None:
-        self.pid = pid
-        self.first = self.last = offset
-        self.first_time = self.last_time = time
-        self.seen: dict[int, Mark] = {}
-        # Of the last line, those that open incidents first: offset, part and number.
-        self.until: tuple[bool, int, int, int] = (False, -1, 0, 0)
+    @classmethod
+    def starting_at(cls, offset: int, pid: int | None, time: float | None) -> LogSession:
+        """A session of which nothing is seen yet."""
+        return cls(pid, offset, offset, time, time)
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
         """Takes a hit that is later than all before."""
         number = base + hit.number
         for template, values in hit.found:
-            mark = self.seen.get(template)
-            if mark is None:
+            known = self.seen.get(template)
+            if known is None:
                 text = hit.text[:_MAX_TEXT]
-                self.seen[template] = [1, offset, number, part, text, values]
+                self.seen[template] = Sighting(1, offset, number, part, text, values)
             else:
-                mark[TIMES] += 1
+                known.times += 1
         self.last = offset
         self.until = max(self.until, (hit.opens, offset, part, number))
         if hit.time is not None:
             self.last_time = hit.time
 
-    def join(self, other: Session) -> None:
+    def join(self, other: LogSession) -> None:
         """Takes all that one more session of the same process has."""
-        for template, mark in other.seen.items():
+        for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
-                self.seen[template] = mark
+                self.seen[template] = theirs
             else:
-                times = mine[TIMES] + mark[TIMES]
-                self.seen[template] = mine if mine[OFFSET] <= mark[OFFSET] else mark
-                self.seen[template][TIMES] = times
+                times = mine.times + theirs.times
+                self.seen[template] = mine if mine.offset <= theirs.offset else theirs
+                self.seen[template].times = times
         if other.last >= self.last:
             self.last = other.last
             self.last_time = other.last_time if other.last_time is not None else self.last_time
@@ -77,10 +86,10 @@ class Session:
         self.last += offset
         opens, at, _, last = self.until
         self.until = (opens, at + offset, part, last + number)
-        for mark in self.seen.values():
-            mark[OFFSET] += offset
-            mark[NUMBER] += number
-            mark[PART] = part
+        for sighting in self.seen.values():
+            sighting.offset += offset
+            sighting.line += number
+            sighting.part = part
 
 
 def _together(gap: int, before: float | None, after: float | None) -> bool:
@@ -89,12 +98,12 @@ def _together(gap: int, before: float | None, after: float | None) -> bool:
     return gap <= REACH and before is not None and after is not None and abs(after - before) <= GAP
 
 
-class Sessions:
+class SessionGrouper:
     """Groups what comes in order of offset; hands out what can no longer grow."""
 
     def __init__(self) -> None:
-        self._open: dict[int | None, Session] = {}
-        self._closed: list[Session] = []
+        self._open: dict[int | None, LogSession] = {}
+        self._closed: list[LogSession] = []
         self._swept = 0
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
@@ -103,10 +112,11 @@ class Sessions:
         if session is None or not _together(offset - session.last, session.last_time, hit.time):
             if session is not None:
                 self._closed.append(session)
-            session = self._open[hit.pid] = Session(hit.pid, offset, hit.time)
+            session = LogSession.starting_at(offset, hit.pid, hit.time)
+            self._open[hit.pid] = session
         session.add(hit, offset, part, base)
 
-    def put(self, session: Session) -> None:
+    def put(self, session: LogSession) -> None:
         """Takes a session of a range, later than those before of its process."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(
@@ -119,11 +129,11 @@ class Sessions:
         self._open[session.pid] = session
 
     @property
-    def open(self) -> Iterable[Session]:
+    def open(self) -> Iterable[LogSession]:
         """Sessions that may still grow."""
         return self._open.values()
 
-    def closed(self, offset: int) -> list[Session]:
+    def closed(self, offset: int) -> list[LogSession]:
         """Sessions that nothing at or after this offset can join."""
         if offset - self._swept < REACH:
             return []
@@ -135,7 +145,7 @@ class Sessions:
         self._closed = []
         return over
 
-    def finish(self) -> list[Session]:
+    def finish(self) -> list[LogSession]:
         """All that is left."""
         over = [*self._open.values(), *self._closed]
         self._open.clear()

@@ -6,14 +6,12 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
+from typing import IO, Any
 
-from qnnmem.doctor.record import Record
+import msgspec
+
 from qnnmem.errors import LoadError, UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import IO, Any
 
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -38,13 +36,13 @@ _SUFFIX = r"(.*?)\.([0-9]{1,4})((?:\.gz|\.zst)?)"  # logcat.3, logcat.2: oldest 
 _SKIPPED = (".json", ".bin", ".onnx", ".so", ".tflite", ".png", ".html", ".md", ".dlc", ".zip")
 
 
-class Stream(Record):
+class Stream(msgspec.Struct, frozen=True):
     """One log: a file, or the files that a rotating logger cut it into, oldest first."""
 
     parts: tuple[str, ...]
 
 
-class Opened:
+class OpenPart:
     """An open part: bytes come unpacked; `notes` says what was wrong with it."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
@@ -118,7 +116,7 @@ class Opened:
             )
 
 
-def open_part(name: str) -> Opened:
+def open_part(name: str) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
     try:
         file = _open(name)
@@ -129,8 +127,8 @@ def open_part(name: str) -> Opened:
         raise LoadError(name, getattr(exc, "strerror", None) or str(exc)) from exc
     for magic, packed in _MAGIC.items():
         if head.startswith(magic):
-            return Opened(name, file, packed)
-    return Opened(name, file, "wide" if head.startswith(_WIDE) else "plain")
+            return OpenPart(name, file, packed)
+    return OpenPart(name, file, "wide" if head.startswith(_WIDE) else "plain")
 
 
 def size_of(name: str) -> int | None:
@@ -177,7 +175,7 @@ def _open(name: str) -> Any:
             return io.BufferedReader(fsspec.open(name, "rb").open(), 1 << 16)
         except ImportError as exc:
             raise LoadError(name, f"{exc}") from exc
-    return open(name, "rb", buffering=1 << 16)  # noqa: PTH123 - closed by Opened
+    return open(name, "rb", buffering=1 << 16)  # noqa: PTH123 - closed by OpenPart
 
 
 def _reader(file: Any) -> Callable[[memoryview], int]:

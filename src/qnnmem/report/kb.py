@@ -1,19 +1,17 @@
-"""The knowledge base for people: a table, one entry, the result of a check."""
+"""The knowledge base: a table, one entry, the result of a check.
+
+Table and check are also JSON, schemas `qnnmem.kb/1` and `qnnmem.kb-check/1`.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qnnmem.doctor.kb.check import EntryFinding, KbCheck
+from qnnmem.doctor.kb.entry import Condition, Entry, When
+from qnnmem.report.schema import write_json
 from qnnmem.text import printable, shorten
-
-# Values of `doctor.entry` and `doctor.kb_check`: this layer does not import the doctor, not even
-# for types.
-Condition = Any
-Entry = Any
-When = Any
-Checked = Any
 
 LIST_SCHEMA = "qnnmem.kb/1"
 CHECK_SCHEMA = "qnnmem.kb-check/1"
@@ -28,8 +26,7 @@ def render_list(entries: Sequence[Entry]) -> str:
 
 def render_list_json(entries: Sequence[Entry]) -> str:
     """The table as one JSON object."""
-    values = {"schema": LIST_SCHEMA, "entries": [_values(entry) for entry in entries]}
-    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+    return write_json({"schema": LIST_SCHEMA, "entries": [_values(one) for one in entries]})
 
 
 def render_entry(entry: Entry) -> str:
@@ -37,20 +34,30 @@ def render_entry(entry: Entry) -> str:
     return "\n".join(_entry(entry)) + "\n"
 
 
-def render_check(checked: Checked) -> str:
+def render_check(checked: KbCheck) -> str:
     """The verdict, then what is wrong, then what is worth knowing."""
     return "\n".join(_checked(checked)) + "\n"
 
 
-def render_check_json(checked: Checked) -> str:
+def render_check_json(checked: KbCheck) -> str:
     """The check as one JSON object."""
-    values: dict[str, Any] = {"schema": CHECK_SCHEMA, "passes": checked.passes}
-    for name in ("entries", "templates", "cases", "healthy", "documented"):
-        values[name] = getattr(checked, name)
-    for name in ("findings", "notes"):
-        rows = getattr(checked, name)
-        values[name] = [{"entry": row.entry, "sentence": row.sentence} for row in rows]
-    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+    return write_json(
+        {
+            "schema": CHECK_SCHEMA,
+            "passes": checked.passes,
+            "entries": checked.entries,
+            "templates": checked.templates,
+            "cases": checked.cases,
+            "healthy": checked.healthy,
+            "documented": checked.documented,
+            "findings": _findings(checked.findings),
+            "notes": _findings(checked.notes),
+        }
+    )
+
+
+def _findings(rows: Sequence[EntryFinding]) -> list[dict[str, str]]:
+    return [{"entry": row.entry, "sentence": row.sentence} for row in rows]
 
 
 def _row(name: str, stage: str, cause: str, verdict: str, title: str) -> str:
@@ -120,7 +127,7 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _checked(checked: Checked) -> Iterator[str]:
+def _checked(checked: KbCheck) -> Iterator[str]:
     looked = (
         f"{checked.entries} entries with {checked.templates} line templates, "
         f"{checked.cases} stored failures, {checked.healthy} healthy logs"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qnnmem.doctor.explain import CodeMeaning, Explanation
+from qnnmem.report.schema import write_json
 from qnnmem.text import shorten
-
-# Values of `doctor.explain`: this layer does not import the doctor, not even for types.
-Explained = Any
-Meaning = Any
 
 SCHEMA = "qnnmem.explain/1"
 
@@ -19,18 +16,22 @@ _WIDTH = 100
 _SHOWN = 8  # diagnoses of one meaning
 
 
-def render(explained: Sequence[Explained]) -> str:
+def render_text(explained: Sequence[Explanation]) -> str:
     """A paragraph for each meaning of each code."""
     return "\n".join("\n".join(_one(one)) + "\n" for one in explained)
 
 
-def render_json(explained: Sequence[Explained]) -> str:
+def render_json(explained: Sequence[Explanation]) -> str:
     """One JSON object."""
-    values = {"schema": SCHEMA, "codes": [_values(one) for one in explained]}
-    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+    return write_json(as_values(explained))
 
 
-def _one(one: Explained) -> Iterator[str]:
+def as_values(explained: Sequence[Explanation]) -> dict[str, Any]:
+    """Everything known about each code, as the schema has it."""
+    return {"schema": SCHEMA, "codes": [_values(one) for one in explained]}
+
+
+def _one(one: Explanation) -> Iterator[str]:
     if not one.meanings:
         yield f"{_shown(one)}: no known code"
         yield _unknown(one)
@@ -41,13 +42,13 @@ def _one(one: Explained) -> Iterator[str]:
         yield from _meaning(meaning)
 
 
-def _unknown(one: Explained) -> str:
+def _unknown(one: Explanation) -> str:
     if one.nearest:
         return f"  numbers near it belong to {one.nearest}; the log's first error tells more"
     return "  it is in no range of QNN, FastRPC, errno or the compiler"
 
 
-def _meaning(meaning: Meaning) -> Iterator[str]:
+def _meaning(meaning: CodeMeaning) -> Iterator[str]:
     number, note = meaning.number, meaning.number.note
     yield f"{number.code} = {_hex(number.code)}  {number.name}  ({number.component})"
     yield from _rows("means", [number.meaning])
@@ -68,7 +69,7 @@ def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
         yield from textwrap.wrap(row, _WIDTH, initial_indent=first, subsequent_indent=" " * 18)
 
 
-def _values(one: Explained) -> dict[str, Any]:
+def _values(one: Explanation) -> dict[str, Any]:
     return {
         "asked": one.asked,
         "code": one.code,
@@ -78,7 +79,7 @@ def _values(one: Explained) -> dict[str, Any]:
     }
 
 
-def _meaning_values(meaning: Meaning) -> dict[str, Any]:
+def _meaning_values(meaning: CodeMeaning) -> dict[str, Any]:
     number = meaning.number
     return {
         "code": number.code,
@@ -99,7 +100,7 @@ def _meaning_values(meaning: Meaning) -> dict[str, Any]:
     }
 
 
-def _shown(one: Explained) -> str:
+def _shown(one: Explanation) -> str:
     text = shorten(one.asked, 80)
     return text if one.code is None else f"{text} ({one.code} = {_hex(one.code)})"
 

@@ -1,14 +1,15 @@
-"""A model's own numbers beside what a log says."""
+"""Facts about the failing model beside what a log says."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 from context_writer import example_context, pack_context
 
-from qnnmem.doctor.model_facts import Comparison, Numbers, add, gather, of_failure
+from qnnmem.doctor.incident import Incident, ModelPart
+from qnnmem.doctor.model_facts import Comparison, ModelFacts, add_facts, gather, of_failure
 from qnnmem.errors import LoadError
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.log import Cause, CompileLog, Refusal
@@ -19,15 +20,22 @@ ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
 
 
-def incident(cause: str, is_memory: object = True, **quantities: int) -> dict[str, Any]:
-    """As much of an incident as matters here."""
-    return {"cause": cause, "is_memory": is_memory, "quantities": quantities}
+def incident(
+    cause: str, is_memory: bool | Literal["unknown"] = True, **quantities: int
+) -> Incident:
+    """An incident of which only the cause and the quantities matter here."""
+    return Incident(
+        *("graph", cause, "", is_memory, "high", "cause", "an-entry", "Title", (), (), ()),
+        *("a.log", 1, 1, "a.log", None, None, 1, ()),
+        quantities=dict(quantities),
+        shortage_bytes=None,
+    )
 
 
-def numbers(low: int, high: int) -> Numbers:
+def numbers(low: int, high: int) -> ModelFacts:
     """A process domain of 4 GiB, and a graph over its compile limit."""
     parts = (("weights", 2 * GIB), ("shared weights", 0), ("spill/fill", GIB))
-    return Numbers(
+    return ModelFacts(
         (("weights", Sourced(2 * GIB, Origin.MEASURED, "file")),),
         (
             Comparison("compile", (("estimate", 3 * GIB),), 3 * GIB, 3 * GIB, 2 * GIB),
@@ -44,15 +52,15 @@ def binary(tmp_path: Path) -> Path:
     return path
 
 
-def sentences(found: dict[str, Any]) -> list[str]:
+def sentences(found: Incident) -> list[str]:
     """What the numbers say."""
-    said: list[str] = found["own_numbers"]["sentences"]
-    return said
+    assert found.model_numbers is not None
+    return list(found.model_numbers.sentences)
 
 
 def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
     """Parts that are nothing are not named; the sign says that it cannot fit."""
-    found = add(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
+    found = add_facts(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
     assert sentences(found) == [
         "process domain: weights 2.00 GiB + spill/fill 1.00 GiB = 3.00 GiB > 2.00 GiB left "
         "of 4.00 GiB, 2.00 GiB in use by the log; 1,073,741,824 bytes too many"
@@ -69,32 +77,32 @@ def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
 )
 def test_a_range_is_compared_as_a_range(low: int, high: int, words: str) -> None:
     """Only what is certain is said to be so."""
-    found = add(incident("mem_multi_context"), numbers(low * GIB, high * GIB))
+    found = add_facts(incident("mem_multi_context"), numbers(low * GIB, high * GIB))
     assert sentences(found)[0].endswith(words)
 
 
 def test_the_cause_chooses_the_limit() -> None:
     """A graph over the compile limit is compared with that, an unknown cause with all."""
     known = numbers(GIB, GIB)
-    assert sentences(add(incident("mem_graph_limit"), known)) == [
+    assert sentences(add_facts(incident("mem_graph_limit"), known)) == [
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many"
     ]
-    assert len(sentences(add(incident("unknown", "unknown"), known))) == 2
+    assert len(sentences(add_facts(incident("unknown", "unknown"), known))) == 2
 
 
 def test_what_is_not_memory_gets_no_numbers() -> None:
     """An incident about a signature stays as it is, and no incident is changed in place."""
     other, memory = incident("signing", False), incident("mem_dsp_va")
-    assert add(other, numbers(GIB, GIB)) == other
-    add(memory, numbers(GIB, GIB))
-    assert "own_numbers" not in memory
+    assert add_facts(other, numbers(GIB, GIB)) == other
+    add_facts(memory, numbers(GIB, GIB))
+    assert memory.model_numbers is None
 
 
 def test_every_part_has_an_origin() -> None:
     """Bytes, origin and source of a part reach the reader."""
-    own = add(incident("mem_dsp_va"), numbers(GIB, GIB))["own_numbers"]
-    part = {"name": "weights", "bytes": 2 * GIB, "origin": "measured", "source": "file"}
-    assert own["parts"] == [part]
+    own = add_facts(incident("mem_dsp_va"), numbers(GIB, GIB)).model_numbers
+    assert own is not None
+    assert own.parts == (ModelPart("weights", 2 * GIB, "measured", "file"),)
 
 
 def test_a_binary_brings_its_bill(binary: Path) -> None:
@@ -121,7 +129,9 @@ def test_a_model_without_a_soc_is_planned() -> None:
     """Pools of the plan, and constants and IO against the TCM pool."""
     found = gather(None, ROOT / "examples" / "tiny.eaix", None)
     assert dict(found.parts)["scratch"].value == 2304
-    assert sentences(add(incident("mem_vtcm"), found))[0].startswith("TCM: constants 192 B + IO ")
+    assert sentences(add_facts(incident("mem_vtcm"), found))[0].startswith(
+        "TCM: constants 192 B + IO "
+    )
 
 
 def test_a_buffer_list_has_no_tcm() -> None:
@@ -151,7 +161,7 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
     assert dict(found.parts)["compile estimate"] == Sourced(
         3 * GIB, Origin.MEASURED, "log of QAIRT v2.51"
     )
-    assert sentences(add(incident("mem_graph_limit"), found)) == [
+    assert sentences(add_facts(incident("mem_graph_limit"), found)) == [
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many",
         "compiled here for SM8650, it fails too: too big",
     ]

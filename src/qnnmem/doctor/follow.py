@@ -1,6 +1,6 @@
 """A log that is still being written: incidents are told when they have happened.
 
-    bytes as they come -> window -> sessions, as for a finished log
+    bytes as they come -> scanner -> sessions, as for a finished log
     every moment:         the end of the log as if it ended now -> sessions that have been quiet
 
 What is told early is a view of what is known so far and leaves no trace: the diagnosis at the end
@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, TypeAlias
 
 from qnnmem.doctor.diagnose import Diagnosis
-from qnnmem.doctor.incident import Writer
-from qnnmem.doctor.logs.owner import Settler
-from qnnmem.doctor.logs.scanner import LOOK, Window
-from qnnmem.doctor.logs.search import scanner
-from qnnmem.doctor.logs.session import OFFSET, Sessions
-from qnnmem.errors import LoadError
+from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.incident_builder import IncidentBuilder
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.scanner import LOOK, Hit, LogScanner
+from qnnmem.doctor.logs.search import SearchEngine, choose_engine
+from qnnmem.doctor.logs.session import LogSession, SessionGrouper
+from qnnmem.errors import LoadError, Setting
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from qnnmem.doctor.kb.knowledge import Knowledge
-    from qnnmem.doctor.logs.search import Scanner
-    from qnnmem.doctor.logs.session import Session
-
-    Report = Callable[[dict[str, Any]], None]
+Report: TypeAlias = Callable[[Incident], None]
 
 QUIET = 2.0  # seconds without a new line after which a chain has paused
 _MOMENT = 0.25
@@ -71,10 +67,10 @@ class Follower:
     ) -> None:
         self._parts = (name,)
         self._knowledge, self._report, self._feed, self._clock = knowledge, report, feed, clock
-        self._scanner = scanner(knowledge, size)
+        self._engine = choose_engine(knowledge, size)
         self._diagnosis = Diagnosis(knowledge)
-        self._sessions, self._settler = Sessions(), Settler()
-        self._window = _Live(knowledge, self._scanner, self._readinto, region=_REGION)
+        self._sessions, self._attribution = SessionGrouper(), Attribution()
+        self._scanner = _LiveScanner(knowledge, self._engine, self._readinto, region=_REGION)
         self._left = b""
         self._looked = clock()
         self._fresh = False  # whether bytes came since the last look
@@ -86,19 +82,19 @@ class Follower:
     def run(self) -> Diagnosis:
         """Reads to the end."""
         diagnosis = self._diagnosis
-        for hit in self._window.hits():
+        for hit in self._scanner.hits():
             self._sessions.add(hit, hit.offset, 0, 0)
             if over := self._sessions.closed(hit.offset):
                 self._settle(over, self._sessions.open)
         self._settle(self._sessions.finish(), ())
-        diagnosis.lines, diagnosis.bytes = self._window.lines, self._window.bytes
+        diagnosis.lines, diagnosis.bytes = self._scanner.lines, self._scanner.bytes
         return diagnosis
 
-    def _settle(self, over: list[Session], still_open: Iterable[Session]) -> None:
-        for session in self._settler.put(over, still_open):
+    def _settle(self, over: list[LogSession], still_open: Iterable[LogSession]) -> None:
+        for session in self._attribution.put(over, still_open):
             self._tell(session)
-            for mark in session.seen.values():
-                self._told.pop(mark[OFFSET], None)
+            for seen in session.seen.values():
+                self._told.pop(seen.offset, None)
             self._diagnosis.take(0, (session,), self._parts)
 
     def _readinto(self, view: memoryview) -> int:
@@ -122,9 +118,9 @@ class Follower:
             return
         self._looked, self._fresh = now, False
         sessions = deepcopy(self._sessions)
-        window = self._window
-        for hit in window.rest(self._knowledge, self._scanner):
-            sessions.add(hit, window.offset + hit.offset, 0, window.lines)
+        scanner = self._scanner
+        for hit in scanner.rest(self._knowledge, self._engine):
+            sessions.add(hit, scanner.offset + hit.offset, 0, scanner.lines)
         before, self._last = self._last, {}
         growing = set()
         for session in sessions.open:
@@ -137,28 +133,24 @@ class Follower:
                 since = _TOLD
             self._last[key] = session.last, since
         # Everything is judged as if the log ended now; what may still grow is not told.
-        for session in list(deepcopy(self._settler).put(sessions.finish(), ())):
+        for session in list(deepcopy(self._attribution).put(sessions.finish(), ())):
             if id(session) not in growing:
                 self._tell(session)
 
-    def _tell(self, session: Session) -> None:
+    def _tell(self, session: LogSession) -> None:
         """Tells an incident once, and again when its verdict has changed."""
-        import json
-
-        writer = Writer(self._knowledge)
-        written = writer.write(session, self._parts)
-        if written is None:
+        incident = IncidentBuilder(self._knowledge).build(session, self._parts)
+        if incident is None:
             return
-        incident = json.loads(writer.whole(*written))
-        verdict = tuple(incident[key] for key in ("entry", "verdict", "stage", "cause"))
-        places = [mark[OFFSET] for mark in session.seen.values()]
+        verdict = incident.entry, incident.verdict, incident.stage, incident.cause
+        places = [seen.offset for seen in session.seen.values()]
         if all(self._told.get(place) != verdict for place in places):
             self._report(incident)
         self._told.update(dict.fromkeys(places, verdict))
 
 
-class _Live(Window):
-    """A window that scans what is there instead of waiting until its buffer is full."""
+class _LiveScanner(LogScanner):
+    """Scans what is there instead of waiting until its buffer is full."""
 
     def _read(self) -> bool:
         got = self._readinto(self._view[self._fill :]) if self._fill < len(self._buffer) else -1
@@ -170,7 +162,7 @@ class _Live(Window):
         """Where in the log the buffer begins."""
         return self._base
 
-    def rest(self, knowledge: Knowledge, engine: Scanner) -> Iterator[Any]:
+    def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
         """Hits in the lines that wait for more, as if the log ended here.
 
         Offsets count from the start of the buffer, line numbers from what was read before.
@@ -186,7 +178,7 @@ class _Live(Window):
 
         if start > LOOK:
             data = data[start - LOOK :]
-        return Window(knowledge, engine, readinto, start, region=_REGION).hits()
+        return LogScanner(knowledge, engine, readinto, start, region=_REGION).hits()
 
 
 class _Growing:
@@ -256,7 +248,9 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
     try:
         if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
             if size_of(name) is None:
-                raise LoadError(name, "a packed log does not grow: read it without --follow")
+                raise LoadError(
+                    name, ("a packed log does not grow: read it without ", Setting("follow"))
+                )
             return _Growing(name, stopped)
         return _Pipe(os.open(name, os.O_RDONLY), stopped)
     except OSError as exc:

@@ -8,24 +8,25 @@ asked for.
 
 from __future__ import annotations
 
-from qnnmem.doctor.logs.session import NEAR
+from collections.abc import Iterable, Iterator
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from qnnmem.doctor.logs.session import Session
+from qnnmem.doctor.logs.session import NEAR, LogSession
 
 
-class Settler:
-    """Holds closed sessions back until their neighbours are known."""
+class Attribution:
+    """Gives sessions without a process to the one process that failed close by.
+
+    Closed sessions are held back until their neighbours are known.
+    """
 
     def __init__(self) -> None:
         # Each with its first and last offset before anything joined it.
-        self._named: list[tuple[int, int, Session]] = []
-        self._nameless: list[Session] = []
+        self._named: list[tuple[int, int, LogSession]] = []
+        self._nameless: list[LogSession] = []
 
-    def put(self, closed: Iterable[Session], still_open: Iterable[Session]) -> Iterator[Session]:
+    def put(
+        self, closed: Iterable[LogSession], still_open: Iterable[LogSession]
+    ) -> Iterator[LogSession]:
         """Takes closed sessions; hands out those that are settled."""
         for session in closed:
             if session.pid:
@@ -38,7 +39,7 @@ class Settler:
         waiting += [s.first for s in self._nameless]
         yield from self._hand_out(min(waiting, default=None))
 
-    def _settle_nameless(self, growing: list[int]) -> Iterator[Session]:
+    def _settle_nameless(self, growing: list[int]) -> Iterator[LogSession]:
         """Joins each to its one neighbour; without one it stands for itself."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
@@ -56,7 +57,7 @@ class Settler:
                 yield session
         self._nameless = left
 
-    def _hand_out(self, earliest: int | None) -> Iterator[Session]:
+    def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
         """Named sessions that no nameless one can join any more."""
         left = []
         for row in sorted(self._named, key=lambda row: row[0]):

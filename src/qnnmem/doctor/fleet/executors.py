@@ -1,0 +1,84 @@
+"""Who reads: threads or processes of this machine, or the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from qnnmem.errors import Setting, UsageError
+
+_WIDTH = 16  # workers of an executor that does not say how many it has
+
+
+def cluster_executor(address: str) -> Executor:
+    """The workers of a running Dask cluster."""
+    try:
+        from distributed import Client
+    except ImportError as exc:
+        raise UsageError("a cluster needs pip install 'qnnmem[cluster]'") from exc
+    try:
+        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as exc:
+        raise UsageError(f"no Dask cluster answers at {address}: {exc}") from exc
+    executor: Executor = client.get_executor(pure=False, retries=3)
+    return executor
+
+
+def jobs_executor(jobs: int) -> Executor:
+    """Workers on this machine: threads where the engine lets them run side by side."""
+    if jobs < 1:
+        raise UsageError((Setting("jobs"), " takes a number from 1"))
+    try:
+        import hyperscan  # noqa: F401 - releases the interpreter while it scans
+    except ImportError:
+        return Processes(jobs)
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(jobs)
+
+
+class Processes(Executor):
+    """Worker processes; when one dies, which ends such a pool, a new pool takes its place."""
+
+    def __init__(self, jobs: int) -> None:
+        self._max_workers = jobs
+        self._pool: Executor = self._new()
+
+    def _new(self) -> Executor:
+        from concurrent.futures import ProcessPoolExecutor, wait
+        from multiprocessing import get_context
+
+        pool = ProcessPoolExecutor(self._max_workers, mp_context=get_context("spawn"))
+        # All workers start now: a pool that starts one while another dies gets confused.
+        wait([pool.submit(time.sleep, 0.1) for _ in range(self._max_workers)])
+        return pool
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Starts a call in a worker."""
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except (RuntimeError, OSError):  # broken, or breaking at this moment
+            self.shutdown(wait=False)
+            self._pool = self._new()
+            return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the workers.
+
+        A worker that was killed may have held the lock for which the others wait, and the pool
+        would wait for those: a broken pool is ended by force.
+        """
+        workers = getattr(self._pool, "_processes", None) or {}
+        if getattr(self._pool, "_broken", False):
+            for worker in list(workers.values()):
+                worker.kill()
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def width(executor: Executor) -> int:
+    """How many tasks run at once: pools of the standard library know, and so does Dask."""
+    client = getattr(executor, "_client", None)
+    if client is not None:
+        return max(int(sum(client.ncores().values())), 1)
+    return int(getattr(executor, "_max_workers", _WIDTH))

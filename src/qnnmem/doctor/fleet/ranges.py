@@ -1,0 +1,117 @@
+"""One byte range of a log, read in whatever process or thread this is.
+
+What a range holds comes back as JSON: bytes that no worker can use to run anything here.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+
+import msgspec
+
+from qnnmem.doctor.kb.knowledge import Knowledge, unpack
+from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
+from qnnmem.doctor.logs.search import Engines
+from qnnmem.doctor.logs.session import LogSession, SessionGrouper
+from qnnmem.doctor.logs.source import open_part
+from qnnmem.errors import LoadError
+from qnnmem.text import printable
+
+
+class RangeTask(msgspec.Struct, frozen=True):
+    """A piece of work: one range of a plain part, or a whole part."""
+
+    name: str
+    start: int = 0
+    end: int | None = None
+    size: int | None = None  # bytes of the part, where known
+    engine: str | None = None
+    region: int = REGION
+
+
+class RangeResult(msgspec.Struct, frozen=True):
+    """What one task found; `broken` says why its part cannot be read."""
+
+    lines: int = 0
+    bytes: int = 0
+    sessions: tuple[LogSession, ...] = ()
+    notes: tuple[str, ...] = ()  # without the name of the part before them
+    broken: str = ""
+
+
+class PackedBase(msgspec.Struct, frozen=True):
+    """A knowledge base on its way to workers, and a name for what it holds."""
+
+    key: str
+    data: bytes
+
+    @classmethod
+    def of(cls, knowledge: Knowledge) -> PackedBase:
+        """The compressed JSON of a knowledge base."""
+        text = msgspec.json.encode(knowledge.packed)
+        return cls(f"{knowledge.key}-{zlib.crc32(text)}", zlib.compress(text))
+
+
+def read_range(task: RangeTask, base: PackedBase) -> bytes:
+    """Does one task; `decode_result` reads the answer."""
+    return msgspec.json.encode(_read(task, base))
+
+
+def decode_result(data: bytes) -> RangeResult:
+    """What `read_range` found."""
+    return msgspec.json.decode(data, type=RangeResult)
+
+
+def _read(task: RangeTask, base: PackedBase) -> RangeResult:
+    known = _known(base)
+    try:
+        opened = open_part(task.name)
+    except LoadError as exc:
+        return RangeResult(broken=printable(exc.reason))
+    sessions = SessionGrouper()
+    try:
+        if task.start > LOOK:
+            opened.seek(task.start - LOOK)
+        scanner = LogScanner(
+            known.knowledge,
+            known.engines(task.engine).of(task.size),
+            opened.readinto,
+            task.start,
+            task.end,
+            task.region,
+            task.size,
+        )
+        for hit in scanner.hits():
+            sessions.add(hit, hit.offset, 0, 0)
+    except LoadError as exc:
+        return RangeResult(broken=printable(exc.reason))
+    finally:
+        opened.close()
+    found = sorted(sessions.finish(), key=lambda session: session.first)
+    notes = tuple(note.removeprefix(task.name) for note in opened.notes)
+    return RangeResult(scanner.lines, scanner.bytes, tuple(found), notes)
+
+
+class _WorkerKnowledge:
+    """A knowledge base in a worker, with its engines."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.knowledge = Knowledge(unpack(zlib.decompress(packed)))
+        self._engines: dict[str | None, Engines] = {}
+
+    def engines(self, asked: str | None) -> Engines:
+        if asked not in self._engines:
+            self._engines[asked] = Engines(self.knowledge, asked)
+        return self._engines[asked]
+
+
+# One for each thread: an engine has memory of its own while it scans.
+_here = threading.local()
+
+
+def _known(base: PackedBase) -> _WorkerKnowledge:
+    if getattr(_here, "key", None) != base.key:
+        _here.known, _here.key = _WorkerKnowledge(base.data), base.key
+    known: _WorkerKnowledge = _here.known
+    return known

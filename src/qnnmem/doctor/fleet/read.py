@@ -1,0 +1,180 @@
+"""Many logs at once, on the cores of one machine or on a cluster.
+
+    files -> byte ranges -> any Executor: lines of each range as sessions -> joined here, in order
+
+A range gives the same sessions wherever it is read, and joining neighbours gives the same sessions
+however a log was cut. So the answer is that of reading the logs one after the other, whoever did
+the work and however often a worker died over it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+
+import msgspec
+
+from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.fleet.executors import width
+from qnnmem.doctor.fleet.ranges import (
+    PackedBase,
+    RangeResult,
+    RangeTask,
+    decode_result,
+    read_range,
+)
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.scanner import LOOK, REGION
+from qnnmem.doctor.logs.session import LogSession, SessionGrouper
+from qnnmem.doctor.logs.source import Stream, size_of
+from qnnmem.errors import LoadError, UsageError
+
+RANGE_BYTES = 64 << 20
+
+_TRIES = 3  # of a task on the executor; after that it is done here
+
+
+def diagnose_with(
+    streams: Sequence[Stream],
+    knowledge: Knowledge,
+    executor: Executor,
+    *,
+    range_bytes: int = RANGE_BYTES,
+    engine: str | None = None,
+    region: int = REGION,
+) -> Diagnosis:
+    """Reads logs on an executor; the answer is that of `diagnose`."""
+    if range_bytes < 1:
+        raise UsageError("a range has at least one byte")
+    diagnosis = Diagnosis(knowledge)
+    work = _TaskQueue(executor, knowledge)
+    tasks = _tasks(streams, range_bytes, engine, region)
+    logs = [_LogJoiner(number, stream, diagnosis) for number, stream in enumerate(streams)]
+    try:
+        for number, part, result in work.run(tasks):
+            logs[number].take(part, result)
+        for log in logs:
+            log.finish()
+        diagnosis.check(streams)
+    except BaseException:
+        work.cancel()
+        diagnosis.close()
+        raise
+    return diagnosis
+
+
+class _LogJoiner:
+    """Joins the ranges of one log, which come in order."""
+
+    def __init__(self, number: int, stream: Stream, diagnosis: Diagnosis) -> None:
+        self._number, self._parts, self._diagnosis = number, stream.parts, diagnosis
+        self._sessions, self._attribution = SessionGrouper(), Attribution()
+        self._part = 0
+        self._base = 0  # bytes of the parts before
+        self._bytes = self._lines = 0  # of the part so far
+
+    def take(self, part: int, result: RangeResult) -> None:
+        if result.broken:
+            self._diagnosis.miss(LoadError(self._parts[part], result.broken))
+            return
+        if part != self._part:
+            self._part, self._base = part, self._base + self._bytes
+            self._bytes = self._lines = 0
+        for session in result.sessions:
+            session.shift(self._base, self._lines, part)
+            self._sessions.put(session)
+        self._bytes += result.bytes
+        self._lines += result.lines
+        self._diagnosis.bytes += result.bytes
+        self._diagnosis.lines += result.lines
+        self._diagnosis.notes += [self._parts[part] + note for note in result.notes]
+        # A message of the next range may have begun in the last line of this one.
+        if over := self._sessions.closed(self._base + self._bytes - LOOK):
+            self._hand_on(over, self._sessions.open)
+
+    def finish(self) -> None:
+        self._hand_on(self._sessions.finish(), ())
+
+    def _hand_on(self, over: Iterable[LogSession], still_open: Iterable[LogSession]) -> None:
+        self._diagnosis.take(self._number, self._attribution.put(over, still_open), self._parts)
+
+
+class _Pending(msgspec.Struct, frozen=True):
+    number: int
+    part: int
+    task: RangeTask
+    future: Future[bytes] | None  # None when the task is to be done here
+
+
+class _TaskQueue:
+    """Keeps an executor busy and hands out results in the order of the tasks."""
+
+    def __init__(self, executor: Executor, knowledge: Knowledge) -> None:
+        self._executor, self._base = executor, PackedBase.of(knowledge)
+        self._waiting: deque[_Pending] = deque()
+
+    def run(
+        self, tasks: Iterator[tuple[int, int, RangeTask]]
+    ) -> Iterator[tuple[int, int, RangeResult]]:
+        """Number of the log, number of the part and what was found, in order."""
+        most = 2 * width(self._executor)
+        for number, part, task in tasks:
+            here = task.name == "-"  # standard input: no worker can read it
+            future = None if here else self._submit(task)
+            self._waiting.append(_Pending(number, part, task, future))
+            if len(self._waiting) >= most:
+                yield self._next()
+        while self._waiting:
+            yield self._next()
+
+    def cancel(self) -> None:
+        """Drops what has not begun."""
+        for pending in self._waiting:
+            if pending.future is not None:
+                pending.future.cancel()
+
+    def _next(self) -> tuple[int, int, RangeResult]:
+        pending = self._waiting.popleft()
+        return pending.number, pending.part, self._result(pending.task, pending.future)
+
+    def _result(self, task: RangeTask, future: Future[bytes] | None) -> RangeResult:
+        for _ in range(_TRIES):
+            if future is None:
+                break
+            try:
+                return decode_result(future.result())
+            except Exception:  # a worker died, whatever its executor calls that: done again
+                future = self._submit(task)
+        return decode_result(read_range(task, self._base))
+
+    def _submit(self, task: RangeTask) -> Future[bytes] | None:
+        try:
+            return self._executor.submit(read_range, task, self._base)
+        except RuntimeError:  # broken for good
+            return None
+
+
+def _tasks(
+    streams: Sequence[Stream], range_bytes: int, engine: str | None, region: int
+) -> Iterator[tuple[int, int, RangeTask]]:
+    for number, stream in enumerate(streams):
+        for part, name in enumerate(stream.parts):
+            size = _size_of(name)
+            whole = RangeTask(name, size=size, engine=engine, region=region)
+            if "://" not in name and name != "-":
+                whole = msgspec.structs.replace(whole, name=os.path.abspath(name))  # noqa: PTH100
+            starts = range(0, size or 1, range_bytes)
+            for start in starts:
+                # The last range has no end: it reads what was written meanwhile, as others do.
+                end = None if start == starts[-1] else start + range_bytes
+                yield number, part, msgspec.structs.replace(whole, start=start, end=end)
+
+
+def _size_of(name: str) -> int | None:
+    try:
+        return size_of(name)
+    except LoadError:
+        return None  # who reads it will say why it cannot be read

@@ -1,0 +1,206 @@
+"""From a session of a log to an incident: judged, with its evidence and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import msgspec
+
+from qnnmem.doctor.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
+from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
+from qnnmem.doctor.kb.entry import CAUSES, Entry
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.line import SCALES
+from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
+
+# The number of a line template, and where a session shows it.
+Seen: TypeAlias = "tuple[int, Sighting]"
+
+_MAX_EVIDENCE = 12
+_MAX_TEXT = 400
+_REMEMBERED = 1024
+
+_UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
+_COLLECT = (
+    "the log from the start of the process, not only its end: the first error decides",
+    "the log at verbose level: ONNX Runtime log_severity_level=0 of the default logger; "
+    "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
+    "adb logcat -b all of the same minute: FastRPC and kernel lines stand there",
+)
+
+
+class IncidentBuilder:
+    """Turns sessions into incidents; remembers judgements, which repeat."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._judged: dict[object, tuple[Judgement, Conclusion]] = {}
+        self.noise: dict[str, int] = {}
+        self.verdicts: dict[str, int] = {}
+
+    def build(self, session: LogSession, parts: Sequence[str]) -> Incident | None:
+        """The incident of a session; None when its lines are those of a healthy run."""
+        seen = sorted(session.seen.items(), key=_by_place)
+        judgement, conclusion = self._judge(seen)
+        for name in judgement.noise:
+            self.noise[name] = self.noise.get(name, 0) + 1
+        if judgement.healthy:
+            return None
+        self.verdicts[conclusion.verdict] = self.verdicts.get(conclusion.verdict, 0) + 1
+        return _incident(self._knowledge, session, seen, judgement, conclusion, parts)
+
+    def _judge(self, seen: Sequence[Seen]) -> tuple[Judgement, Conclusion]:
+        knowledge = self._knowledge
+        key = tuple(
+            (number, one.times, one.values)
+            if knowledge.signs[number] in knowledge.tested
+            else number
+            for number, one in seen
+        )
+        found = self._judged.get(key)
+        if found is None:
+            templates = [SeenTemplate(number, one.times, one.values) for number, one in seen]
+            judgement = judge(knowledge, templates)
+            found = judgement, _conclude(judgement)
+            if len(self._judged) < _REMEMBERED:
+                self._judged[key] = found
+        return found
+
+
+def _conclude(judgement: Judgement) -> Conclusion:
+    entry = judgement.entry
+    verdict = entry.verdict if entry else "undecided"
+    cause = entry.cause if entry and verdict != "undecided" else "unknown"
+    memory = entry.is_memory if entry else None
+    return Conclusion(
+        stage=judgement.stage,
+        cause=cause,
+        cause_meaning=CAUSES[cause],
+        is_memory="unknown" if memory is None else memory,
+        confidence="low" if verdict == "undecided" or entry is None else entry.confidence,
+        verdict=verdict,
+        entry=entry.id if entry else None,
+        title=entry.title if entry else _UNKNOWN_TITLE,
+        remedies=entry.remedies if entry else (),
+        collect_next=(entry.collect if entry else ()) or _default_collect(verdict),
+        candidates=tuple(Candidate(name, round(score, 3)) for name, score in judgement.candidates),
+    )
+
+
+def _default_collect(verdict: str) -> tuple[str, ...]:
+    return () if verdict == "cause" else _COLLECT
+
+
+def _by_place(item: Seen) -> tuple[int, int]:
+    return item[1].offset, item[0]
+
+
+def _incident(
+    knowledge: Knowledge,
+    session: LogSession,
+    seen: Sequence[Seen],
+    judgement: Judgement,
+    conclusion: Conclusion,
+    parts: Sequence[str],
+) -> Incident:
+    decider = seen[judgement.deciding] if judgement.deciding >= 0 else None
+    if judgement.harmless:
+        seen = [one for one in seen if knowledge.signs[one[0]] not in judgement.harmless]
+    template, deciding = decider or seen[0]
+    first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
+    others = [one for one in seen if one[1] is not deciding]
+    quantities, shortage = _quantities(knowledge, [(template, deciding), *others])
+    _, _, last_part, last_line = session.until
+    unknown = judgement.entry is None or template in knowledge.also
+    return Incident(
+        **msgspec.structs.asdict(conclusion),
+        file=parts[first.part],
+        first_line=first.line,
+        last_line=last_line,
+        last_file=parts[last_part],
+        process=session.pid,
+        producer=header.producer(deciding.text),
+        count=deciding.times,
+        evidence=_evidence(seen, first, deciding if judgement.entry else None, parts),
+        quantities=quantities,
+        shortage_bytes=shortage,
+        similar=_similar(_text(deciding.text)) if unknown else None,
+    )
+
+
+@lru_cache(maxsize=1)
+def _every_entry() -> tuple[Entry, ...]:
+    """Entries with what people read; those that know words only are like everything."""
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+
+    _, entries = read_folder(BUILT_IN)
+    return tuple(one for one in entries if not any(line.also for line in one.lines))
+
+
+@lru_cache(maxsize=256)
+def _similar(text: str) -> tuple[Resemblance, ...]:
+    """Entries whose lines have words in common with a line that no entry knows."""
+    from qnnmem.doctor.kb.similar import rank
+
+    return tuple(
+        Resemblance(one.entry.id, one.entry.title, round(one.score, 3), one.shared)
+        for one in rank(text, _every_entry())
+    )
+
+
+def _evidence(
+    seen: Sequence[Seen], first: Sighting, decider: Sighting | None, parts: Sequence[str]
+) -> tuple[Evidence, ...]:
+    """The lines that matter: each once, and none from long before the failure."""
+    lines: dict[tuple[int, int], Sighting] = {}
+    earliest = first.offset - NEAR
+    for _, one in seen:
+        if one.offset >= earliest or one is decider:
+            place = (one.part, one.line)
+            if one is decider or place not in lines:
+                lines[place] = one
+    rows = list(lines.values())
+    if len(rows) > _MAX_EVIDENCE:
+        kept = rows[: _MAX_EVIDENCE - 2]
+        kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row is decider]
+        rows = [*kept, rows[-1]]
+    return tuple(
+        [
+            Evidence(parts[one.part], one.line, _text(one.text), one.times, one is decider)
+            for one in rows
+        ]
+    )
+
+
+def _quantities(
+    knowledge: Knowledge, order: Sequence[Seen]
+) -> tuple[dict[str, int | str], int | None]:
+    """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
+    found: dict[str, int | str] = {}
+    shortage = None
+    for number, one in order:
+        if not one.values:
+            continue
+        here: dict[str, int | str] = {}
+        for (name, kind), value in zip(knowledge.holes[number], one.values, strict=True):
+            here[f"{name}_bytes" if kind in SCALES else name] = value
+        if shortage is None:
+            shortage = _missing(here)
+        for name, value in here.items():
+            found.setdefault(name, value)
+    return found, shortage
+
+
+def _missing(values: dict[str, int | str]) -> int | None:
+    needed, limit = values.get("needed_bytes"), values.get("limit_bytes")
+    if isinstance(needed, int) and isinstance(limit, int) and needed > limit:
+        return needed - limit
+    return None
+
+
+def _text(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace").strip()
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

@@ -1,0 +1,120 @@
+"""A diagnosis as text and as JSON, schema `qnnmem.doctor/1`.
+
+Text has the verdict first, then evidence, cause, shortage, remedies and the next step. JSON has one
+incident on each line. Both come piece by piece: a log may hold a hundred thousand incidents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.doctor.incident import Incident, ReadingStats, to_json
+from qnnmem.report import doctor_words as words
+from qnnmem.text import shorten
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.fleet.summary import FleetSummary
+
+SCHEMA = "qnnmem.doctor/1"
+IN_FULL = 20  # incidents shown in full; the rest is a table
+
+
+def render_text(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[str]:
+    """The report piece by piece; whatever came from logs is made safe to print."""
+    rest: dict[tuple[str, str], int] = {}
+    number = 0
+    for number, incident in enumerate(incidents, 1):
+        if number == 1:
+            yield words.summary(stats, incident) + "\n"
+        if number > IN_FULL:
+            key = incident.stage, incident.cause
+            rest[key] = rest.get(key, 0) + 1
+            continue
+        if stats.incidents > 1:
+            yield f"\n{heading(incident, number, stats.incidents)}\n"
+        yield _lines(details(incident))
+    if not number:
+        yield words.healthy(stats) + "\n"
+    if rest:
+        yield _lines(_table(rest))
+    if number and stats.incidents > 1:
+        yield f"\nread {words.amount(stats)}\n"
+    yield from (f"note: {shorten(note, 600)}\n" for note in stats.notes)
+
+
+def render_json(
+    incidents: Iterable[Incident], stats: ReadingStats, summary: FleetSummary | None = None
+) -> Iterator[str]:
+    """One JSON object, piece by piece."""
+    yield f'{{"schema": "{SCHEMA}", "incidents": ['
+    between = "\n"
+    for incident in incidents:
+        yield between + to_json(incident)
+        between = ",\n"
+    end = "\n]" if between != "\n" else "]"
+    yield f"{end}, {to_json(_after_incidents(stats, summary))[1:]}\n"
+
+
+def _after_incidents(stats: ReadingStats, summary: FleetSummary | None) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
+        "noise": {one.entry: one.count for one in stats.noise},
+        "notes": stats.notes,
+        "files": stats.files,
+    }
+    if summary is not None:
+        values["groups"] = summary.rows
+    return values
+
+
+def render_live(incident: Incident, number: int) -> str:
+    """An incident of a log that is still being written."""
+    return f"incident {number}: {words.verdict(incident)}\n{_lines(details(incident))}\n"
+
+
+def heading(incident: Incident, number: int, total: int) -> str:
+    """Number and verdict of one incident of several."""
+    return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
+
+
+def details(incident: Incident) -> Iterator[str]:
+    """Everything below an incident's verdict."""
+    yield words.where(incident)
+    yield from ("", "evidence, > decides:" if incident.verdict != "undecided" else "evidence:")
+    yield from (f"  {line}" for line in words.evidence(incident))
+    yield from ("", words.cause(incident))
+    if incident.verdict != "undecided" and len(incident.candidates) > 1:
+        yield f"ranked: {words.candidates(incident)}"
+    yield from _rows("in the lines:", words.quantities(incident))
+    yield from _rows("this model:", words.model_numbers(incident))
+    yield from (f"  {sentence}" for sentence in words.sentences(incident))
+    yield from _numbered("similar, not confirmed:", words.similar(incident))
+    yield from _numbered("what to do:", incident.remedies)
+    yield from _numbered("what to collect next:", incident.collect_next)
+
+
+def _rows(title: str, rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
+    if not rows:
+        return
+    name, value, size = (max(len(row[k]) for row in rows) for k in range(3))
+    yield from ("", title)
+    for row in rows:
+        cells = f"{row[0]:<{name}}  {row[1]:>{min(value, 60)}}  {row[2]:>{size}}"
+        yield f"  {cells}  {row[3]}"
+
+
+def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:
+    for number, item in enumerate(items, 1):
+        if number == 1:
+            yield from ("", title)
+        yield f"  {number}. {shorten(item, 600)}"
+
+
+def _table(rest: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    yield from ("", f"{sum(rest.values()):,} more incidents, by stage and cause:")
+    yield from (f"{count:>9,}  {stage:<8} {name}" for stage, name, count in words.by_cause(rest))
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in lines)
