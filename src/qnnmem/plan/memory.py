@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.plan.blockers import find_blockers
 from qnnmem.plan.instance import arrange
@@ -26,6 +26,11 @@ from qnnmem.plan.states import check_states, suggest_states
 from qnnmem.units import MAX_BYTES, Align, Bytes
 
 DEFAULT_ALIGN = Align(64)
+
+_MODELS_ONLY = (
+    *("a buffer list is one pool of fixed buffers; ", Setting("states"), ", ", Setting("io"), ", "),
+    *(Setting("bits"), ", ", Setting("inplace"), " and ", Setting("reorder"), " are for models"),
+)
 
 
 def plan_model(
@@ -48,10 +53,7 @@ def plan_model(
     capacity, reordered = None, None
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
-            raise UsageError(
-                "a buffer list is one pool of fixed buffers; "
-                "--state, --io, --bits, --inplace and --reorder are for models"
-            )
+            raise UsageError(_MODELS_ONLY)
         capacity = budget.pop(Pool.SCRATCH, None)
         layout = Layout(model, options, options.align or Align(1))
         buffers = tuple(
