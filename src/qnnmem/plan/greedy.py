@@ -9,7 +9,9 @@ then again with the buffers that ended too high moved forward
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 
 from qnnmem.plan.instance import Instance
 
@@ -71,18 +73,48 @@ def place(instance: Instance, near: list[list[int]], order: list[int], best_fit:
     offsets = [-1] * len(instance)
     for i in order:
         taken = sorted((offsets[j], offsets[j] + size[j]) for j in near[i] if offsets[j] >= 0)
-        top, chosen, tightest = 0, -1, -1
-        for start, end in taken:
-            if start > top:
-                offset = -(-top // align[i]) * align[i]
-                gap = start - top
-                if start - offset >= size[i] and (chosen < 0 or gap < tightest):
-                    chosen, tightest = offset, gap
-                    if not best_fit:
-                        break
-            if end > top:
-                top = end
-        offsets[i] = chosen if chosen >= 0 else -(-top // align[i]) * align[i]
+        offsets[i] = _lowest_gap(taken, size[i], align[i], best_fit)
+    return offsets
+
+
+def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
+    """Lowest offset, or with `best_fit` in the tightest gap, between the stretches taken."""
+    top, chosen, tightest = 0, -1, -1
+    for start, end in taken:
+        if start > top:
+            offset = -(-top // align) * align
+            gap = start - top
+            if start - offset >= size and (chosen < 0 or gap < tightest):
+                chosen, tightest = offset, gap
+                if not best_fit:
+                    break
+        if end > top:
+            top = end
+    return chosen if chosen >= 0 else -(-top // align) * align
+
+
+def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
+    """Offsets in units after placing buffers as they are born, for problems of any size.
+
+    Keeps only what is alive, and looks for gaps between at most `looks` live buffers in all; what
+    is born after that goes on top of everything alive.
+    """
+    offsets = []
+    live: list[tuple[int, int]] = []  # (start, end) by address
+    dying: list[tuple[int, int, int]] = []  # (one past the last section, start, end)
+    for lo, hi, size, align in zip(
+        instance.lo, instance.hi, instance.size, instance.align, strict=True
+    ):
+        while dying and dying[0][0] <= lo:
+            del live[bisect_left(live, heappop(dying)[1:])]
+        if looks > 0 or not live:
+            offset = _lowest_gap(live, size, align, best_fit)
+        else:
+            offset = -(-live[-1][1] // align) * align  # the last stretch has the highest end
+        looks -= len(live)
+        insort(live, (offset, offset + size))
+        heappush(dying, (hi, offset, offset + size))
+        offsets.append(offset)
     return offsets
 
 

@@ -116,6 +116,11 @@ class MemoryPlan:
         }[pool]
 
     @property
+    def search_missing(self) -> bool:
+        """Whether the exact search, had it been installed, could say more about scratch."""
+        return self.scratch.search_missing and not self.scratch.optimal
+
+    @property
     def fits(self) -> bool:
         """Whether every budget is known to hold."""
         return all(budget.fits for budget in self.budgets)
