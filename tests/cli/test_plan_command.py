@@ -18,7 +18,9 @@ from click.testing import CliRunner, Result
 from qnnmem import QnnMemError
 from qnnmem.cli import qnnmem as program
 from qnnmem.load.csv import read as read_csv
-from qnnmem.report import plan_json
+from qnnmem.report.flags import flag
+from qnnmem.report.plan import SCHEMA
+from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -50,6 +52,8 @@ def code_of(result: Result) -> int:
 def sentence_of(result: Result) -> str:
     """Sentence of the error that `main` would show."""
     exc = result.exception
+    if isinstance(exc, QnnMemError):
+        return exc.sentence(flag)
     return exc.format_message() if isinstance(exc, click.ClickException) else str(exc)
 
 
@@ -95,7 +99,7 @@ def test_json_satisfies_the_schema(tmp_path: Path) -> None:
 
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
-        jsonschema.Draft202012Validator(plan_json.schema()).validate(values)
+        jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
         assert values["input"] == str(path)
 
 
