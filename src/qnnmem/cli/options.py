@@ -198,7 +198,7 @@ def chosen_compile(
 
 
 def say_refusal(missing: str, failure: CompileFailure) -> None:
-    """Print why the compiler gave nothing, so that there is no such result."""
+    """Print why there is no such result: what the compiler refused."""
     from qnnmem.text import shorten
 
     click.echo(f"No {missing}: {shorten(failure.sentence, 2000)}")

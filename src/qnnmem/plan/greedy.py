@@ -9,11 +9,13 @@ then again with the buffers that ended too high moved forward
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
 from qnnmem.plan.instance import Instance
+
+_NO_END = 1 << 80  # above every address
 
 Offsets = list[int]
 Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in units
@@ -96,32 +98,55 @@ def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: b
 def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
     """Offsets in units after placing buffers as they are born, for problems of any size.
 
-    Keeps only what is alive, and looks for gaps between at most `looks` live buffers in all; what
-    is born after that goes on top of everything alive.
+    Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
+    in all; what is born after that goes on top of everything alive.
     """
     offsets = []
-    live: list[tuple[int, int]] = []  # (start, end) by address
+    free = [(0, _NO_END)]  # (start, end) by address
     dying: list[tuple[int, int, int]] = []  # (one past the last section, start, end)
-    for lo, hi, size, align in zip(
-        instance.lo, instance.hi, instance.size, instance.align, strict=True
-    ):
-        while dying and dying[0][0] <= lo:
-            del live[bisect_left(live, heappop(dying)[1:])]
-        if looks > 0 or not live:
-            offset = _lowest_gap(live, size, align, best_fit)
-        else:
-            offset = -(-live[-1][1] // align) * align  # the last stretch has the highest end
-        looks -= len(live)
-        insort(live, (offset, offset + size))
-        heappush(dying, (hi, offset, offset + size))
+    for i, size in enumerate(instance.size):
+        while dying and dying[0][0] <= instance.lo[i]:
+            _release(free, *heappop(dying)[1:])
+        seen = free if looks > 0 else free[-1:]
+        k, offset = _find_gap(seen, size, instance.align[i], best_fit)
+        looks -= k + 1
+        k += len(free) - len(seen)
+        start, end = free[k]
+        free[k : k + 1] = [(a, b) for a, b in ((start, offset), (offset + size, end)) if a < b]
+        heappush(dying, (instance.hi[i], offset, offset + size))
         offsets.append(offset)
     return offsets
+
+
+def _find_gap(
+    free: list[tuple[int, int]], size: int, align: int, best_fit: bool
+) -> tuple[int, int]:
+    """Which free stretch to take, and the offset in it; the last one has room for anything."""
+    chosen, tightest = -1, 0
+    for k, (start, end) in enumerate(free):
+        offset = -(-start // align) * align
+        if offset + size <= end and (chosen < 0 or end - start < tightest):
+            chosen, tightest = k, end - start
+            if not best_fit:
+                break
+    return chosen, -(-free[chosen][0] // align) * align
+
+
+def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a stretch to those that are free and joins it with its neighbours."""
+    k = bisect_left(free, (start, end))
+    if free[k][0] == end:  # there is always one above, without end
+        end = free.pop(k)[1]
+    if k > 0 and free[k - 1][1] == start:
+        k -= 1
+        start = free.pop(k)[0]
+    free.insert(k, (start, end))
 
 
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
     """One set of offsets after another: all orders, then the best of them improved.
 
-    The improvement is squeaky-wheel: whoever ended above `target` bytes moves half way to the
+    The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
     front, and everything is placed again. It mends what a fixed order gets wrong on real models.
     """
     ready = list(orders(instance))

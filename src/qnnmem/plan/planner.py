@@ -17,12 +17,12 @@ from qnnmem.units import Bytes, Offset
 
 # Pure Python places this many overlapping pairs faster than the compiled code can be imported.
 SMALL_PAIRS = 20_000
-# Without compiled code, lists of neighbours above this many pairs would take gigabytes and minutes.
-MOST_PAIRS = 5_000_000
-# What pure Python takes for one pair, in the units of plan/effort.py.
-WORK_PER_PAIR = 60
-# How many live buffers a placement without such lists may look at: some seconds.
+# Without compiled code one pass over this many pairs takes two seconds; above it buffers are placed
+# as they are born, which looks at free stretches only.
+MOST_PAIRS = 1_000_000
 MOST_LOOKS = 50_000_000
+# What pure Python takes for one pair, in the units of plan/effort.py.
+WORK_PER_PAIR = 250
 DEFAULT_TIME_LIMIT_S = 10.0
 
 

@@ -61,7 +61,7 @@ def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) ->
 def _before(model: Model) -> tuple[frozenset[int], ...]:
     """Find the nodes each node waits for.
 
-    Those that wait for no other wait for the source; the sink waits for those nobody waits for.
+    Those that wait for no other wait for the source; the sink for all that no other waits for.
     """
     sink = len(model.ops) + 1
     waits: list[set[int]] = [set() for _ in range(sink + 1)]
