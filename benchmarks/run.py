@@ -43,7 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="few instances, nothing written")
     quick = parser.parse_args().quick
-    warm_up()  # compiling once is not what is measured
+    if not warm_up():  # compiling once is not what is measured
+        parser.error("the search is not installed: pip install 'qnnmem[search]'")
     with tempfile.TemporaryDirectory() as folder:
         sets = unpack(Path(folder))
         tables = (at_capacity, minimised, real_models, large, other_shapes)

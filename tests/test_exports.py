@@ -92,7 +92,7 @@ def test_public_functions_are_typed(name: str) -> None:
     [
         "import qnnmem",
         "import qnnmem.cli",
-        "import qnnmem.report.plan_json, qnnmem.report.plan_text",
+        "import qnnmem.report.plan",
         "from qnnmem.cli import main; sys.argv = ['qnnmem', '--help']; main()",
         "from qnnmem.cli import main; sys.argv = ['qnnmem', 'plan', '--help']; main()",
     ],

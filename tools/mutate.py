@@ -36,8 +36,7 @@ from mutation import (
 from mutation_seeds import SEEDS, TFLITE, Flat
 
 import qnnmem
-from qnnmem.report import plan_json, plan_text
-from qnnmem.report.plan_report import PlanReport
+from qnnmem.report.plan import PlanReport, render_json, render_text
 from qnnmem.units import Align
 
 # Of 20 mutants. An ONNX file that parses costs a child process, some hundred times a CSV's time.
@@ -208,10 +207,10 @@ def _load_and_plan(path: Path, index: int) -> None:
     if wrong is not None:
         raise AssertionError(f"a plan that does not hold: {wrong}")
     report = PlanReport(result, None, str(path), "mutate", 0.0)
-    shown = plan_text.render(report)
+    shown = render_text(report)
     if not shown.replace("\n", "").isprintable():
         raise AssertionError("a control character in the text report")
-    json.loads(plan_json.render(report))
+    json.loads(render_json(report))
 
 
 def _options(rng: random.Random, model: qnnmem.Model) -> qnnmem.PoolOptions:

@@ -240,7 +240,7 @@ def main() -> int:
     options = parser.parse_args()
     plan = json.loads(options.plan.read_text("utf-8"))
     if plan.get("schema") != "qnnmem.plan/1" or not plan["buffers"]:
-        print(f"{options.plan} is no qnnmem plan with buffers", file=sys.stderr)
+        print(f"{options.plan} is not a qnnmem plan with buffers", file=sys.stderr)
         return 2
     title = options.title or Path(plan["input"]).name
     options.picture.write_text(draw(plan, title), "utf-8")

@@ -15,7 +15,8 @@ import pytest
 from command_line import exit_code, sentence, verb
 
 from qnnmem.load.csv import read as read_csv
-from qnnmem.report import plan_json
+from qnnmem.report.plan import SCHEMA
+from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes
 
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -71,7 +72,7 @@ def test_json_satisfies_the_schema(tmp_path: Path) -> None:
 
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
-        jsonschema.Draft202012Validator(plan_json.schema()).validate(values)
+        jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
         assert values["input"] == str(path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from qnnmem.ir import Span
 from qnnmem.plan import Buffer, Plan, Problem, greedy, plan_problem, verify
-from qnnmem.plan.exact import Arrays, place_compiled
+from qnnmem.plan.exact import as_arrays, place_compiled
 from qnnmem.plan.instance import Instance, arrange
 from qnnmem.units import Align, Bytes, Offset, Step
 
@@ -64,11 +64,11 @@ def test_the_planner_is_never_worse_than_its_own_portfolio(seed: int) -> None:
 def test_compiled_and_plain_placement_agree(seed: int) -> None:
     """Both implementations give the same offsets for the same order."""
     instance = arrange(random_problem(seed, 120))
-    near, arrays = greedy.neighbours(instance), Arrays.of(instance)
+    near, arrays = greedy.neighbours(instance), as_arrays(instance)
     for order in greedy.orders(instance):
         for best_fit in (False, True):
             plain = greedy.place(instance, near, order, best_fit)
-            assert place_compiled(instance, arrays, order, best_fit, None)[0] == plain
+            assert place_compiled(arrays, order, best_fit, None)[0] == plain
 
 
 def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:
@@ -96,3 +96,24 @@ def test_every_order_is_a_permutation(seed: int) -> None:
     """No order forgets or repeats a buffer."""
     instance = arrange(random_problem(seed))
     assert all(sorted(o) == list(range(len(instance))) for o in greedy.orders(instance))
+
+
+@pytest.mark.parametrize("looks", [0, 1, 300, 10**9])
+@pytest.mark.parametrize("seed", range(6))
+def test_placing_by_birth_is_legal_however_little_it_may_look(seed: int, looks: int) -> None:
+    """Without looks left a buffer goes on top of what is alive, which is legal too."""
+    problem = random_problem(seed, 120)
+    instance = arrange(problem)
+    for best_fit in (False, True):
+        offsets = greedy.place_by_birth(instance, best_fit, looks)
+        assert verify(as_plan(problem, instance, offsets)) is None
+
+
+def test_placing_by_birth_is_placing_in_the_order_of_births() -> None:
+    """With enough looks it gives what the placement with neighbour lists gives."""
+    for seed in range(6):
+        instance = arrange(random_problem(seed, 120))
+        order, near = list(range(len(instance))), greedy.neighbours(instance)
+        for best_fit in (False, True):
+            plain = greedy.place(instance, near, order, best_fit)
+            assert greedy.place_by_birth(instance, best_fit, 10**9) == plain

@@ -17,8 +17,8 @@ import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
-from qnnmem.report import plan_json
-from qnnmem.report.plan_report import PlanReport
+from qnnmem.report.plan import SCHEMA, PlanReport, as_values, render_json
+from qnnmem.report.schema import load_schema
 from qnnmem.units import Align, Bytes, Offset, Step
 
 WANTED = {  # keys that programs were promised
@@ -129,7 +129,7 @@ CASES: dict[str, Callable[[Path], PlanReport]] = {
 
 def problems(values: Any) -> list[str]:
     """List what the schema has against a document."""
-    validator = jsonschema.Draft202012Validator(plan_json.schema())
+    validator = jsonschema.Draft202012Validator(load_schema(SCHEMA))
     return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(values)]
 
 
@@ -153,14 +153,14 @@ def scratch_plan(values: dict[str, Any], pool: str) -> Plan:
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_result_satisfies_the_schema(case: str, tmp_path: Path) -> None:
     """The shipped schema describes what is written, for every reader and option."""
-    text = plan_json.render(CASES[case](tmp_path))
+    text = render_json(CASES[case](tmp_path))
     assert problems(json.loads(text)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
     """A plan rebuilt from the JSON passes the verifier and has the stated size, in every pool."""
-    values = json.loads(plan_json.render(CASES[case](tmp_path)))
+    values = json.loads(render_json(CASES[case](tmp_path)))
     for pool in ("scratch", "persistent", "io"):
         plan = scratch_plan(values, pool)
         assert verify(plan) is None
@@ -181,7 +181,7 @@ def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
 def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, int, int]]) -> None:
     """Whatever the names and sizes, the JSON satisfies the schema and holds the same buffers."""
     buffers = tuple(fixed(name, size, low, low + length) for name, size, low, length in rows)
-    values = json.loads(plan_json.render(listed(*buffers)(Path())))
+    values = json.loads(render_json(listed(*buffers)(Path())))
     assert problems(values) == []
     plan = scratch_plan(values, "scratch")
     assert verify(plan) is None
@@ -192,17 +192,17 @@ def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, 
 
 def test_the_schema_is_a_schema() -> None:
     """The file itself is valid JSON Schema 2020-12."""
-    jsonschema.Draft202012Validator.check_schema(plan_json.schema())
+    jsonschema.Draft202012Validator.check_schema(load_schema(SCHEMA))
 
 
 def test_the_schema_names_the_format_that_is_written() -> None:
     """Schema and renderer agree on name and version."""
-    assert plan_json.schema()["properties"]["schema"]["const"] == plan_json.SCHEMA
+    assert load_schema(SCHEMA)["properties"]["schema"]["const"] == SCHEMA
 
 
 def test_promised_keys_are_required() -> None:
     """A reader may rely on every key the format was announced with."""
-    assert set(plan_json.schema()["required"]) >= WANTED
+    assert set(load_schema(SCHEMA)["required"]) >= WANTED
 
 
 def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -217,21 +217,21 @@ def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def test_every_object_of_the_schema_is_closed() -> None:
     """No object admits a key that is not described."""
-    found = list(objects(plan_json.schema()))
+    found = list(objects(load_schema(SCHEMA)))
     assert len(found) == 8
     assert all(item["additionalProperties"] is False for item in found)
 
 
 def test_every_key_is_described_in_a_sentence() -> None:
     """Each key says what it holds."""
-    for item in objects(plan_json.schema()):
+    for item in objects(load_schema(SCHEMA)):
         for key, inner in item["properties"].items():
             assert inner["description"].endswith("."), key
 
 
 def test_every_size_names_its_unit() -> None:
     """A key that ends in _bytes is an integer number of bytes, and its sentence says so."""
-    for item in objects(plan_json.schema()):
+    for item in objects(load_schema(SCHEMA)):
         for key, inner in item["properties"].items():
             if key.endswith("bytes") and inner["type"] == "integer":
                 assert "bytes" in inner["description"].lower(), key
@@ -253,13 +253,13 @@ def test_the_schema_refuses_what_is_not_a_plan(
     change: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
     """Unknown keys, fractions of bytes, other versions and incomplete buffers are errors."""
-    values = plan_json.as_values(CASES["io outside"](tmp_path))
+    values = as_values(CASES["io outside"](tmp_path))
     assert any(complaint in problem for problem in problems({**values, **change}))
 
 
 def test_a_plan_without_a_key_is_refused(tmp_path: Path) -> None:
     """Every key is always there, with null where there is nothing to say."""
-    values = plan_json.as_values(CASES["io outside"](tmp_path))
+    values = as_values(CASES["io outside"](tmp_path))
     for key in values:
         short = {k: v for k, v in values.items() if k != key}
         assert problems(short) == [f"$: {key!r} is a required property"]
@@ -268,7 +268,7 @@ def test_a_plan_without_a_key_is_refused(tmp_path: Path) -> None:
 def test_the_json_is_plain_ascii(tmp_path: Path) -> None:
     """Control characters, escapes and lone surrogates of a name are written as JSON escapes."""
     name = "\x1b[31m\u202e\ud800é<script>"
-    text = plan_json.render(listed(fixed(name, 4, 0, 1))(tmp_path))
+    text = render_json(listed(fixed(name, 4, 0, 1))(tmp_path))
     assert text.isascii()
     assert text.replace("\n", "").isprintable()
     assert json.loads(text)["buffers"][0]["name"] == name
@@ -276,13 +276,13 @@ def test_the_json_is_plain_ascii(tmp_path: Path) -> None:
 
 def test_limits_carry_their_source(tmp_path: Path) -> None:
     """A documented limit says where it is documented; our own numbers say that we computed them."""
-    origins = plan_json.as_values(CASES["io outside"](tmp_path))["origins"]
+    origins = as_values(CASES["io outside"](tmp_path))["origins"]
     assert origins["scratch_bytes"] == "computed"
     assert origins["tcm.limit_bytes"].startswith("documented: ")
 
 
 def test_the_peak_names_op_and_tensors(tmp_path: Path) -> None:
     """The peak lists the op that runs and what is alive, largest first, adding up."""
-    peak = plan_json.as_values(CASES["io outside"](tmp_path))["peak"]
+    peak = as_values(CASES["io outside"](tmp_path))["peak"]
     assert peak["op"].startswith(("left", "right", "join"))
     assert sum(row["bytes"] for row in peak["live"]) == peak["bytes"]

@@ -11,8 +11,7 @@ from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.load.csv import write as write_csv
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import MemoryPlan, Pool, PoolOptions
-from qnnmem.report import plan_json, plan_text
-from qnnmem.report.plan_report import PlanReport
+from qnnmem.report.plan import PlanReport, render_json, render_text
 from qnnmem.units import Bytes, Step
 
 EVIL = (
@@ -44,7 +43,7 @@ def report(plan: MemoryPlan, name: str = "model.onnx") -> PlanReport:
 def show(model: Model, budget: dict[Pool, Bytes] | None = None, **options: Any) -> str:
     """Plan a model and give the text."""
     plan = qnnmem.plan(model, 0.2, options=PoolOptions(**options), budget=budget)
-    return plan_text.render(report(plan))
+    return render_text(report(plan))
 
 
 def listed(*names: str) -> Model:
@@ -77,7 +76,7 @@ def test_an_undecided_budget_says_so() -> None:
     """When the search could not tell in time, the text does not pretend."""
     plan = qnnmem.plan(chain("x", "y"), budget={Pool.SCRATCH: Bytes(100)})
     verdict = replace(plan.budgets[0], need=Bytes(200), at_least=Bytes(50))
-    text = plan_text.render(report(replace(plan, budgets=(verdict,))))
+    text = render_text(report(replace(plan, budgets=(verdict,))))
     assert text.startswith("cannot tell: no scratch plan within 100 bytes was found in time")
 
 
@@ -85,7 +84,7 @@ def test_an_unproven_plan_states_its_distance() -> None:
     """Without a proof the text gives the proven bound and how far above it the plan may be."""
     plan = qnnmem.plan(chain("x", "y"))
     loose = replace(plan, scratch=replace(plan.scratch, lower_bound=Bytes(800)))
-    text = plan_text.render(report(loose))
+    text = render_text(report(loose))
     assert text.splitlines()[0] == (
         "scratch 896 bytes, at most 12.00 % above the minimum (proven bound 800)"
     )
@@ -145,7 +144,7 @@ def test_hostile_names_never_reach_the_terminal(name: str) -> None:
     plan = qnnmem.plan(model, budget={pool: Bytes(1) for pool in Pool})
     likely = replace(plan, likely_states=((name, f"{name} out"),))
     for made in (plan, likely):
-        text = plan_text.render(report(made, f"{name}.onnx"))
+        text = render_text(report(made, f"{name}.onnx"))
         lines = text.split("\n")
         assert "".join(lines).isprintable()
         assert max(map(len, lines)) < 400
@@ -156,8 +155,8 @@ def test_hostile_buffer_names_never_reach_the_terminal(name: str) -> None:
     """Names of a buffer list are shown as safely as names of a model."""
     plan = qnnmem.plan(listed(name, f"{name}2"), budget={Pool.SCRATCH: Bytes(65)})
     made = report(plan, name)
-    assert plan_text.render(made).replace("\n", "").isprintable()
-    assert plan_json.render(made).isascii()
+    assert render_text(made).replace("\n", "").isprintable()
+    assert render_json(made).isascii()
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "carriage\rreturn", "a,b", 'a"b', ""])
@@ -178,5 +177,5 @@ def test_hostile_op_names_are_cleaned_at_the_peak() -> None:
 def test_the_next_command_quotes_the_file_for_a_shell() -> None:
     """A file name with spaces or worse is one word of the command to paste."""
     plan = qnnmem.plan(chain("x", "y"))
-    text = plan_text.render(report(plan, "my model; rm.onnx"))
+    text = render_text(report(plan, "my model; rm.onnx"))
     assert "qnnmem plan 'my model; rm.onnx' --bits 8" in text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.plan import MemoryPlan, Pool, PoolOptions
-    from qnnmem.report.plan_report import PlanReport
+    from qnnmem.report.plan import PlanReport
 
 
 @click.command()
@@ -182,7 +182,7 @@ def _budgets(given: tuple[tuple[str, Bytes], ...], capacity: Bytes | None) -> di
 
 def _report(result: MemoryPlan, file: Path, seconds: float, given: tuple[str, ...]) -> PlanReport:
     from qnnmem.lpai.tcm import judge_plan
-    from qnnmem.report.plan_report import PlanReport
+    from qnnmem.report.plan import PlanReport
     from qnnmem.version import __version__
 
     tcm = judge_plan(result)
@@ -190,11 +190,11 @@ def _report(result: MemoryPlan, file: Path, seconds: float, given: tuple[str, ..
 
 
 def _render(report: PlanReport, form: str) -> str:
-    from qnnmem.report import plan_json, plan_text
+    from qnnmem.report.plan import render_json, render_text
 
     if form == "csv":
         return _csv(report.plan)
-    return plan_json.render(report) if form == "json" else plan_text.render(report)
+    return render_json(report) if form == "json" else render_text(report)
 
 
 def _csv(result: MemoryPlan) -> str:

@@ -20,10 +20,13 @@ def find_blockers(problem: Problem, instance: Instance, proven: bool) -> tuple[s
     search showed it, buffers are dropped one by one while the rest still cannot fit. When nothing
     was proven these are the buffers of the fullest step, the first suspects.
     """
+    from qnnmem.plan.warm import warm_up
+
     capacity = problem.capacity or 0
     if load_bound(instance) > capacity:
         chosen = _overfull(instance, capacity)
-        if len(set(instance.align)) > 1:  # the bound then says less than a search
+        # With mixed alignments the bound says less than a search, where there is one.
+        if len(set(instance.align)) > 1 and warm_up():
             chosen = _shrink(instance, chosen, capacity)
     elif proven:
         chosen = _shrink(instance, list(range(len(instance))), capacity)

@@ -2,7 +2,7 @@
 
 eliminate: buffers that fit whatever the others do are set aside and placed last
 core:      what remains; if it is large, first only what lives where memory is nearly full
-search:    exact, restarted with growing limits over several orders (plan/compiled_search.py)
+search:    exact, restarted with growing limits over several orders (plan/compiled/search.py)
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from qnnmem.plan.greedy import Offsets, highest_load, orders
 from qnnmem.plan.instance import Instance
 
 if TYPE_CHECKING:
-    from qnnmem.plan.compiled.place import Ints
+    from qnnmem.plan.compiled.arrays import BufferArrays, Core, Strategy
 
 # Above this many buffers one dive of the search costs seconds.
 LARGE_CORE = 4000
@@ -41,42 +40,33 @@ class Answer(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Arrays:
-    """An instance as numpy arrays for the compiled loops."""
+def as_arrays(instance: Instance) -> BufferArrays:
+    """An instance for the compiled loops."""
+    import numpy as np
 
-    lo: Ints
-    hi: Ints
-    size: Ints
-    align: Ints
-    first: Ints  # first buffer born in section s or later
+    from qnnmem.plan.compiled.arrays import BufferArrays
 
-    @staticmethod
-    def of(instance: Instance) -> Arrays:
-        """Arrays of an instance."""
-        import numpy as np
-
-        lo = np.array(instance.lo, np.int64)
-        return Arrays(
-            lo,
-            np.array(instance.hi, np.int64),
-            np.array(instance.size, np.int64),
-            np.array(instance.align, np.int64),
-            np.searchsorted(lo, np.arange(instance.sections + 1)),
-        )
+    lo = np.array(instance.lo, np.int64)
+    return BufferArrays(
+        lo,
+        np.array(instance.hi, np.int64),
+        np.array(instance.size, np.int64),
+        np.array(instance.align, np.int64),
+        np.searchsorted(lo, np.arange(instance.sections + 1)),
+    )
 
 
 def place_compiled(
-    instance: Instance, arrays: Arrays, order: list[int], best_fit: bool, around: Offsets | None
+    arrays: BufferArrays, order: list[int], best_fit: bool, around: Offsets | None
 ) -> tuple[Offsets, int]:
     """Greedy offsets around those already given, and the work it took."""
     import numpy as np
 
     from qnnmem.plan.compiled.place import place
 
-    offsets = np.full(len(instance), -1, np.int64) if around is None else np.array(around, np.int64)
-    a = arrays
-    work = place(np.array(order, np.int64), a.lo, a.hi, a.size, a.align, a.first, offsets, best_fit)
+    count = len(arrays.lo)
+    offsets = np.full(count, -1, np.int64) if around is None else np.array(around, np.int64)
+    work = place(np.array(order, np.int64), arrays, offsets, best_fit)
     return offsets.tolist(), work
 
 
@@ -86,13 +76,13 @@ def fit(
     """Offsets that end below `capacity` bytes, or whether there are none."""
     import numpy as np
 
-    from qnnmem.plan.compiled.place import eliminate
+    from qnnmem.plan.compiled.eliminate import eliminate
 
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     if min(limit, default=0) < 0:
         return Answer.NO, None
-    a = Arrays.of(instance)
-    aside = eliminate(a.lo, a.hi, a.size, a.align, np.array(limit, np.int64), instance.sections)
+    arrays = as_arrays(instance)
+    aside = eliminate(arrays, np.array(limit, np.int64))
     kept = sorted(set(range(len(instance))) - set(aside.tolist()))
     offsets = [-1] * len(instance)
     if kept:
@@ -103,7 +93,7 @@ def fit(
             return answer, None
         for i, offset in zip(core.source, found, strict=True):
             offsets[i] = offset
-    offsets, work = place_compiled(instance, a, aside[::-1].tolist(), False, offsets)
+    offsets, work = place_compiled(arrays, aside[::-1].tolist(), False, offsets)
     effort.spend(work)
     return Answer.FITS, offsets
 
@@ -120,71 +110,72 @@ def _search(
     """Exact search, restarted until it answers or the effort is spent."""
     import numpy as np
 
+    from qnnmem.plan.compiled.arrays import new_workspace
     from qnnmem.plan.compiled.search import CUT, SOLVED, search
 
-    a = Arrays.of(core)
-    limit = np.array([core.highest_offset(i, capacity) for i in range(len(core))], np.int64)
-    kinds: dict[tuple[int, ...], int] = {}
-    twin = np.array(
-        [
-            kinds.setdefault(key, len(kinds))
-            for key in zip(core.lo, core.hi, core.size, core.align, limit.tolist(), strict=True)
-        ],
-        np.int64,
-    )
+    prepared, load = _prepare(core, capacity), np.array(core.load, np.int64)
     weight, memo = np.ones(core.sections), np.zeros((MEMO_SLOTS, 2), np.int64)
     dive = dive_work(core)
-    for length, rank, taste, lean in _restarts(core, seed):
+    for length, strategy in _restarts(core, seed):
         allowed = min(dive * length, max(dive, LONGEST_SLICE), effort.left)
         effort.spend(RESTART_WORK * len(core))
-        status, offsets, work = search(
-            a.lo,
-            a.hi,
-            a.size,
-            a.align,
-            limit,
-            core.sections,
-            np.array(rank, np.int64),
-            twin,
-            weight,
-            memo,
-            allowed,
-            taste,
-            lean,
-        )
+        space = new_workspace(load, len(core), weight)
+        status, work = search(prepared, strategy, space, memo, allowed)
         effort.spend(work)
         weight = 1.0 + (weight - 1.0) * FORGET
+        if status == SOLVED:
+            return Answer.FITS, space.state.least.tolist()
         if status != CUT:
-            return (Answer.FITS, offsets.tolist()) if status == SOLVED else (Answer.NO, None)
+            return Answer.NO, None
         if effort.over:
             break
     return Answer.UNKNOWN, None
 
 
-def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, list[int], int, int]]:
-    """(length, rank of each buffer, where to branch, lean) without end.
+def _prepare(core: Instance, capacity: int) -> Core:
+    import numpy as np
+
+    from qnnmem.plan.compiled.core import prepare
+
+    limit = [core.highest_offset(i, capacity) for i in range(len(core))]
+    kinds: dict[tuple[int, ...], int] = {}
+    alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
+    twin = [kinds.setdefault(key, len(kinds)) for key in alike]
+    prepared: Core = prepare(as_arrays(core), np.array(limit, np.int64), np.array(twin, np.int64))
+    return prepared
+
+
+def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
+    """Lengths and strategies of one restart after the other, without end.
 
     A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
     Luby's sequence, keep it complete. After the plain orders come disturbed ones.
     """
+    import numpy as np
+
+    from qnnmem.plan.compiled.arrays import Strategy
     from qnnmem.plan.compiled.pits import FEW, LOW, TIGHT
 
     shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
     by_size, by_load, _, _, by_area, by_width = orders(core)
     turn = 0
     for noise in itertools.chain((0.0,), itertools.cycle((0.1, 0.3, 0.1, 1.0))):
-        for taste in (FEW, TIGHT, LOW):
+        for rule in (FEW, TIGHT, LOW):
             for order in (by_width, by_size, by_load, by_area):
-                places = [
-                    (k + shuffle.random() * noise * len(core), i) for k, i in enumerate(order)
-                ]
-                rank = [0] * len(core)
-                for k, (_, i) in enumerate(sorted(places)):
-                    rank[i] = k
+                rank = np.array(_disturbed_ranks(order, noise, shuffle), np.int64)
                 turn += 1
-                # Leaning on walls helps most problems and misleads some.
-                lean = 0 if turn % 5 in (0, 3) else len(core) // 2
-                yield _luby(turn), rank, taste, lean
+                # Preferring buffers that touch walls helps most problems and misleads some.
+                bonus = 0 if turn % 5 in (0, 3) else len(core) // 2
+                yield _luby(turn), Strategy(rank, rule, bonus)
+
+
+def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> list[int]:
+    """The rank of each buffer in an order where each moved by up to `noise` of its length."""
+    places = [(k + shuffle.random() * noise * len(order), i) for k, i in enumerate(order)]
+    rank = [0] * len(order)
+    for k, (_, i) in enumerate(sorted(places)):
+        rank[i] = k
+    return rank
 
 
 def _luby(turn: int) -> int:
@@ -201,7 +192,7 @@ def _grow_core(
     """Search where memory is nearly full, place the rest greedily, take in what does not fit."""
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
-    a, ready = Arrays.of(core), list(orders(core))
+    arrays, ready = as_arrays(core), list(orders(core))
     for _ in range(6):
         inner = core.subset(sorted(hot))
         answer, found = _search(inner, capacity, effort, seed)
@@ -212,7 +203,7 @@ def _grow_core(
             around[i] = offset
         fewest: list[int] | None = None
         for order in ready[:4]:
-            offsets, work = place_compiled(core, a, order, False, around)
+            offsets, work = place_compiled(arrays, order, False, around)
             effort.spend(work)
             high = [i for i, o in enumerate(offsets) if core.end_bytes(i, o) > capacity]
             if not high:

@@ -9,9 +9,13 @@ then again with the buffers that ended too high moved forward
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 
 from qnnmem.plan.instance import Instance
+
+_NO_END = 1 << 80  # above every address
 
 Offsets = list[int]
 Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in units
@@ -71,25 +75,78 @@ def place(instance: Instance, near: list[list[int]], order: list[int], best_fit:
     offsets = [-1] * len(instance)
     for i in order:
         taken = sorted((offsets[j], offsets[j] + size[j]) for j in near[i] if offsets[j] >= 0)
-        top, chosen, tightest = 0, -1, -1
-        for start, end in taken:
-            if start > top:
-                offset = -(-top // align[i]) * align[i]
-                gap = start - top
-                if start - offset >= size[i] and (chosen < 0 or gap < tightest):
-                    chosen, tightest = offset, gap
-                    if not best_fit:
-                        break
-            if end > top:
-                top = end
-        offsets[i] = chosen if chosen >= 0 else -(-top // align[i]) * align[i]
+        offsets[i] = _lowest_gap(taken, size[i], align[i], best_fit)
     return offsets
+
+
+def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
+    """Lowest offset, or with `best_fit` in the tightest gap, between the stretches taken."""
+    top, chosen, tightest = 0, -1, -1
+    for start, end in taken:
+        if start > top:
+            offset = -(-top // align) * align
+            gap = start - top
+            if start - offset >= size and (chosen < 0 or gap < tightest):
+                chosen, tightest = offset, gap
+                if not best_fit:
+                    break
+        if end > top:
+            top = end
+    return chosen if chosen >= 0 else -(-top // align) * align
+
+
+def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
+    """Offsets in units after placing buffers as they are born, for problems of any size.
+
+    Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
+    in all; what is born after that goes on top of everything alive.
+    """
+    offsets = []
+    free = [(0, _NO_END)]  # (start, end) by address
+    dying: list[tuple[int, int, int]] = []  # (one past the last section, start, end)
+    for i, size in enumerate(instance.size):
+        while dying and dying[0][0] <= instance.lo[i]:
+            _release(free, *heappop(dying)[1:])
+        seen = free if looks > 0 else free[-1:]
+        k, offset = _find_gap(seen, size, instance.align[i], best_fit)
+        looks -= k + 1
+        k += len(free) - len(seen)
+        start, end = free[k]
+        free[k : k + 1] = [(a, b) for a, b in ((start, offset), (offset + size, end)) if a < b]
+        heappush(dying, (instance.hi[i], offset, offset + size))
+        offsets.append(offset)
+    return offsets
+
+
+def _find_gap(
+    free: list[tuple[int, int]], size: int, align: int, best_fit: bool
+) -> tuple[int, int]:
+    """Which free stretch to take, and the offset in it; the last one has room for anything."""
+    chosen, tightest = -1, 0
+    for k, (start, end) in enumerate(free):
+        offset = -(-start // align) * align
+        if offset + size <= end and (chosen < 0 or end - start < tightest):
+            chosen, tightest = k, end - start
+            if not best_fit:
+                break
+    return chosen, -(-free[chosen][0] // align) * align
+
+
+def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a stretch to those that are free and joins it with its neighbours."""
+    k = bisect_left(free, (start, end))
+    if free[k][0] == end:  # there is always one above, without end
+        end = free.pop(k)[1]
+    if k > 0 and free[k - 1][1] == start:
+        k -= 1
+        start = free.pop(k)[0]
+    free.insert(k, (start, end))
 
 
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
     """One set of offsets after another: all orders, then the best of them improved.
 
-    The improvement is squeaky-wheel: whoever ended above `target` bytes moves half way to the
+    The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
     front, and everything is placed again. It mends what a fixed order gets wrong on real models.
     """
     ready = list(orders(instance))

@@ -22,6 +22,7 @@ class Layout:
         self.aliases: dict[str, tuple[str, ...]] = {}
         self.ends = dict.fromkeys(Pool, 0)  # of the pools that are filled in order
         self.whole = Span(Step(-1), Step(len(model.ops) + 1))
+        self.search_missing = False  # for the body of a control-flow op
 
     def rounded(self, size: int) -> Bytes:
         """A size with the padding that alignment adds."""
@@ -138,6 +139,7 @@ def _body_bytes(body: Model, op: Op, outer: Layout, time_limit: float, seed: int
         )
     plan = plan_problem(Problem(buffers), time_limit / 4, seed=seed)
     best = plan.best if isinstance(plan, Infeasible) else plan
+    outer.search_missing |= layout.search_missing or best.search_missing
     return best.peak
 
 

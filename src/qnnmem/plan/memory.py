@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.plan.blockers import find_blockers
 from qnnmem.plan.instance import arrange
@@ -27,6 +27,11 @@ from qnnmem.units import MAX_BYTES, Align, Bytes
 
 DEFAULT_ALIGN = Align(64)
 
+_MODELS_ONLY = (
+    *("a buffer list is one pool of fixed buffers; ", Setting("states"), ", ", Setting("io"), ", "),
+    *(Setting("bits"), ", ", Setting("inplace"), " and ", Setting("reorder"), " are for models"),
+)
+
 
 def plan_model(
     model: Model,
@@ -45,26 +50,8 @@ def plan_model(
     options, budget = options or PoolOptions(), dict(budget or {})
     if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
         raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
-    capacity, reordered = None, None
-    if model.format == "csv":
-        if options != PoolOptions(align=options.align):
-            raise UsageError(
-                "a buffer list is one pool of fixed buffers; "
-                "--state, --io, --bits, --inplace and --reorder are for models"
-            )
-        capacity = budget.pop(Pool.SCRATCH, None)
-        layout = Layout(model, options, options.align or Align(1))
-        buffers = tuple(
-            Buffer(b.name, layout.rounded(b.size), b.live, _common(b.align, layout.align))
-            for b in model.buffers
-        )
-    else:
-        check_states(model, options.states)
-        layout = Layout(model, options, options.align or DEFAULT_ALIGN)
-        buffers = layout.sort_into_pools(time_limit, seed)
-        if options.reorder:
-            layout, buffers, reordered = _reorder(layout, buffers, time_limit, seed)
-            model = layout.model
+    capacity = budget.pop(Pool.SCRATCH, None) if model.format == "csv" else None
+    layout, buffers, reordered = _lay_out(model, options, time_limit, seed)
     answer = plan_problem(Problem(buffers, capacity), time_limit, seed=seed, watch=watch)
     scratch = answer.best if isinstance(answer, Infeasible) else answer
     placed = [
@@ -72,7 +59,7 @@ def plan_model(
         for b, offset in zip(buffers, scratch.offsets, strict=True)
     ]
     result = MemoryPlan(
-        model=model,
+        model=layout.model,
         options=options,
         align=layout.align,
         scratch=scratch,
@@ -84,10 +71,32 @@ def plan_model(
         peak=find_peak(buffers),
         reordered=reordered,
         likely_states=() if options.states else suggest_states(model),
+        body_search_missing=layout.search_missing,
     )
     if capacity is not None:
         result = replace(result, budgets=(_judge_capacity(answer, capacity),))
     return _with_budgets(result, budget, time_limit, seed)
+
+
+def _lay_out(
+    model: Model, options: PoolOptions, time_limit: float, seed: int
+) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
+    """All pools but scratch, the buffers of scratch, and what another operator order brought."""
+    if model.format == "csv":
+        if options != PoolOptions(align=options.align):
+            raise UsageError(_MODELS_ONLY)
+        layout = Layout(model, options, options.align or Align(1))
+        listed = tuple(
+            Buffer(b.name, layout.rounded(b.size), b.live, _common(b.align, layout.align))
+            for b in model.buffers
+        )
+        return layout, listed, None
+    check_states(model, options.states)
+    layout = Layout(model, options, options.align or DEFAULT_ALIGN)
+    buffers = layout.sort_into_pools(time_limit, seed)
+    if options.reorder:
+        return _reorder(layout, buffers, time_limit, seed)
+    return layout, buffers, None
 
 
 def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict:
@@ -158,7 +167,7 @@ def _with_scratch(plan: MemoryPlan, scratch: Plan) -> MemoryPlan:
     moved = tuple(
         replace(b, offset=scratch.offset_of[b.name]) for b in plan.buffers if b.pool is Pool.SCRATCH
     )
-    better = Plan(plan.scratch.problem, scratch.offsets, plan.scratch.lower_bound)
+    better = replace(plan.scratch, offsets=scratch.offsets)
     return replace(plan, scratch=better, buffers=(*moved, *rest))
 
 

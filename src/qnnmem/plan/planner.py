@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,6 +17,12 @@ from qnnmem.units import Bytes, Offset
 
 # Pure Python places this many overlapping pairs faster than the compiled code can be imported.
 SMALL_PAIRS = 20_000
+# Without compiled code one pass over this many pairs takes two seconds; above it buffers are placed
+# as they are born, which looks at free stretches only.
+MOST_PAIRS = 1_000_000
+MOST_LOOKS = 50_000_000
+# What pure Python takes for one pair, in the units of plan/effort.py.
+WORK_PER_PAIR = 250
 DEFAULT_TIME_LIMIT_S = 10.0
 
 
@@ -54,6 +60,8 @@ class _Search:
     def __init__(self, problem: Problem, effort: Effort, seed: int, watch: Watcher | None) -> None:
         self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
         self.tries = 0
+        self.search_missing = False
+        self.compiled = False  # whether the compiled code has been loaded
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
@@ -67,15 +75,20 @@ class _Search:
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
+        from qnnmem.plan.warm import has_numba
+
         self._place_greedily()
-        if self.done or self.effort.over:
+        capacity = self.problem.capacity
+        if self.done or (capacity is not None and self.bound > capacity):
             return
-        if self.problem.capacity is None:
-            self._load_compiled()
+        if self.effort.over:
+            self.search_missing = not has_numba()
+        elif not self._load_compiled():
+            self.search_missing = True
+        elif capacity is None:
             self._minimise()
-        elif self.bound <= self.problem.capacity:
-            self._load_compiled()
-            self._try(self.problem.capacity, 1.0)
+        else:
+            self._try(capacity, 1.0)
 
     def _keep(self, offsets: list[int]) -> None:
         peak = self.instance.peak_bytes(offsets)
@@ -92,34 +105,52 @@ class _Search:
             return
         # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
         target = max(self.target, self.bound)
-        reserve = self.effort.left // 2  # for the search, where greedy passes are long
-        for offsets in greedy.portfolio(self.instance, self._placer(), target):
+        plans = self._greedy_plans(target)
+        # Where greedy passes are long, half of the effort is for the search.
+        reserve = self.effort.left // 2 if self.compiled else 0
+        for offsets in plans:
             self._keep(offsets)
             self._tell("placing greedily")
             if self.done or self.effort.over or self.effort.left < reserve:
                 return
 
-    def _load_compiled(self) -> None:
-        """Imports the compiled loops; the first import on a machine compiles them, once."""
+    def _load_compiled(self) -> bool:
+        """Imports the compiled loops, if numba is there; the first import compiles them, once."""
         self._tell("loading the compiled search")
         started = time.monotonic()
         from qnnmem.plan.warm import warm_up
 
-        warm_up()
+        found = warm_up()
         self.effort.excuse(time.monotonic() - started)
+        self.compiled = found
+        return found
 
-    def _placer(self) -> greedy.Placer:
+    def _greedy_plans(self, target: int) -> Iterator[greedy.Offsets]:
         instance = self.instance
-        if instance.pairs <= SMALL_PAIRS:
-            near = greedy.neighbours(instance)
-            return lambda order, best_fit: greedy.place(instance, near, order, best_fit)
-        self._load_compiled()
-        from qnnmem.plan.exact import Arrays, place_compiled
+        if instance.pairs > SMALL_PAIRS and self._load_compiled():
+            return greedy.portfolio(instance, self._compiled_placer(), target)
+        if instance.pairs <= MOST_PAIRS:
+            return greedy.portfolio(instance, self._plain_placer(), target)
+        return (greedy.place_by_birth(instance, best_fit, MOST_LOOKS) for best_fit in (False, True))
 
-        arrays = Arrays.of(instance)
+    def _plain_placer(self) -> greedy.Placer:
+        instance = self.instance
+        near = greedy.neighbours(instance)
+        work = 0 if instance.pairs <= SMALL_PAIRS else instance.pairs * WORK_PER_PAIR
 
         def placer(order: list[int], best_fit: bool) -> list[int]:
-            offsets, work = place_compiled(instance, arrays, order, best_fit, None)
+            self.effort.spend(work)
+            return greedy.place(instance, near, order, best_fit)
+
+        return placer
+
+    def _compiled_placer(self) -> greedy.Placer:
+        from qnnmem.plan.exact import as_arrays, place_compiled
+
+        arrays = as_arrays(self.instance)
+
+        def placer(order: list[int], best_fit: bool) -> list[int]:
+            offsets, work = place_compiled(arrays, order, best_fit, None)
             self.effort.spend(work)
             return offsets
 
@@ -183,7 +214,9 @@ class _Search:
         for i, offset in zip(instance.source, self.best, strict=True):
             offsets[i] = offset * instance.unit
         placed = tuple(Offset(o) for o in offsets)
-        best = Plan(problem, placed, Bytes(self.bound), self.effort.cut_by_clock)
+        best = Plan(
+            problem, placed, Bytes(self.bound), self.effort.cut_by_clock, self.search_missing
+        )
         wrong = verify(best)
         if wrong is not None:
             _refuse(wrong)

@@ -100,6 +100,7 @@ class MemoryPlan:
     budgets: tuple[BudgetVerdict, ...] = ()
     reordered: Reordered | None = None
     likely_states: tuple[StatePair, ...] = ()
+    body_search_missing: bool = False  # as `Plan.search_missing`, for bodies of control-flow ops
 
     @property
     def scratch_bytes(self) -> Bytes:
@@ -114,6 +115,13 @@ class MemoryPlan:
             Pool.IO: self.io_bytes,
             Pool.CONSTANTS: self.constant_bytes,
         }[pool]
+
+    @property
+    def search_missing(self) -> bool:
+        """Whether the exact search, had it been installed, could say more about scratch."""
+        return self.body_search_missing or (
+            self.scratch.search_missing and not self.scratch.optimal
+        )
 
     @property
     def fits(self) -> bool:

@@ -57,6 +57,7 @@ class Plan:
     offsets: tuple[Offset, ...]  # in the order of problem.buffers
     lower_bound: Bytes  # no plan can have a lower peak than this: proven
     cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
+    search_missing: bool = False  # the exact search was needed but numba is not installed
 
     @cached_property
     def peak(self) -> Bytes:
@@ -82,7 +83,7 @@ class Infeasible:
     problem: Problem
     blockers: tuple[str, ...]  # buffers that already cannot fit together
     lower_bound: Bytes
-    proven: bool  # False: the search ran out of time before it could say
+    proven: bool  # False: the search ran out of time before it could say, or is not installed
     best: Plan  # the lowest plan found; its peak is above the capacity
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
+class TimeSections:
     """Where each buffer begins and ends, counted in sections."""
 
     lo: list[int]
@@ -20,7 +20,7 @@ class Sections:
     count: int
 
 
-def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> Sections:
+def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
     """Sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
     lo, hi = [0] * len(lowers), [0] * len(lowers)
     # Deaths sort before births at one step: spans are half-open, touching ones do not meet.
@@ -35,4 +35,4 @@ def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> Sections:
         if born_since_cut:
             current, born_since_cut = current + 1, False
         hi[index] = current
-    return Sections(lo, hi, current)
+    return TimeSections(lo, hi, current)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 
 StatePair = tuple[str, str]
@@ -20,23 +20,28 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
     """The pairs, if each names an input and an output of the same type and shape."""
     pairs = tuple(pairs)
     for old, new in pairs:
-        if old not in model.inputs or new not in model.outputs:
-            raise UsageError(
-                f"--state {old}={new}: expected input=output; inputs are {_list(model.inputs)}, "
-                f"outputs are {_list(model.outputs)}"
-            )
-        if new in model.constants or new in model.states:
-            raise UsageError(f"--state {old}={new}: output {new} is never written by an op")
-        a, b = model.tensors[old], model.tensors[new]
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise UsageError(
-                f"--state {old}={new}: {a.dtype.value} {_shape(a.shape)} cannot hold "
-                f"{b.dtype.value} {_shape(b.shape)}"
-            )
+        wrong = _fault(model, old, new)
+        if wrong:
+            raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
-        raise UsageError("--state names the same tensor twice")
+        raise UsageError((Setting("states"), " names the same tensor twice"))
     return pairs
+
+
+def _fault(model: Model, old: str, new: str) -> str:
+    """What keeps an output from becoming an input of the next run; nothing if it can."""
+    if old not in model.inputs or new not in model.outputs:
+        return (
+            f"expected input=output; inputs are {_list(model.inputs)}, "
+            f"outputs are {_list(model.outputs)}"
+        )
+    if new in model.constants or new in model.states:
+        return f"output {new} is never written by an op"
+    a, b = model.tensors[old], model.tensors[new]
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return f"{a.dtype.value} {_shape(a.shape)} cannot hold {b.dtype.value} {_shape(b.shape)}"
+    return ""
 
 
 def suggest_states(model: Model) -> tuple[StatePair, ...]:

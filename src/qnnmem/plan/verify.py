@@ -1,4 +1,4 @@
-"""Checks a plan without trusting whoever made it."""
+"""Checks a plan without trusting the planner that made it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from qnnmem.ir.lifetime import lifetimes, reordered
 from qnnmem.ir.model import Model
 from qnnmem.plan.order.fuse import fuse
 from qnnmem.plan.order.graph import build_graph
-from qnnmem.plan.order.search import Failure, Search, Work
+from qnnmem.plan.order.search import NoOrder, Search, Work
 from qnnmem.plan.order.segment import Segment, split
 from qnnmem.units import Bytes, round_up
 
@@ -113,7 +113,7 @@ class _Part:
                 return
             limit = lowest if failed is None else (lowest + self.peak - 1) // 2
             found = search.run(limit, width, work)
-            if isinstance(found, Failure):
+            if isinstance(found, NoOrder):
                 failed = limit
                 if found.proven:
                     self.bound = max(self.bound, min(found.least, self.peak))

@@ -10,10 +10,10 @@ pair is that of the partner, so the pair costs what one node with the groups of 
 
 from __future__ import annotations
 
-from qnnmem.plan.order.graph import Graph
+from qnnmem.plan.order.graph import OrderGraph
 
 
-def fuse(graph: Graph) -> Graph:
+def fuse(graph: OrderGraph) -> OrderGraph:
     """Fuse all such nodes; the result's best order is as good as the graph's."""
     work = _Fusion(graph)
     waiting = list(range(len(graph) - 2, 0, -1))
@@ -25,7 +25,7 @@ def fuse(graph: Graph) -> Graph:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: OrderGraph) -> None:
         count = len(graph)
         self.graph = graph
         self.ops = list(graph.ops)
@@ -64,12 +64,12 @@ class _Fusion:
                     near[partner].add(other)
         self.gone[node] = True
 
-    def result(self) -> Graph:
+    def result(self) -> OrderGraph:
         """Give the nodes that are left new numbers."""
         # A node keeps the place of the partner it was fused into, which is a valid order.
         kept = [node for node, gone in enumerate(self.gone) if not gone]
         number = {node: i for i, node in enumerate(kept)}
-        return Graph(
+        return OrderGraph(
             ops=tuple(self.ops[node] for node in kept),
             before=tuple(frozenset(number[e] for e in self.before[node]) for node in kept),
             groups=tuple(frozenset(self.groups[node]) for node in kept),

@@ -17,7 +17,7 @@ from qnnmem.units import round_up
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class OrderGraph:
     """Nodes in a valid order with the source first and the sink last."""
 
     ops: tuple[tuple[int, ...], ...]  # positions in model.ops that a node stands for, in order
@@ -30,7 +30,7 @@ class Graph:
         return len(self.ops)
 
 
-def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) -> Graph:
+def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) -> OrderGraph:
     """Make the graph of a model, one node for each op."""
     shared = lifetimes(model, bits=bits)
     group = {name: i for i, life in enumerate(shared) for name in (life.name, *life.aliases)}
@@ -49,7 +49,7 @@ def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) ->
         size = shared[result].size
         return tuple(g for g in read if g != result and g not in inputs and shared[g].size == size)
 
-    return Graph(
+    return OrderGraph(
         ops=((), *((i,) for i in range(len(model.ops))), ()),
         before=_before(model),
         groups=tuple(frozenset(group[n] for n in names if n in group) for names in touches),
@@ -61,7 +61,7 @@ def build_graph(model: Model, *, bits: int | None, inplace: bool, align: int) ->
 def _before(model: Model) -> tuple[frozenset[int], ...]:
     """Find the nodes each node waits for.
 
-    Those that wait for no other wait for the source; the sink waits for those nobody waits for.
+    Those that wait for no other wait for the source; the sink for all that no other waits for.
     """
     sink = len(model.ops) + 1
     waits: list[set[int]] = [set() for _ in range(sink + 1)]

@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class NoOrder:
     """No order was found; with `proven` none needs fewer bytes than `least`."""
 
     proven: bool
@@ -121,7 +121,7 @@ class Search:
         else:
             self.after, self.before = list(segment.after), list(segment.before)
 
-    def run(self, limit: int, width: int, work: Work) -> list[int] | Failure:
+    def run(self, limit: int, width: int, work: Work) -> list[int] | NoOrder:
         """Find an order that never needs more than `limit`, or say why there is none."""
         self.limit, self.least, self.work = limit, _NEVER, work
         valley = self._first()
@@ -143,7 +143,7 @@ class Search:
                     if done not in seen:
                         seen.add(done)
                         levels.add(self._child(state, node))
-        return Failure(work.left > 0 and levels.complete, self.least)
+        return NoOrder(work.left > 0 and levels.complete, self.least)
 
     def _is_valley(self, early: _State, late: _State) -> bool:
         count = (late.done & ~early.done).bit_count()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from qnnmem.plan.order.graph import Graph
+from qnnmem.plan.order.graph import OrderGraph
 
 # The sets of earlier and later nodes take (nodes squared / 4) bytes: 16 MB here.
 MOST_NODES_FOR_BOUND = 8_000
@@ -110,7 +110,7 @@ def bits(mask: int) -> list[int]:
     return found
 
 
-def split(graph: Graph) -> list[Segment]:
+def split(graph: OrderGraph) -> list[Segment]:
     """Cut a graph into its segments, in order; each cut is a segment by itself."""
     count = len(graph)
     first_use, last_wait = [count] * count, [-1] * count
@@ -130,7 +130,7 @@ def split(graph: Graph) -> list[Segment]:
     return _segments(graph, sorted(ends))
 
 
-def _segments(graph: Graph, edges: list[int]) -> list[Segment]:
+def _segments(graph: OrderGraph, edges: list[int]) -> list[Segment]:
     place = [k for k, (lo, hi) in enumerate(pairwise(edges)) for _ in range(lo, hi)]
     first, last = [-1] * len(graph.size), [-1] * len(graph.size)
     for node, touched in enumerate(graph.groups):
@@ -157,12 +157,12 @@ def _segments(graph: Graph, edges: list[int]) -> list[Segment]:
     ]
 
 
-def _touched(graph: Graph, lo: int, hi: int) -> list[int]:
+def _touched(graph: OrderGraph, lo: int, hi: int) -> list[int]:
     return sorted({g for node in range(lo, hi) for g in graph.groups[node]})
 
 
 def _segment(
-    graph: Graph, lo: int, hi: int, base: int, outside: dict[int, tuple[bool, bool]]
+    graph: OrderGraph, lo: int, hi: int, base: int, outside: dict[int, tuple[bool, bool]]
 ) -> Segment:
     count = hi - lo
     masks = {g: early << count | late << (count + 1) for g, (early, late) in outside.items()}

@@ -1,15 +1,24 @@
-"""A plan as text: verdict first, then numbers, then why, then what to do next."""
+"""A memory plan for people, as text, and for programs, as JSON of schema `qnnmem.plan/1`."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from qnnmem.plan import Io, Pool
+from qnnmem.lpai.tcm import TcmVerdict
+from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
-from qnnmem.report.plan_report import PlanReport
+from qnnmem.report.schema import write_json
 from qnnmem.text import shorten
-from qnnmem.units import format_size
+from qnnmem.units import Bytes, format_size
+
+SCHEMA = "qnnmem.plan/1"
+SEARCH_MISSING = (
+    "the exact search is not installed and may find a lower plan or prove this one minimal: "
+    "pip install 'qnnmem[search]'"
+)
 
 # Beyond this a picture of letters says nothing.
 LARGEST_MAP = 20_000
@@ -17,8 +26,51 @@ SHOWN_AT_PEAK = 8
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
 
 
-def render(report: PlanReport) -> str:
-    """The whole report; names from the file are made safe to print."""
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A memory plan with its verdicts, where it came from and how long it took."""
+
+    plan: MemoryPlan
+    tcm: TcmVerdict | None  # None for a bare list of buffers
+    input: str
+    tool: str
+    seconds: float
+    given: tuple[str, ...] = ()  # options the user gave, for commands to paste
+
+    @property
+    def op_at_peak(self) -> str | None:
+        """The op that runs at the fullest step; None before the first and after the last."""
+        peak, ops = self.plan.peak, self.plan.model.ops
+        if peak is None or not 0 <= peak.step < len(ops):
+            return None
+        return f"{ops[peak.step].name} ({ops[peak.step].type})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the file said, and how far the proof goes."""
+        notes = list(self.plan.model.notes)
+        if any(op.bodies for op in self.plan.model.ops):
+            notes.append(
+                "the bodies of control-flow ops are planned apart and take one block while the op "
+                "runs; the minimum is one of this arrangement"
+            )
+        if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
+            notes.append("the clock ended the search, so another run may find another plan")
+        if self.plan.search_missing:
+            notes.append(SEARCH_MISSING)
+        return tuple(notes)
+
+    @property
+    def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
+        """Pools and their sizes, in the order they are shown."""
+        return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)
+
+
+def render_text(report: PlanReport) -> str:
+    """Verdict first, then numbers, then why, then what to do next.
+
+    Names from the file are made safe to print.
+    """
     parts = (_verdict, _about, _pools, _budgets, _reorder, _peak, _tcm, _map, _notes, _next)
     blocks = ["\n".join(lines) for part in parts if (lines := list(part(report)))]
     return "\n\n".join(["\n".join(blocks[:2]), *blocks[2:]]) + "\n"
@@ -26,11 +78,12 @@ def render(report: PlanReport) -> str:
 
 def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
+    in_time = "" if plan.search_missing else " in time"
     for budget in plan.budgets:
         name = budget.pool.value
         if budget.fits is None:
             yield (
-                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found in time "
+                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time} "
                 f"and none is ruled out; best {budget.need:,}, at least {budget.at_least:,}"
             )
         elif budget.fits:
@@ -178,7 +231,7 @@ def _next(report: PlanReport) -> Iterator[str]:
     if plan.likely_states:
         pairs = " ".join(f"--state {shlex.quote(f'{a}={b}')}" for a, b in plan.likely_states[:4])
         yield f"next: these look like state kept between runs: {shorten(f'{command} {pairs}', 300)}"
-    elif not plan.scratch.optimal:
+    elif not (plan.scratch.optimal or plan.scratch.search_missing):
         yield f"next: search longer: {shorten(command, 200)} --time-limit 60"
     elif plan.options.bits is None and any(t.dtype.is_float for t in plan.model.tensors.values()):
         shown = shorten(command, 200)
@@ -193,3 +246,113 @@ def _count(number: int, thing: str) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size:,} bytes"
+
+
+def render_json(report: PlanReport) -> str:
+    """One JSON object; sizes are integer bytes, steps count ops from 0."""
+    return write_json(as_values(report))
+
+
+def as_values(report: PlanReport) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    plan = report.plan
+    return {
+        "schema": SCHEMA,
+        "tool": report.tool,
+        "input": report.input,
+        "scratch_bytes": plan.scratch_bytes,
+        "persistent_bytes": plan.persistent_bytes,
+        "io_bytes": plan.io_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "lower_bound_bytes": plan.scratch.lower_bound,
+        "optimal": plan.scratch.optimal,
+        "seconds": round(report.seconds, 6),
+        "align_bytes": plan.align,
+        "io": plan.options.io.value,
+        "bits": plan.options.bits,
+        "inputs": list(plan.model.inputs),
+        "outputs": list(plan.model.outputs),
+        "peak": _peak_values(report),
+        "tcm": _tcm_values(report),
+        "budgets": _budgets_values(report),
+        "reorder": _reorder_values(report),
+        "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
+        "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
+        "notes": list(report.notes),
+        "origins": _origins(report),
+    }
+
+
+def _peak_values(report: PlanReport) -> dict[str, Any] | None:
+    peak = report.plan.peak
+    if peak is None:
+        return None
+    return {
+        "step": peak.step,
+        "op": report.op_at_peak,
+        "bytes": peak.size,
+        "live": [{"name": buffer.name, "bytes": buffer.size} for buffer in peak.live],
+    }
+
+
+def _tcm_values(report: PlanReport) -> dict[str, Any] | None:
+    tcm = report.tcm
+    if tcm is None:
+        return None
+    return {
+        "fits": tcm.fits,
+        "need_bytes": tcm.need,
+        "limit_bytes": tcm.limit.value,
+        "buffers": tcm.buffers,
+        "max_buffers": tcm.max_buffers.value,
+    }
+
+
+def _budgets_values(report: PlanReport) -> list[dict[str, Any]]:
+    return [
+        {
+            "pool": budget.pool.value,
+            "need_bytes": budget.need,
+            "at_least_bytes": budget.at_least,
+            "have_bytes": budget.have,
+            "fits": budget.fits,
+            "blockers": list(budget.blockers),
+        }
+        for budget in report.plan.budgets
+    ]
+
+
+def _reorder_values(report: PlanReport) -> dict[str, Any] | None:
+    found = report.plan.reordered
+    if found is None:
+        return None
+    return {
+        "before_bytes": found.before,
+        "after_bytes": found.after,
+        "proven": found.proven,
+        "order": [op.name for op in report.plan.model.ops],
+    }
+
+
+def _buffer_values(buffer: PlacedBuffer) -> dict[str, Any]:
+    return {
+        "name": buffer.name,
+        "pool": buffer.pool.value,
+        "size_bytes": buffer.size,
+        "lower": buffer.live.lower,
+        "upper": buffer.live.upper,
+        "offset_bytes": buffer.offset,
+        "aliases": list(buffer.aliases),
+    }
+
+
+def _origins(report: PlanReport) -> dict[str, str]:
+    origins = dict.fromkeys(
+        ("scratch_bytes", "persistent_bytes", "io_bytes", "constant_bytes", "lower_bound_bytes"),
+        "computed",
+    )
+    if report.tcm is not None:
+        origins["tcm.need_bytes"] = "computed"
+        origins["tcm.limit_bytes"] = f"{report.tcm.limit.origin.value}: {report.tcm.limit.source}"
+        origins["tcm.max_buffers"] = origins["tcm.limit_bytes"]
+    return origins
