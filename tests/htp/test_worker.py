@@ -194,6 +194,26 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
     assert done.stdout.split() == ["144", "112", "136", "40", "144", "88", "40", "72", "16"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the worker is for Linux")
+@pytest.mark.parametrize("whole", [True, False], ids=["child", "request"])
+def test_no_process_is_left_behind(whole: bool) -> None:
+    """Whichever of the two processes is killed, both are gone afterwards; no library is needed."""
+    served = []
+    with Worker(library=library.Library("2.7.0", "1", Path("nowhere"))) as one:
+        killer = Killer(one, signal.SIGKILL, whole)
+
+        def kill(tick: Tick) -> None:
+            if tick.pid is not None and not served:
+                served.append(os.pidfd_open(tick.pid))
+                killer(tick)
+
+        assert one.ask("wait", {}, time_limit_s=60, progress=kill).kind == "crashed"
+        ended, _, _ = select.select(served, [], [], 30)
+        os.close(served[0])
+        assert ended
+        assert "dance" in one.ask("dance", {}, time_limit_s=60).sentence
+
+
 class Pipe:
     """A log tap with the writing end of its pipe."""
 
