@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ class Killer:
         """Take a sign of life."""
         target = self._worker.pid if self._whole else tick.pid
         if tick.pid is not None and target is not None:
-            os.kill(target, self._number)
+            with suppress(ProcessLookupError):  # it died of the signal before
+                os.kill(target, self._number)
 
 
 @needs_library
@@ -192,6 +194,26 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["144", "112", "136", "40", "144", "88", "40", "72", "16"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the worker is for Linux")
+@pytest.mark.parametrize("whole", [True, False], ids=["child", "request"])
+def test_no_process_is_left_behind(whole: bool) -> None:
+    """Whichever of the two processes is killed, both are gone afterwards; no library is needed."""
+    served: list[int] = []
+    with Worker(library=library.Library("2.7.0", "1", Path("nowhere"))) as one:
+        killer = Killer(one, signal.SIGKILL, whole)
+
+        def kill(tick: Tick) -> None:
+            if tick.pid is not None and not served:
+                served.append(os.pidfd_open(tick.pid))
+                killer(tick)
+
+        assert one.ask("wait", {}, time_limit_s=60, progress=kill).kind == "crashed"
+        ended, _, _ = select.select(served, [], [], 30)
+        os.close(served[0])
+        assert ended
+        assert "dance" in one.ask("dance", {}, time_limit_s=60).sentence
 
 
 class Pipe:
