@@ -9,7 +9,7 @@ from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.text import quote
 
 
-class OnnxType(NamedTuple):
+class OnnxElement(NamedTuple):
     """An element type by its number in ONNX and its name in NumPy."""
 
     onnx: int
@@ -17,21 +17,21 @@ class OnnxType(NamedTuple):
 
 
 _BY_BITS = {
-    ("FLOAT", 32): OnnxType(1, "float32"),
-    ("FLOAT", 16): OnnxType(10, "float16"),
-    ("U", 8): OnnxType(2, "uint8"),
-    ("U", 16): OnnxType(4, "uint16"),
-    ("U", 32): OnnxType(12, "uint32"),
-    ("U", 64): OnnxType(13, "uint64"),
-    ("S", 8): OnnxType(3, "int8"),
-    ("S", 16): OnnxType(5, "int16"),
-    ("S", 32): OnnxType(6, "int32"),
-    ("S", 64): OnnxType(7, "int64"),
-    ("BOOL", 8): OnnxType(9, "bool"),
+    ("FLOAT", 32): OnnxElement(1, "float32"),
+    ("FLOAT", 16): OnnxElement(10, "float16"),
+    ("U", 8): OnnxElement(2, "uint8"),
+    ("U", 16): OnnxElement(4, "uint16"),
+    ("U", 32): OnnxElement(12, "uint32"),
+    ("U", 64): OnnxElement(13, "uint64"),
+    ("S", 8): OnnxElement(3, "int8"),
+    ("S", 16): OnnxElement(5, "int16"),
+    ("S", 32): OnnxElement(6, "int32"),
+    ("S", 64): OnnxElement(7, "int64"),
+    ("BOOL", 8): OnnxElement(9, "bool"),
 }
 
 
-def onnx_type(tensor: HtpTensor) -> OnnxType:
+def onnx_type(tensor: HtpTensor) -> OnnxElement:
     """How ONNX Runtime hands over a tensor of a binary; quantized values are plain integers."""
     name, bits = tensor.data_type.name, tensor.data_type.bits
     family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"

@@ -84,7 +84,7 @@ class Cover(NamedTuple):
     viable: Flags  # buffers that can take part in covering their pit
 
 
-class Parts(NamedTuple):
+class SplitBounds(NamedTuple):
     """What splitting a component needs and gives."""
 
     change: Ints  # for each section: buffers born less buffers gone; the same of links between two
@@ -106,7 +106,7 @@ class Workspace(NamedTuple):
     state: State
     sky: Skyline
     cover: Cover
-    parts: Parts
+    parts: SplitBounds
     order: Ints  # unplaced buffers of a component by least offset
 
 
@@ -121,6 +121,6 @@ def new_workspace(load: Ints, count: int, weight: Floats) -> Workspace:
         State(np.zeros(count, np.int64), np.zeros(count, np.bool_), load.copy(), weight),
         Skyline(ints(sections), ints(sections), ints(sections)),
         Cover(ints(sections), ints(sections), ints(sections + 1), np.zeros(count, np.bool_)),
-        Parts(ints(sections + 2, 2), ints(sections + 1, 2)),
+        SplitBounds(ints(sections + 2, 2), ints(sections + 1, 2)),
         ints(count),
     )

@@ -14,9 +14,9 @@ from qnnmem.plan.compiled.arrays import (
     Core,
     Cover,
     Ints,
-    Parts,
     Rests,
     Skyline,
+    SplitBounds,
     State,
     Tables,
     Workspace,
@@ -100,7 +100,7 @@ def borrow_workspace(space: Workspace) -> Workspace:
         State(_borrow(s.least), _borrow(s.placed), _borrow(s.total), _borrow(s.weight)),
         Skyline(_borrow(k.floor), _borrow(k.second), _borrow(k.height)),
         Cover(_borrow(c.options), _borrow(c.must), _borrow(c.reach), _borrow(c.viable)),
-        Parts(_borrow(p.change), _borrow(p.bounds)),
+        SplitBounds(_borrow(p.change), _borrow(p.bounds)),
         _borrow(space.order),
     )
 

@@ -26,8 +26,8 @@ from qnnmem.plan.compiled.arrays import (
     Boxes,
     Core,
     Ints,
-    Parts,
     Rests,
+    SplitBounds,
     State,
     Strategy,
     Tables,
@@ -117,7 +117,7 @@ def _with_room(tables: Tables, at: Ints, count: int, sections: int) -> Tables:
 
 
 @register_jitable
-def _split(boxes: Boxes, first: Ints, state: State, parts: Parts, a: int, b: int) -> int:
+def _split(boxes: Boxes, first: Ints, state: State, parts: SplitBounds, a: int, b: int) -> int:
     """Lists the components of the unplaced buffers in sections a..b, least conflicted first."""
     lo, hi, change, bounds = boxes.lo, boxes.hi, parts.change, parts.bounds
     placed, weight = state.placed, state.weight
