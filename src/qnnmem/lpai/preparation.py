@@ -75,7 +75,7 @@ class _Loaded:
     proto: onnx.ModelProto | None
     folder: Path | None
     states: tuple[tuple[str, str], ...]
-    gates: tuple[BufferWindow, ...] = ()
+    windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -187,7 +187,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     raise FloatModel(path, what, quantizable=loaded.proto is not None)
 
 
-def _windows(gates: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
+def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
     return tuple(
         FrameWindow(
             name=w.name,
@@ -200,7 +200,7 @@ def _windows(gates: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
             padding=w.padding,
             reset=w.reset,
         )
-        for w in gates
+        for w in windows
     )
 
 
@@ -214,9 +214,9 @@ def _compile(
         align=options.align,
         states=loaded.states,
         inplace=options.inplace,
-        reorder=options.reorder and not loaded.gates,
+        reorder=options.reorder and not loaded.windows,
     )
-    model = _handed_out(_gated(loaded.model, loaded.gates), loaded.states)
+    model = _handed_out(_with_windows(loaded.model, loaded.windows), loaded.states)
     plan = plan_model(
         model,
         PoolOptions(align=options.align) if is_list else pools,
@@ -231,7 +231,7 @@ def _compile(
         align=plan.align,
         io=plan.options.io,
         states=plan.options.states,
-        windows=_windows(loaded.gates),
+        windows=_windows(loaded.windows),
         notes=loaded.notes,
         float_ops=len(classify(loaded.model).float_ops),
     )
@@ -297,7 +297,7 @@ def _with_program(
     return replace(graph, in_order=runs_in_order(Parts(graph, here))), constants
 
 
-def _gated(model: Model, windows: Sequence[BufferWindow]) -> Model:
+def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     """Ops in an order in which a blocking window can stop an execution.
 
     First come all ops that wait for no window, the ones that fill windows last; then those that

@@ -11,6 +11,7 @@ from qnnmem.lpai.preparation import Prepared, PrepareOptions
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
 from qnnmem.report.flags import flag
+from qnnmem.report.plan import SEARCH_MISSING
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
 from qnnmem.units import format_size
@@ -37,6 +38,8 @@ def render_text(
     if shared := together(tcm):
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
     said = (*notes, *(join_words(note, _option) for note in prepared.notes))
+    if any(plan.search_missing for plan in prepared.plans):
+        said = (*said, SEARCH_MISSING)
     lines += [f"note: {shorten(note, _WIDE)}" for note in said]
     lines += ["", *_next(context, path)]
     return "\n".join(lines)
