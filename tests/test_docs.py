@@ -318,8 +318,9 @@ def test_the_picture_shows_every_buffer(workplace: Path) -> None:
 
 
 def test_quantize_is_spelled_in_one_way() -> None:
-    """Pages, code and messages write the word as QNN and ONNX do."""
-    assert hits(re.compile("quanti" + "s", re.IGNORECASE)) == []
+    """Pages, code and messages write the word as QNN and ONNX do; a record stays as it was."""
+    found = hits(re.compile("quanti" + "s", re.IGNORECASE))
+    assert [hit for hit in found if not hit.startswith("tests/json_0_1_0/")] == []
 
 
 @pytest.mark.parametrize(

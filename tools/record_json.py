@@ -39,9 +39,9 @@ from qnnmem.qnn.enums import TensorMemType, TensorType
 
 MIB = 1 << 20
 BINARIES = {
-    "one_graph": "inputs/quantised.onnx",
+    "one_graph": "inputs/quantized.onnx",
     "two_graphs": "inputs/wide_a.onnx inputs/wide_b.onnx",
-    "quantised_here": "inputs/small.onnx --shape x=1x4x8x8 --quantize int8 --io outside",
+    "quantized_here": "inputs/small.onnx --shape x=1x4x8x8 --quantize int8 --io outside",
     "state": "inputs/state.onnx --float --state h_in=h_out",
     "window": "inputs/window.onnx --float",
     "layout": "inputs/tiny.eaix --hw-ver v5",

@@ -60,7 +60,7 @@ def test_one_code_has_many_spellings(asked: str) -> None:
     """Decimal, hexadecimal, names, what people write, the end of a line and a 64-bit handle."""
     found = explain(asked, ())
     assert [one.number.code for one in found.meanings] == [1002]
-    assert "no shortage" in found.meanings[0].number.note.not_that
+    assert "nothing is short" in found.meanings[0].number.note.not_that
 
 
 @pytest.mark.parametrize(
