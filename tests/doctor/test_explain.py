@@ -6,9 +6,8 @@ import json
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
 
-from qnnmem.cli.explain import explain as verb
 from qnnmem.doctor.explain import explain
 from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.errors import UsageError
@@ -33,9 +32,7 @@ def entry(name: str, shown: str, code: int | None = None, verdict: str = "cause"
     )
 
 
-def run(*arguments: str) -> Result:
-    """Run the verb; errors of ours come back as exceptions."""
-    return CliRunner().invoke(verb, list(arguments), standalone_mode=False)
+run = verb("explain")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from command_line import verb
 
-from qnnmem.cli.kb import kb
 from qnnmem.doctor.kb.check import KbCheck, check, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
@@ -20,9 +19,7 @@ from qnnmem.report.schema import load_schema
 GOOD = skeleton("my-entry")
 
 
-def run(*arguments: str) -> Result:
-    """Run the command; errors of ours come back as exceptions."""
-    return CliRunner().invoke(kb, list(arguments), standalone_mode=False)
+run = verb("kb")
 
 
 def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheck:
