@@ -225,3 +225,19 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
         assert said[-1] == last
         assert (said[0] == "Traceback (most recent call last):") == (asked == "1")
         assert len(said) >= lines if asked == "1" else len(said) == lines
+
+
+@pytest.mark.parametrize("words", [(), ("kb",), ("lpai",)], ids=["program", "kb", "lpai"])
+def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
+    """Whoever types only a name wants to know more: help on standard output, exit code 0."""
+    done = run(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: qnnmem")
+    assert done.stdout.count("\n") > 5
+
+
+def test_choices_are_listed_in_one_sentence() -> None:
+    """What an option may be is readable, on the line that asks for it."""
+    done = run("config", "-o", "folder")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "qnnmem: Missing option '--backend'. Choose from: lpai\n"

@@ -51,8 +51,12 @@ def run() -> int:
     """Lets click read the arguments; gives the exit code."""
     try:
         result = qnnmem.main(prog_name="qnnmem", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as exc:  # not a mistake: a wish to know more
+        click.echo(exc.format_message())
+        return 0
     except click.ClickException as exc:
-        return say(exc.format_message(), exc.exit_code)
+        # click puts each choice on a line of its own; ours is one sentence.
+        return say(" ".join(exc.format_message().split()), exc.exit_code)
     except click.Abort as exc:
         raise KeyboardInterrupt from exc
     return result if isinstance(result, int) else 0

@@ -97,9 +97,9 @@ def _rule_lines(rule: Rule, width: int) -> Iterator[str]:
     yield ""
     codes = [f"{code_name(code)} ({code})" for code in rule.codes]
     rows = (
-        ("public word", rule.consequence),
-        ("answer here", ", ".join(codes) or "a finding, no QNN code"),
-        ("known how", _MARKS[rule.mark]),
+        ("documented", rule.consequence),
+        ("answered here", ", ".join(codes) or "a finding, no QNN code"),
+        ("known from", _MARKS[rule.mark]),
         ("source", rule.source),
         ("what to do", rule.cure),
     )
