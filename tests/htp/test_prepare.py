@@ -23,6 +23,7 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
+from qnnmem.report.flags import with_flags
 from qnnmem.targets.socs import find_soc
 
 MODELS = Path(__file__).parents[2] / ".cache" / "models"
@@ -188,7 +189,7 @@ def test_nodes_that_qnn_cannot_take_are_named(worker: Worker, tmp_path: Path) ->
         (OnnxNode("strange", "ReduceSumSquare"),),
     )
     assert not any("QnnGraph_finalize" in line.text for line in failure.outcome.log)
-    assert "--partition" in failure.sentence
+    assert "--partition" in with_flags(failure.why)
 
 
 def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> None:

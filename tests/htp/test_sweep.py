@@ -334,11 +334,15 @@ class TestRealLibrary:
     """Compiles of a tiny model."""
 
     def run(
-        self, folder: Path, points: list[SweepPoint], spoil: Callable[[SweepPoint, int], None]
+        self,
+        folder: Path,
+        points: list[SweepPoint],
+        spoil: Callable[[SweepPoint, int], None],
+        limit_s: float = 300.0,
     ) -> tuple[SweepRow, ...]:
         """Sweep with a compiler whose worker may be harmed before a point is compiled."""
         path = conv(folder / "conv.onnx")
-        compiler = SpoiltCompiler(path, spoil)
+        compiler = SpoiltCompiler(path, spoil, limit_s)
         with Sweep(lambda: compiler, ResultCache(folder), IDENTITY) as run:
             return run.table(points)
 
@@ -363,7 +367,7 @@ class TestRealLibrary:
             if point["batch"] == 2:
                 os.killpg(pid, signal.SIGSTOP)
 
-        rows = self.run(tmp_path, batches(1, 2, 3), stop)
+        rows = self.run(tmp_path, batches(1, 2, 3), stop, limit_s=6)
         assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
         assert "not finished within 6 s" in rows[1].result.reason
 
@@ -392,8 +396,11 @@ class TestRealLibrary:
 class SpoiltCompiler(LibraryCompiler):
     """A compiler whose worker is harmed as soon as it compiles."""
 
-    def __init__(self, path: Path, spoil: Callable[[SweepPoint, int], None]) -> None:
-        super().__init__(path, SM8650, CompileOptions(time_limit_s=6), progress=self._heard)
+    def __init__(
+        self, path: Path, spoil: Callable[[SweepPoint, int], None], limit_s: float
+    ) -> None:
+        options = CompileOptions(time_limit_s=limit_s)
+        super().__init__(path, SM8650, options, progress=self._heard)
         self.spoil = spoil
         self.now: SweepPoint = {}
 
