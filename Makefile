@@ -15,6 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qnnmem needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	# Where Python may not write bytecode, starting the program would cost half as much again.
+	$(BIN)/python -m compileall -q src
 	@echo "Compiling the planner's inner loops, once"
 	$(BIN)/python -m qnnmem.plan.warm
 	@touch $(STAMP)
