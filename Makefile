@@ -11,11 +11,11 @@ SPREAD := --numprocesses 2 --dist loadfile
 install: $(STAMP)
 
 # Ready when the environment matches pyproject.toml and constraints.txt; then nothing is done again.
+# Compiled ahead: where Python may not write bytecode, each start would cost half as much again.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qnnmem needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	# Where Python may not write bytecode, starting the program would cost half as much again.
 	$(BIN)/python -m compileall -q src
 	@echo "Compiling the planner's inner loops, once"
 	$(BIN)/python -m qnnmem.plan.warm
