@@ -14,7 +14,6 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
 
 MIB = 1 << 20
-FIRST_HTP_ARCH = 68
 
 _LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
 _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
