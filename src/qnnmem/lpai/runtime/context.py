@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from threading import Lock
 from typing import Any, NoReturn
 
 from qnnmem.errors import QnnError, UsageError
@@ -41,6 +42,7 @@ class Context:
         self.shared = SharedMemory(backend)
         self.queue = ExecutionQueue(backend, config.queue_depth)
         self._graphs: dict[str, Graph] = {}
+        self._retrieving = Lock()
         self._in_order: dict[str, bool] = {}
         self._binary: ClientBuffer | None = None
         self._head_sum = self._whole_sum = 0
@@ -100,9 +102,10 @@ class Context:
             known = ", ".join(graph.name[:40] for graph in self.compiled.graphs[:8])
             sentence = f"the binary has no graph {name[:80]!r}; it has {known}"
             self._fail(6002, "R12", sentence, "QnnGraph_retrieve")
-        if name not in self._graphs:
-            self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
-        return self._graphs[name]
+        with self._retrieving:  # two threads get one graph, whose memory there is once
+            if name not in self._graphs:
+                self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
+            return self._graphs[name]
 
     def get_binary(self) -> NoReturn:
         """`QnnContext_getBinary`: not from a context that came from one."""
@@ -141,7 +144,10 @@ class Context:
     def free(self) -> None:
         """`QnnContext_free`: from here on the application may free everything it handed over."""
         self._check_alive("QnnContext_free")
-        for graph in self._graphs.values():
+        self.queue.refuse()
+        with self._retrieving:
+            graphs = tuple(self._graphs.values())
+        for graph in graphs:
             graph.resume()  # a paused execution would never come to its end
         self.queue.close()
         self.queue.run(self._end)  # an execution of another thread comes to its end first

@@ -7,7 +7,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
@@ -37,6 +37,7 @@ SUCCESS = 0
 EARLY_TERMINATION = 6038
 
 Notify = Callable[[int], None]
+T = TypeVar("T")
 
 _graphs_with_state: weakref.WeakSet[Graph] = weakref.WeakSet()
 _registry = threading.Lock()
@@ -136,15 +137,25 @@ class Graph:
         None instead of tensors means: all of them where the plan has them inside scratch.
         """
         self._take_signal(signal, "QnnGraph_execute")
-        codes: list[int] = []
-        self._count(1)
         try:
-            self.context.queue.run(lambda: codes.append(self._execute(inputs, outputs)))
+            return self.undisturbed(lambda: self._execute(inputs, outputs))
         finally:
-            self._count(-1)
             if signal is not None:
                 signal.release()
-        return codes[0]
+
+    def undisturbed(self, work: Callable[[], T]) -> T:
+        """Do something while nothing else of the context executes and scratch stays where it is.
+
+        Inputs and outputs inside scratch are one place for all threads: who writes them, executes
+        and reads them does all three here.
+        """
+        done: list[T] = []
+        self._count(1)
+        try:
+            self.context.queue.run(lambda: done.append(work()))
+        finally:
+            self._count(-1)
+        return done[0]
 
     def execute_async(
         self,
@@ -188,6 +199,8 @@ class Graph:
         """Hold back the next execution; what is queued stays queued."""
         self._check_context("QnnGraph_setConfig")
         self._resumed.clear()
+        if self.context.queue.is_closed:  # nobody would resume it any more
+            self._resumed.set()
 
     def resume(self) -> None:
         """Let executions go on."""
@@ -215,15 +228,12 @@ class Graph:
     def reset(self) -> None:
         """State as before the first execution."""
         self._check_ready("QnnGraph_execute")
-        self.context.queue.run(lambda: self._with_state(self._clear_state))
+        self.undisturbed(lambda: self._with_state(self._clear_state))
 
     def snapshot(self) -> tuple[bytes, dict[str, int]]:
         """State to be restored later."""
         self._check_ready("QnnGraph_execute")
-        found: list[tuple[bytes, dict[str, int]]] = []
-        take = self._execution.snapshot
-        self.context.queue.run(lambda: self._with_state(lambda: found.append(take())))
-        return found[0]
+        return self.undisturbed(lambda: self._with_state(self._execution.snapshot))
 
     def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
         """State as it was at a snapshot."""
@@ -235,7 +245,7 @@ class Graph:
             self._execution.restore(saved)
             self._seal_state()
 
-        self.context.queue.run(lambda: self._with_state(bring_back))
+        self.undisturbed(lambda: self._with_state(bring_back))
 
     @property
     def holds_persistent(self) -> bool:
@@ -374,6 +384,7 @@ class Graph:
             self._fail(1100, "B1", str(exc), "QnnGraph_execute")
         except MemoryError:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
+        self._check_kept("QnnGraph_execute")  # another thread may have freed something meanwhile
         return self._account(outcome)
 
     def _account(self, outcome: ExecutionOutcome) -> int:
@@ -402,6 +413,12 @@ class Graph:
     def _check_memory(self, call: str) -> None:
         """Everything the application promised to keep is still there."""
         self.context.check_binary(call)
+        self._check_kept(call)
+        if self._state_sum is not None and self._state_sum != self._sum_state():
+            sentence = "persistent changed between two executions, but only its graph may write it"
+            self._backend.note(finding("X6", sentence, call=call, buffer="persistent"))
+
+    def _check_kept(self, call: str) -> None:
         for what, buffer, rule in (
             ("persistent", self.persistent, "R8"),
             ("scratch", self.scratch, "R7"),
@@ -410,9 +427,6 @@ class Graph:
                 sentence = f"{what} was freed while the context lives"
                 found = finding(rule, sentence, call=call, buffer=what, address=buffer.address)
                 self._backend.fail(6039, found)
-        if self._state_sum is not None and self._state_sum != self._sum_state():
-            sentence = "persistent changed between two executions, but only its graph may write it"
-            self._backend.note(finding("X6", sentence, call=call, buffer="persistent"))
 
     def _check_guards(self) -> None:
         if not self.context.sanitize:
@@ -445,11 +459,11 @@ class Graph:
             text = f"the notification of graph {self.name[:80]!r} raised {type(exc).__name__}"
             self._backend.log(LogLevel.ERROR, text)
 
-    def _with_state(self, work: Callable[[], None]) -> None:
+    def _with_state(self, work: Callable[[], T]) -> T:
         """Touch state only while context and memory are there."""
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
-        work()
+        return work()
 
     def _clear_state(self) -> None:
         self._execution.reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import Full, Queue
-from threading import Lock, RLock, Thread, current_thread
+from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import NoReturn
 
 from qnnmem.lpai.rules import finding
@@ -42,6 +42,7 @@ class ExecutionQueue:
     def __init__(self, backend: Backend, depth: int) -> None:
         self._backend, self.depth = backend, depth or DEFAULT_DEPTH
         self._turn = RLock()
+        self._holder: int | None = None  # the thread whose turn it is
         self._waiting: Queue[Work | None] = Queue(self.depth)
         self._worker: Thread | None = None
         self._starting = Lock()
@@ -53,41 +54,54 @@ class ExecutionQueue:
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:
-        """Execute after everything that is queued; at once when a notification asks for it."""
-        if self._worker is not None and not self.is_worker:
+        """Execute after everything that is queued; at once when a notification asks for it.
+
+        So it is where work asks for more work: what is queued waits for the turn that it has.
+        """
+        if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
         with self._turn:
-            work()
+            before, self._holder = self._holder, get_ident()
+            try:
+                work()
+            finally:
+                self._holder = before
 
     def submit(self, work: Work) -> None:
         """Execute later; a full queue blocks or, in a profile that says so, fails."""
-        self._start_worker()
-        # The worker would wait for itself for ever.
-        block = self._backend.profile.async_blocks and not self.is_worker
         try:
-            self._waiting.put(work, block=block)
+            if self.is_worker:
+                self._put(work, block=False)  # the worker would wait for itself for ever
+            else:
+                with self._starting:  # or the queue could be closed before the work is in it
+                    self._put(work, block=self._backend.profile.async_blocks)
         except Full:
             self._full()
 
-    def _start_worker(self) -> None:
-        """Start the worker, once."""
-        if not self.is_closed and not self.is_worker:
-            with self._starting:
-                if self._worker is None and not self.is_closed:
-                    self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
-                    self._worker.start()
+    def _put(self, work: Work, *, block: bool) -> None:
         if self.is_closed:
             sentence = "the context is being freed and takes no more executions"
             self._backend.fail(6039, finding("R16", sentence, call="QnnGraph_executeAsync"))
+        if self._worker is None:
+            self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
+            self._worker.start()
+        self._waiting.put(work, block=block)
+
+    def refuse(self) -> None:
+        """Take nothing more from here on."""
+        for asks, who in (
+            (self.is_worker, "a notification"),
+            (self._holder == get_ident(), "an execution"),
+        ):
+            if asks:
+                sentence = f"{who} cannot free the context whose queue it comes from"
+                cure = "free it from another thread"
+                found = finding("R16", sentence, call="QnnContext_free", cure=cure)
+                self._backend.fail(1005, found)
+        self.is_closed = True
 
     def close(self) -> None:
-        """Finish what is queued and end the worker."""
-        if self.is_worker:
-            sentence = "a notification cannot free the context whose queue it comes from"
-            cure = "free it from another thread"
-            found = finding("R16", sentence, call="QnnContext_free", cure=cure)
-            self._backend.fail(1005, found)
-        self.is_closed = True
+        """Finish what is queued and end the worker; `refuse` comes first."""
         with self._starting:
             if self._worker is not None:
                 self._waiting.put(None)
@@ -95,15 +109,20 @@ class ExecutionQueue:
                 self._worker = None
 
     def _serve(self) -> None:
-        while (work := self._waiting.get()) is not None:
+        ending = False
+        # A notification may have put work behind the end.
+        while not (ending and self._waiting.empty()):
+            work = self._waiting.get()
             try:
+                if work is None:
+                    ending = True
+                    continue
                 with self._turn:
                     work()
             except Exception as exc:  # without its worker the queue would hang for ever
                 self._backend.log(LogLevel.ERROR, f"an execution raised {type(exc).__name__}")
             finally:
                 self._waiting.task_done()
-        self._waiting.task_done()
 
     def _full(self) -> NoReturn:
         sentence = f"the queue holds {self.depth} executions and takes no more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,11 @@ Arrays = dict[str, "NDArray[Any]"]
 
 
 class Session:
-    """One graph of a context binary, ready to run."""
+    """One graph of a context binary, ready to run.
+
+    Threads may share one: its runs come one after the other, each with its own inputs and outputs.
+    State is the session's, not the thread's.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Session:
         log: Log | None = None,
     ) -> None:
         _check_words(path, graph, mem_type)
+        self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
         self._extensions = Extensions(self.backend, mem_type)
         self._binary = self._read(map_file(path))
@@ -68,26 +74,47 @@ class Session:
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
-        for frame in [feeds] if isinstance(feeds, Mapping) else _frames(feeds):
-            found = self.feed(frame)
-            if found is not None:
-                return found
+        found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
+        if found is not None:
+            return found
         sentence = "the windows of the model are not full yet"
         cure = "feed further frames, or give all of them to one call as a list"
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
 
+    def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
+        """Outputs of the first execution that completes; no frame of another thread comes between.
+
+        Others wait while the next frame is asked for.
+        """
+
+        def go_through() -> Arrays | None:
+            return next(
+                (found for frame in frames if (found := self.feed(frame)) is not None), None
+            )
+
+        return self.graph.undisturbed(go_through)
+
     def feed(self, feeds: Mapping[str, Any]) -> Arrays | None:
-        """Outputs of one execution, or None while a window still waits for frames."""
+        """Outputs of one execution, or None while a window still waits for frames.
+
+        The arrays are the caller's own: no later execution changes them.
+        """
         if not isinstance(feeds, Mapping):
             raise UsageError("inputs are given as a mapping from their names to arrays")
         unknown = [name for name in feeds if name not in self.compiled.inputs]
         if unknown:
             known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
             raise UsageError(f"there is no input {quote(str(unknown[0]))}; inputs are {known}")
+        given = {}
         for name in self.compiled.inputs:
             if name not in feeds:
                 raise UsageError(f"no value is given for input {quote(name)}")
-            self._write(name, feeds[name])
+            given[name] = feeds[name]
+        return self.graph.undisturbed(lambda: self._execute(given))
+
+    def _execute(self, given: Mapping[str, Any]) -> Arrays | None:
+        for name, value in given.items():
+            self._write(name, value)
         if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
             return None
         return {name: self._array(name).copy() for name in self.compiled.outputs}
@@ -128,12 +155,13 @@ class Session:
 
     def close(self) -> None:
         """Free the context, then the memory it used, in the documented order."""
-        if not self.context.is_freed:
-            self.context.free()
-            for zone in self._extensions.broken_guards():
-                self.backend.note(finding("X2", f"bytes {zone} were overwritten"))
-            self.backend.free()
-            self._buffers.clear()
+        with self._closing:
+            if not self.context.is_freed:
+                self.context.free()
+                for zone in self._extensions.broken_guards():
+                    self.backend.note(finding("X2", f"bytes {zone} were overwritten"))
+                self.backend.free()
+                self._buffers.clear()
 
     def __enter__(self) -> Session:
         return self

@@ -7,6 +7,7 @@ open (what is rounded, what counts, which level) the choices are listed in `choi
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 
 from qnnmem.errors import QnnError, TcmFatal
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
@@ -38,6 +39,7 @@ class TcmPool:
         self.start_alignment, self.size_alignment = start_alignment, size_alignment
         self._log, self._registered = log, False
         self._heap = Heap(MemType.TCM, self.size)
+        self._allocating = Lock()  # counting and taking are one step
 
     @property
     def used(self) -> int:
@@ -51,6 +53,10 @@ class TcmPool:
 
     def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
         """Room for `size` bytes, or None with a logged error when the pool has no room."""
+        with self._allocating:
+            return self._allocate(size, label)
+
+    def _allocate(self, size: int, label: str) -> HeapBuffer | None:
         if not self._registered:
             self._registered = True
             self._log(LogLevel.INFO, f"TCM pool current size: {self.used} max_size: {self.size}")
