@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from qnnmem.ir import Span
 from qnnmem.plan import Buffer, Plan, Problem, greedy, plan_problem, verify
+from qnnmem.plan.effort import Effort
 from qnnmem.plan.exact import as_arrays, place_compiled
 from qnnmem.plan.instance import Instance, arrange
 from qnnmem.units import Align, Bytes, Offset, Step
@@ -68,7 +70,7 @@ def test_compiled_and_plain_placement_agree(seed: int) -> None:
     for order in greedy.orders(instance):
         for best_fit in (False, True):
             plain = greedy.place(instance, near, order, best_fit)
-            assert place_compiled(arrays, order, best_fit, None)[0] == plain
+            assert place_compiled(arrays, order, best_fit, Effort(10**9, math.inf)) == plain
 
 
 def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 from qnnmem.plan.bounds import load_bound
 from qnnmem.plan.effort import WORK_PER_SECOND, Effort
 from qnnmem.plan.instance import Instance
@@ -10,11 +13,17 @@ from qnnmem.units import round_up
 
 # Shrinking a set repeats the search many times; this bounds all of it together.
 SHRINK_SECONDS = 5.0
+# A reason is wanted even where the search for a plan took all the time there was.
+GRACE_SECONDS = 0.5
 MOST_SECTIONS = 64
+# Dropping one buffer of more than this takes too long for the result to become much smaller.
+MOST_SHRUNK = 20_000
 
 
-def find_blockers(problem: Problem, instance: Instance, proven: bool) -> tuple[str, ...]:
-    """Names of a smallest set found that cannot fit, largest first.
+def find_blockers(
+    problem: Problem, instance: Instance, proven: bool, deadline: float = math.inf
+) -> tuple[str, ...]:
+    """Names of a smallest set found by shortly after `deadline` that cannot fit, largest first.
 
     When too much is alive at one step that is the fewest largest buffers of that step. When only a
     search showed it, buffers are dropped one by one while the rest still cannot fit. When nothing
@@ -23,13 +32,15 @@ def find_blockers(problem: Problem, instance: Instance, proven: bool) -> tuple[s
     from qnnmem.plan.warm import warm_up
 
     capacity = problem.capacity or 0
+    effort = Effort.of_seconds(SHRINK_SECONDS)
+    effort.deadline = min(effort.deadline, max(deadline, time.monotonic()) + GRACE_SECONDS)
     if load_bound(instance) > capacity:
-        chosen = _overfull(instance, capacity)
+        chosen = _overfull(instance, capacity, effort)
         # With mixed alignments the bound says less than a search, where there is one.
-        if len(set(instance.align)) > 1 and warm_up():
-            chosen = _shrink(instance, chosen, capacity)
+        if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK and warm_up():
+            chosen = _shrink(instance, chosen, capacity, effort)
     elif proven:
-        chosen = _shrink(instance, list(range(len(instance))), capacity)
+        chosen = _shrink(instance, list(range(len(instance))), capacity, effort)
     else:
         peak = find_peak(problem.buffers)
         return tuple(buffer.name for buffer in peak.live) if peak else ()
@@ -37,10 +48,12 @@ def find_blockers(problem: Problem, instance: Instance, proven: bool) -> tuple[s
     return tuple(b.name for b in sorted(names, key=lambda b: (-b.size, b.name)))
 
 
-def _overfull(instance: Instance, capacity: int) -> list[int]:
+def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
     """The fewest buffers of one section that pass the capacity together, as far as looked for."""
     best = list(range(len(instance)))
     for section in _suspects(instance):
+        if len(best) < len(instance) and effort.over:
+            break
         alive = [i for i in range(len(instance)) if instance.lo[i] <= section < instance.hi[i]]
         alive.sort(key=lambda i: (-instance.true_size(i), i))
         if _fewest(instance, alive, capacity) >= len(best) or not _over(instance, alive, capacity):
@@ -50,7 +63,8 @@ def _overfull(instance: Instance, capacity: int) -> list[int]:
             middle = (low + high) // 2
             over = _over(instance, alive[:middle], capacity)
             low, high = (low, middle) if over else (middle + 1, high)
-        best = min(best, _without_bystanders(instance, alive[:low], capacity), key=len)
+        found = _without_bystanders(instance, alive[:low], capacity, effort)
+        best = min(best, found, key=len)
     return best
 
 
@@ -78,26 +92,29 @@ def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
     return load_bound(instance.subset(chosen)) > capacity
 
 
-def _without_bystanders(instance: Instance, chosen: list[int], capacity: int) -> list[int]:
+def _without_bystanders(
+    instance: Instance, chosen: list[int], capacity: int, effort: Effort
+) -> list[int]:
     """Drops buffers that only mixed alignments brought in, smallest first."""
     for i in reversed(chosen.copy()):
+        if effort.over:
+            break
         rest = [k for k in chosen if k != i]
         if rest and _over(instance, rest, capacity):
             chosen = rest
     return chosen
 
 
-def _shrink(instance: Instance, chosen: list[int], capacity: int) -> list[int]:
+def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
     """Drops ever smaller groups of buffers as long as the rest provably cannot fit."""
     from qnnmem.plan.exact import Answer, fit
 
-    effort = Effort.of_seconds(SHRINK_SECONDS)
-
     def stuck(chosen: list[int]) -> bool:
-        trial = Effort(min(WORK_PER_SECOND // 2, effort.left), effort.deadline)
+        trial = effort.part(WORK_PER_SECOND // 2)
         before = trial.left
         answer, _ = fit(instance.subset(chosen), capacity, trial)
-        effort.spend(before - max(trial.left, 0) + 1000)
+        effort.settle(trial, before)
+        effort.spend(1000)
         return answer is Answer.NO
 
     group = max(len(chosen) // 2, 1)

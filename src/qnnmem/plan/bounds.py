@@ -8,6 +8,8 @@ from qnnmem.plan.instance import Instance
 from qnnmem.units import round_up
 
 MOST_STEPS = 32
+# Looks at one buffer: above this only the commonest alignments count.
+MOST_LOOKS = 1_000_000
 
 
 def load_bound(instance: Instance) -> int:
@@ -28,7 +30,9 @@ def load_bound(instance: Instance) -> int:
 def _steps(instance: Instance) -> list[int]:
     # Any set of numbers gives a bound. Alignments themselves do best for the powers of two met in
     # practice; the most common ones are enough, and a hostile file could hold thousands.
-    return [1, *(align for align, _ in Counter(instance.align).most_common(MOST_STEPS))]
+    most = min(MOST_STEPS, max(1, MOST_LOOKS // max(len(instance), 1)))
+    common = (align for align, _ in Counter(instance.align).most_common(most))
+    return list(dict.fromkeys((1, *common)))
 
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:

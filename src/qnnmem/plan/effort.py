@@ -40,6 +40,34 @@ class Effort:
         """Takes work off what is left."""
         self.left -= work
 
+    def part(self, work: int) -> Effort:
+        """An effort of its own, of no more than `work`; `settle` takes off what it spent."""
+        return Effort(max(min(work, self.left), 1), self.deadline)
+
+    def settle(self, part: Effort, given: int) -> None:
+        """Takes off what a part that began with `given` work has spent, whoever ended it."""
+        self.spend(given - max(part.left, 0))
+        self.cut_by_clock |= part.cut_by_clock
+        self.deadline = max(self.deadline, part.deadline)
+
+    def begin(self, work: int) -> bool:
+        """Takes off work that nothing can interrupt; gives up where there is no time for it."""
+        if self.at_once < work:
+            self.cut_by_clock |= self.left >= work
+            self.left = 0
+            return False
+        self.left -= work
+        return True
+
+    @property
+    def at_once(self) -> int:
+        """Work that may be done without looking at the clock.
+
+        A machine of nominal speed has time for all that is left, so that the clock decides nothing.
+        """
+        seconds = max(self.deadline - time.monotonic(), 0.0)
+        return min(self.left, int(min(seconds, A_YEAR) * WORK_PER_SECOND))
+
     @property
     def over(self) -> bool:
         """Whether nothing is left."""

@@ -11,7 +11,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from qnnmem.plan.effort import Effort
 from qnnmem.plan.greedy import Offsets, highest_load, orders
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 LARGE_CORE = 4000
 # A slice of search is short enough to look at the clock in between.
 LONGEST_SLICE = 100_000_000
+# Not even for one dive is the clock, or a user who wants to stop, left waiting for longer.
+LONGEST_DIVE = 300_000_000
+PLACING_SLICE = 15_000_000
+# A search keeps two numbers for each pair of neighbours: 256 MB here.
+MOST_CORE_PAIRS = 16_000_000
+# Looks at a section; above this a core grows by what did not fit alone.
+MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
 # What preparing a restart costs for each buffer, in the same units as the search itself.
 RESTART_WORK = 500
@@ -57,17 +64,28 @@ def as_arrays(instance: Instance) -> BufferArrays:
 
 
 def place_compiled(
-    arrays: BufferArrays, order: list[int], best_fit: bool, around: Offsets | None
-) -> tuple[Offsets, int]:
-    """Greedy offsets around those already given, and the work it took."""
+    arrays: BufferArrays,
+    order: list[int],
+    best_fit: bool,
+    effort: Effort,
+    around: Offsets | None = None,
+) -> Offsets | None:
+    """Greedy offsets around those already given; None where the effort ends halfway."""
     import numpy as np
 
     from qnnmem.plan.compiled.place import place
 
     count = len(arrays.lo)
     offsets = np.full(count, -1, np.int64) if around is None else np.array(around, np.int64)
-    work = place(np.array(order, np.int64), arrays, offsets, best_fit)
-    return offsets.tolist(), work
+    left = np.array(order, np.int64)
+    while True:
+        placed, work = place(left, arrays, offsets, best_fit, PLACING_SLICE)
+        effort.spend(work)
+        left = left[placed:]
+        if not len(left):
+            return cast(Offsets, offsets.tolist())
+        if effort.over:
+            return None
 
 
 def fit(
@@ -93,9 +111,8 @@ def fit(
             return answer, None
         for i, offset in zip(core.source, found, strict=True):
             offsets[i] = offset
-    offsets, work = place_compiled(arrays, aside[::-1].tolist(), False, offsets)
-    effort.spend(work)
-    return Answer.FITS, offsets
+    placed = place_compiled(arrays, aside[::-1].tolist(), False, effort, offsets)
+    return (Answer.UNKNOWN if placed is None else Answer.FITS), placed
 
 
 def dive_work(core: Instance) -> int:
@@ -117,7 +134,8 @@ def _search(
     weight, memo = np.ones(core.sections), np.zeros((MEMO_SLOTS, 2), np.int64)
     dive = dive_work(core)
     for length, strategy in _restarts(core, seed):
-        allowed = min(dive * length, max(dive, LONGEST_SLICE), effort.left)
+        longest = min(max(dive, LONGEST_SLICE), LONGEST_DIVE)
+        allowed = min(dive * length, longest, effort.at_once)
         effort.spend(RESTART_WORK * len(core))
         space = new_workspace(load, len(core), weight)
         status, work = search(prepared, strategy, space, memo, allowed)
@@ -195,6 +213,8 @@ def _grow_core(
     arrays, ready = as_arrays(core), list(orders(core))
     for _ in range(6):
         inner = core.subset(sorted(hot))
+        if inner.pairs > MOST_CORE_PAIRS or effort.over:
+            return Answer.UNKNOWN, None
         answer, found = _search(inner, capacity, effort, seed)
         if found is None or effort.over:
             return (answer if found is None else Answer.UNKNOWN), None
@@ -203,8 +223,9 @@ def _grow_core(
             around[i] = offset
         fewest: list[int] | None = None
         for order in ready[:4]:
-            offsets, work = place_compiled(arrays, order, False, around)
-            effort.spend(work)
+            offsets = place_compiled(arrays, order, False, effort, around)
+            if offsets is None:
+                return Answer.UNKNOWN, None
             high = [i for i, o in enumerate(offsets) if core.end_bytes(i, o) > capacity]
             if not high:
                 return Answer.FITS, offsets
@@ -216,10 +237,9 @@ def _grow_core(
 
 def _with_company(core: Instance, chosen: list[int]) -> set[int]:
     """The chosen buffers and all that is alive in the fullest section of each."""
+    if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
+        return set(chosen)
     fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}
-    alive = {
-        i
-        for i in range(len(core))
-        if any(core.lo[i] <= section < core.hi[i] for section in fullest)
-    }
+    below = [0, *itertools.accumulate(section in fullest for section in range(core.sections))]
+    alive = {i for i in range(len(core)) if below[core.hi[i]] > below[core.lo[i]]}
     return alive | set(chosen)

@@ -16,6 +16,8 @@ from heapq import heappop, heappush
 from qnnmem.plan.instance import Instance
 
 _NO_END = 1 << 80  # above every address
+# What can be moved by one place in the time of a look at one.
+_MOVED_AT_A_LOOK = 256
 
 Offsets = list[int]
 Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in units
@@ -69,10 +71,16 @@ def neighbours(instance: Instance) -> list[list[int]]:
     return found
 
 
-def place(instance: Instance, near: list[list[int]], order: list[int], best_fit: bool) -> Offsets:
-    """Offsets in units after placing every buffer in the given order."""
+def place(
+    instance: Instance,
+    near: list[list[int]],
+    order: list[int],
+    best_fit: bool,
+    around: Offsets | None = None,
+) -> Offsets:
+    """Offsets in units after placing the buffers of an order around those that have one."""
     size, align = instance.size, instance.align
-    offsets = [-1] * len(instance)
+    offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
         taken = sorted((offsets[j], offsets[j] + size[j]) for j in near[i] if offsets[j] >= 0)
         offsets[i] = _lowest_gap(taken, size[i], align[i], best_fit)
@@ -99,7 +107,8 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
     """Offsets in units after placing buffers as they are born, for problems of any size.
 
     Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
-    in all; what is born after that goes on top of everything alive.
+    in all; what is born after that goes on top of everything alive. Moving stretches up in the list
+    to make room counts as well, or a long list would cost its square.
     """
     offsets = []
     free = [(0, _NO_END)]  # (start, end) by address
@@ -109,7 +118,7 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
             _release(free, *heappop(dying)[1:])
         seen = free if looks > 0 else free[-1:]
         k, offset = _find_gap(seen, size, instance.align[i], best_fit)
-        looks -= k + 1
+        looks -= k + 1 + len(free) // _MOVED_AT_A_LOOK
         k += len(free) - len(seen)
         start, end = free[k]
         free[k : k + 1] = [(a, b) for a, b in ((start, offset), (offset + size, end)) if a < b]
@@ -149,8 +158,9 @@ def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offse
     The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
     front, and everything is placed again. It mends what a fixed order gets wrong on real models.
     """
-    ready = list(orders(instance))
-    for order in ready:
+    ready = []
+    for order in orders(instance):
+        ready.append(order)
         for best_fit in (False, True):
             yield placer(order, best_fit)
     for order in (ready[1], ready[0], ready[3]):

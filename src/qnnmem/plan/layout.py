@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes, stored_bytes
 from qnnmem.ir.model import Model, Op
 from qnnmem.ir.span import Span
-from qnnmem.plan.planner import plan_problem
+from qnnmem.plan.effort import Effort
+from qnnmem.plan.planner import plan_within
 from qnnmem.plan.pools import Io, PlacedBuffer, Pool, PoolOptions
 from qnnmem.plan.problem import Buffer, Infeasible, Problem
 from qnnmem.units import Align, Bytes, Offset, Step, round_up
@@ -43,7 +44,7 @@ class Layout:
             if name not in kept:
                 yield name, self.bytes_of(name)
 
-    def sort_into_pools(self, time_limit: float, seed: int) -> tuple[Buffer, ...]:
+    def sort_into_pools(self, effort: Effort, seed: int) -> tuple[Buffer, ...]:
         """Places persistent and IO, returns what remains for scratch."""
         lives = {life.name: life for life in self._lifetimes()}
         for name, size in _states(self.model, self.options.bits).items():
@@ -57,7 +58,7 @@ class Layout:
             buffers.append(Buffer(life.name, self.rounded(life.size), life.live, self.align))
         for step, op in enumerate(self.model.ops):
             if op.bodies:
-                buffers.append(self._workspace(step, op, time_limit, seed))
+                buffers.append(self._workspace(step, op, effort, seed))
         return tuple(buffers)
 
     def _lifetimes(self) -> tuple[Lifetime, ...]:
@@ -116,9 +117,9 @@ class Layout:
         for name, size in sizes.items():  # outputs that no op writes: constants handed out
             self._append(Pool.IO, name, size, self.whole, ())
 
-    def _workspace(self, step: int, op: Op, time_limit: float, seed: int) -> Buffer:
+    def _workspace(self, step: int, op: Op, effort: Effort, seed: int) -> Buffer:
         """Memory for whichever body of a control-flow op needs most, while that op runs."""
-        need = max(_body_bytes(body, op, self, time_limit, seed) for body in op.bodies)
+        need = max(_body_bytes(body, op, self, effort, seed) for body in op.bodies)
         name = f"{op.name} (body)"
         while name in self.model.tensors or name in self.aliases:
             name += "'"
@@ -126,10 +127,10 @@ class Layout:
         return Buffer(name, Bytes(need), Span(Step(step), Step(step + 1)), self.align)
 
 
-def _body_bytes(body: Model, op: Op, outer: Layout, time_limit: float, seed: int) -> int:
+def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -> int:
     """Scratch a body needs; tensors it captures live outside and cost nothing here."""
     layout = Layout(body, PoolOptions(bits=outer.options.bits), outer.align)
-    buffers = layout.sort_into_pools(time_limit, seed)
+    buffers = layout.sort_into_pools(effort, seed)
     if op.repeats:
         # Results of one turn are copied to the inputs of the next: neither may overwrite the other.
         inputs = set(body.inputs)
@@ -137,7 +138,10 @@ def _body_bytes(body: Model, op: Op, outer: Layout, time_limit: float, seed: int
             Buffer(b.name, b.size, layout.whole, b.align) if b.name in inputs else b
             for b in buffers
         )
-    plan = plan_problem(Problem(buffers), time_limit / 4, seed=seed)
+    part = effort.part(effort.left // 4)
+    given = part.left
+    plan = plan_within(Problem(buffers), part, seed=seed)
+    effort.settle(part, given)
     best = plan.best if isinstance(plan, Infeasible) else plan
     outer.search_missing |= layout.search_missing or best.search_missing
     return best.peak

@@ -9,9 +9,10 @@ from dataclasses import replace
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.plan.blockers import find_blockers
+from qnnmem.plan.effort import Effort
 from qnnmem.plan.instance import arrange
 from qnnmem.plan.layout import Layout, constant_bytes
-from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Watcher, plan_problem
+from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
 from qnnmem.plan.pools import (
     BudgetVerdict,
     Io,
@@ -50,9 +51,14 @@ def plan_model(
     options, budget = options or PoolOptions(), dict(budget or {})
     if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
         raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+    effort = Effort.of_seconds(time_limit)
     capacity = budget.pop(Pool.SCRATCH, None) if model.format == "csv" else None
-    layout, buffers, reordered = _lay_out(model, options, time_limit, seed)
-    answer = plan_problem(Problem(buffers, capacity), time_limit, seed=seed, watch=watch)
+    layout, buffers, reordered = _lay_out(model, options, effort, seed)
+    # A budget for scratch is a question of its own, for which half is kept.
+    part = effort.part(effort.left // 2 if Pool.SCRATCH in budget else effort.left)
+    given = part.left
+    answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
+    effort.settle(part, given)
     scratch = answer.best if isinstance(answer, Infeasible) else answer
     placed = [
         PlacedBuffer(b.name, Pool.SCRATCH, b.size, b.live, offset, layout.aliases.get(b.name, ()))
@@ -75,11 +81,11 @@ def plan_model(
     )
     if capacity is not None:
         result = replace(result, budgets=(_judge_capacity(answer, capacity),))
-    return _with_budgets(result, budget, time_limit, seed)
+    return _with_budgets(result, budget, effort, seed)
 
 
 def _lay_out(
-    model: Model, options: PoolOptions, time_limit: float, seed: int
+    model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
     """All pools but scratch, the buffers of scratch, and what another operator order brought."""
     if model.format == "csv":
@@ -93,9 +99,9 @@ def _lay_out(
         return layout, listed, None
     check_states(model, options.states)
     layout = Layout(model, options, options.align or DEFAULT_ALIGN)
-    buffers = layout.sort_into_pools(time_limit, seed)
+    buffers = layout.sort_into_pools(effort, seed)
     if options.reorder:
-        return _reorder(layout, buffers, time_limit, seed)
+        return _reorder(layout, buffers, effort, seed)
     return layout, buffers, None
 
 
@@ -112,18 +118,24 @@ def _common(a: int, b: int) -> Align:
 
 
 def _reorder(
-    given: Layout, buffers: tuple[Buffer, ...], time_limit: float, seed: int
+    given: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
     """The layout in an operator order with fewer bytes of scratch alive, if there is one."""
-    from qnnmem.plan.order import reorder
+    from qnnmem.plan.order import EFFORT, WORK_PER_LOOK, reorder
 
     options = given.options
-    found = reorder(given.model, bits=options.bits, inplace=options.inplace, align=given.align)
+    found = reorder(
+        given.model,
+        bits=options.bits,
+        inplace=options.inplace,
+        align=given.align,
+        effort=min(EFFORT, effort.at_once // WORK_PER_LOOK),
+    )
     # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
     same = options.io is Io.INSIDE and not options.states
     proven = found.proven and same and not any(op.bodies for op in given.model.ops)
     other = Layout(found.model, options, given.align)
-    moved = other.sort_into_pools(time_limit, seed)
+    moved = other.sort_into_pools(effort, seed)
     before, after = _live_bytes(buffers), _live_bytes(moved)
     if after < before:
         return other, moved, Reordered(before, after, proven)
@@ -136,7 +148,7 @@ def _live_bytes(buffers: tuple[Buffer, ...]) -> Bytes:
 
 
 def _with_budgets(
-    plan: MemoryPlan, budget: Mapping[Pool, Bytes], time_limit: float, seed: int
+    plan: MemoryPlan, budget: Mapping[Pool, Bytes], effort: Effort, seed: int
 ) -> MemoryPlan:
     verdicts = list(plan.budgets)
     for pool, have in budget.items():
@@ -145,21 +157,23 @@ def _with_budgets(
             blockers = () if need <= have else _largest(plan, pool)
             verdicts.append(BudgetVerdict(pool, need, need, have, blockers))
             continue
-        answer = _explain_scratch(plan, have, time_limit, seed)
+        answer = _explain_scratch(plan, have, effort, seed)
         if isinstance(answer, Plan):
             plan = _with_scratch(plan, answer)
         verdicts.append(_judge_capacity(answer, have))
     return replace(plan, budgets=tuple(verdicts))
 
 
-def _explain_scratch(
-    plan: MemoryPlan, have: Bytes, time_limit: float, seed: int
-) -> Plan | Infeasible:
+def _explain_scratch(plan: MemoryPlan, have: Bytes, effort: Effort, seed: int) -> Plan | Infeasible:
     problem = Problem(plan.scratch.problem.buffers, have)
     if plan.scratch.lower_bound > have:  # nothing to search for: only the culprits are wanted
-        blockers = find_blockers(problem, arrange(problem), proven=True)
+        blockers = find_blockers(problem, arrange(problem), True, effort.deadline)
         return Infeasible(problem, blockers, plan.scratch.lower_bound, True, plan.scratch)
-    return plan_problem(problem, time_limit, seed=seed)
+    answer = plan_within(problem, effort, seed=seed)
+    if isinstance(answer, Infeasible) and plan.scratch.peak < answer.best.peak:
+        bound = max(answer.lower_bound, plan.scratch.lower_bound)
+        return replace(answer, best=plan.scratch, lower_bound=bound)
+    return answer
 
 
 def _with_scratch(plan: MemoryPlan, scratch: Plan) -> MemoryPlan:

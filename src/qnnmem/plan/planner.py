@@ -12,6 +12,7 @@ from qnnmem.plan.bounds import load_bound, next_peak
 from qnnmem.plan.effort import Effort
 from qnnmem.plan.instance import Instance, arrange
 from qnnmem.plan.problem import Infeasible, Plan, Problem
+from qnnmem.plan.segregated import place_by_class
 from qnnmem.plan.verify import verify
 from qnnmem.units import Bytes, Offset
 
@@ -21,8 +22,16 @@ SMALL_PAIRS = 20_000
 # as they are born, which looks at free stretches only.
 MOST_PAIRS = 1_000_000
 MOST_LOOKS = 50_000_000
-# What pure Python takes for one pair, in the units of plan/effort.py.
+# What pure Python takes for one pair, or for a look at a free stretch, in units of plan/effort.py.
 WORK_PER_PAIR = 250
+WORK_PER_LOOK = 15
+# A pass that pure Python makes without looking at the clock.
+LONGEST_PASS = 15_000_000
+# Above this many buffers it counts what getting ready takes for each of them, in pure Python: for
+# the orders of greedy passes, and for one try of the search.
+LARGE = 4000
+WORK_PER_ORDER = 1000
+WORK_PER_TRY = 2000
 DEFAULT_TIME_LIMIT_S = 10.0
 
 
@@ -49,9 +58,20 @@ def plan_problem(
 
     With a capacity it stops at the first plan that fits and returns `Infeasible` when none does.
     """
-    search = _Search(problem, Effort.of_seconds(time_limit), seed, watch)
+    return plan_within(problem, Effort.of_seconds(time_limit), seed=seed, watch=watch)
+
+
+def plan_within(
+    problem: Problem, effort: Effort, *, seed: int = 0, watch: Watcher | None = None
+) -> Plan | Infeasible:
+    """As `plan_problem`, with what is left of an effort that others share."""
+    search = _Search(problem, effort, seed, watch)
     search.run()
     return search.answer()
+
+
+class _OutOfEffortError(Exception):
+    """A greedy pass was given up halfway."""
 
 
 class _Search:
@@ -66,6 +86,7 @@ class _Search:
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
         # Everything side by side: never returned, only a start that every real plan beats.
+        self.placed = False
         self.best = [0] * len(self.instance)
         self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
 
@@ -92,8 +113,8 @@ class _Search:
 
     def _keep(self, offsets: list[int]) -> None:
         peak = self.instance.peak_bytes(offsets)
-        if peak < self.peak:
-            self.best, self.peak = offsets, peak
+        if peak < self.peak or not self.placed:
+            self.best, self.peak, self.placed = offsets, peak, True
 
     def _tell(self, doing: str) -> None:
         if self.watch is not None:
@@ -103,6 +124,13 @@ class _Search:
         if len(self.instance) == 0:
             self.peak = 0
             return
+        try:
+            self._place_in_orders()
+        except _OutOfEffortError:
+            if not self.placed:
+                self._keep(place_by_class(self.instance))
+
+    def _place_in_orders(self) -> None:
         # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
         target = max(self.target, self.bound)
         plans = self._greedy_plans(target)
@@ -127,20 +155,38 @@ class _Search:
 
     def _greedy_plans(self, target: int) -> Iterator[greedy.Offsets]:
         instance = self.instance
+        if len(instance) > LARGE and not self.effort.begin(WORK_PER_ORDER * len(instance)):
+            raise _OutOfEffortError
         if instance.pairs > SMALL_PAIRS and self._load_compiled():
             return greedy.portfolio(instance, self._compiled_placer(), target)
         if instance.pairs <= MOST_PAIRS:
             return greedy.portfolio(instance, self._plain_placer(), target)
-        return (greedy.place_by_birth(instance, best_fit, MOST_LOOKS) for best_fit in (False, True))
+        return self._births()
+
+    def _births(self) -> Iterator[greedy.Offsets]:
+        """One set of offsets after another, each placed in the order of birth."""
+        yield place_by_class(self.instance)
+        for best_fit in (False, True):
+            looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)
+            self.effort.spend(looks * WORK_PER_LOOK)
+            yield greedy.place_by_birth(self.instance, best_fit, looks)
 
     def _plain_placer(self) -> greedy.Placer:
         instance = self.instance
         near = greedy.neighbours(instance)
         work = 0 if instance.pairs <= SMALL_PAIRS else instance.pairs * WORK_PER_PAIR
+        parts = 1 + work // LONGEST_PASS
+        length = 1 + len(instance) // parts
 
         def placer(order: list[int], best_fit: bool) -> list[int]:
-            self.effort.spend(work)
-            return greedy.place(instance, near, order, best_fit)
+            offsets = None
+            for start in range(0, len(order), length):
+                if start and self.effort.over:
+                    raise _OutOfEffortError
+                self.effort.spend(work // parts)
+                piece = order[start : start + length]
+                offsets = greedy.place(instance, near, piece, best_fit, offsets)
+            return offsets or []
 
         return placer
 
@@ -150,8 +196,9 @@ class _Search:
         arrays = as_arrays(self.instance)
 
         def placer(order: list[int], best_fit: bool) -> list[int]:
-            offsets, work = place_compiled(arrays, order, best_fit, None)
-            self.effort.spend(work)
+            offsets = place_compiled(arrays, order, best_fit, self.effort)
+            if offsets is None:
+                raise _OutOfEffortError
             return offsets
 
         return placer
@@ -160,15 +207,16 @@ class _Search:
         """Whether a plan fits `capacity`; None when a share of the effort left did not tell."""
         from qnnmem.plan.exact import Answer, dive_work, fit
 
+        if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
+            return None
         self._tell(f"searching at {capacity:,} bytes")
         # Less than one way from root to leaf would be wasted.
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
-        allowed = Effort(max(1, min(wanted, self.effort.left)), self.effort.deadline)
+        allowed = self.effort.part(wanted)
         before = allowed.left
         self.tries += 1  # another try is another search, even at the same capacity
         answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
-        self.effort.spend(before - max(allowed.left, 0))
-        self.effort.cut_by_clock |= allowed.cut_by_clock
+        self.effort.settle(allowed, before)
         if offsets is not None:
             self._keep(offsets)
             return True
@@ -225,7 +273,7 @@ class _Search:
         from qnnmem.plan.blockers import find_blockers
 
         proven = self.bound > problem.capacity
-        blockers = find_blockers(problem, instance, proven)
+        blockers = find_blockers(problem, instance, proven, self.effort.deadline)
         return Infeasible(problem, blockers, best.lower_bound, proven, best)
 
 

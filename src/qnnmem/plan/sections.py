@@ -23,16 +23,15 @@ class TimeSections:
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
     """Sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
     lo, hi = [0] * len(lowers), [0] * len(lowers)
-    # Deaths sort before births at one step: spans are half-open, touching ones do not meet.
-    events = [(upper, 0, i) for i, upper in enumerate(uppers)]
-    events += [(lower, 1, i) for i, lower in enumerate(lowers)]
-    events.sort()
-    current, born_since_cut = 0, False
-    for _, born, index in events:
-        if born:
-            lo[index], born_since_cut = current, True
-            continue
-        if born_since_cut:
-            current, born_since_cut = current + 1, False
+    births = sorted(range(len(lowers)), key=lowers.__getitem__)
+    deaths = sorted(range(len(uppers)), key=uppers.__getitem__)
+    current, cut, born = 0, 0, 0  # `cut`: births before the current section
+    for index in deaths:
+        # Deaths come before births at one step: spans are half-open, touching ones do not meet.
+        while born < len(births) and lowers[births[born]] < uppers[index]:
+            lo[births[born]] = current
+            born += 1
+        if born > cut:
+            current, cut = current + 1, born
         hi[index] = current
     return TimeSections(lo, hi, current)

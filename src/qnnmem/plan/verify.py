@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right
 
 from qnnmem.plan.problem import Plan
+
+_Stretch = tuple[int, int, int]  # (start, end, index)
+
+# A longer run is cut in two.
+_LONGEST_RUN = 1000
 
 
 def verify(plan: Plan) -> str | None:
@@ -26,21 +31,49 @@ def verify(plan: Plan) -> str | None:
 
 
 def _find_collision(plan: Plan) -> str | None:
-    events = []
-    for index, buffer in enumerate(plan.problem.buffers):
-        if buffer.size:  # nothing can collide with no bytes
-            events.append((buffer.live.upper, 0, index))  # deaths come before births at one step
-            events.append((buffer.live.lower, 1, index))
-    live: list[tuple[int, int, int]] = []  # (start, end, index), disjoint and sorted
-    for _, born, index in sorted(events):
-        buffer, start = plan.problem.buffers[index], plan.offsets[index]
-        entry = (start, start + buffer.size, index)
-        if not born:
-            live.pop(bisect_left(live, entry))
-            continue
-        at = bisect_left(live, entry)
-        for begin, end, other in live[max(at - 1, 0) : at + 1]:
+    buffers, offsets = plan.problem.buffers, plan.offsets
+    lives = [buffer.live for buffer in buffers]
+    kept = [i for i, buffer in enumerate(buffers) if buffer.size]  # no bytes, no collision
+    births = sorted(kept, key=lambda i: lives[i].lower)
+    deaths = iter(sorted(kept, key=lambda i: lives[i].upper))
+    live, dying = _LiveStretches(), next(deaths, -1)
+    for born in births:
+        while lives[dying].upper <= lives[born].lower:  # deaths come before births at one step
+            live.remove((offsets[dying], offsets[dying] + buffers[dying].size, dying))
+            dying = next(deaths)
+        entry = (offsets[born], offsets[born] + buffers[born].size, born)
+        for begin, end, other in live.add(entry):
             if begin < entry[1] and entry[0] < end:
-                return f"'{buffer.name}' and '{plan.problem.buffers[other].name}' share bytes"
-        insort(live, entry)
+                return f"'{buffers[born].name}' and '{buffers[other].name}' share bytes"
     return None
+
+
+class _LiveStretches:
+    """Disjoint stretches by address, in runs that are short so that adding one moves few others."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[_Stretch]] = [[]]
+        self.firsts: list[_Stretch] = [(-1, -1, -1)]  # nothing of a run lies below; the same order
+
+    def add(self, entry: _Stretch) -> list[_Stretch]:
+        """Adds a stretch and returns its neighbours on both sides."""
+        k = bisect_right(self.firsts, entry) - 1
+        run = self.runs[k]
+        at = bisect_left(run, entry)
+        before = run[at - 1 : at] if at else self.runs[k - 1][-1:] if k else []
+        after = run[at : at + 1] or (self.runs[k + 1][:1] if k + 1 < len(self.runs) else [])
+        run.insert(at, entry)
+        if len(run) > _LONGEST_RUN:
+            middle = len(run) // 2
+            self.runs.insert(k + 1, run[middle:])
+            self.firsts.insert(k + 1, run[middle])
+            del run[middle:]
+        return before + after
+
+    def remove(self, entry: _Stretch) -> None:
+        """Takes out a stretch that was added."""
+        k = bisect_right(self.firsts, entry) - 1
+        run = self.runs[k]
+        run.pop(bisect_left(run, entry))
+        if not run and k:  # only the first run may be empty: neighbours are looked for in one step
+            del self.runs[k], self.firsts[k]

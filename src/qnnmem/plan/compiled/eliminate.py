@@ -8,6 +8,9 @@ from numba.extending import register_jitable
 
 from qnnmem.plan.compiled.arrays import BufferArrays, Ints
 
+# A list can be made so that each pass sets aside a single buffer.
+_MOST_LOOKS = 4_000_000
+
 
 @njit(cache=True)
 def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
@@ -25,9 +28,10 @@ def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
         _count(buffers, u, 1, born, dead)
     gone = np.zeros(n, np.bool_)
     order = np.empty(n, np.int64)
-    removed, before = 0, -1
-    while removed > before:
+    removed, before, looks = 0, -1, 0
+    while removed > before and looks < _MOST_LOOKS:  # stopping early only leaves more to search
         before = removed
+        looks += n
         for u in range(n):
             if not gone[u] and _always_fits(buffers, u, limit[u], born, dead):
                 gone[u] = True

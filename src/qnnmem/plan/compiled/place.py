@@ -40,14 +40,22 @@ def round_up_units(value: int, align: int) -> int:
 
 
 @njit(cache=True, nogil=True)  # so that progress is shown meanwhile
-def place(order: Ints, buffers: BufferArrays, offsets: Ints, best_fit: bool) -> int:
-    """Places the buffers of `order` one by one around those whose offset is already >= 0."""
+def place(
+    order: Ints, buffers: BufferArrays, offsets: Ints, best_fit: bool, work_limit: int
+) -> tuple[int, int]:
+    """Places the buffers of `order` one by one around those whose offset is already >= 0.
+
+    Returns how many it came to before the limit, at least one, and the work.
+    """
     n = len(buffers.lo)
     placed = _start(buffers, offsets)
     ranked, unranked, work = 0, n, 0
-    for i in order:
+    for turn in range(len(order)):
+        i = order[turn]
         if offsets[i] >= 0:
             continue
+        if work > work_limit:
+            return turn, work
         if unranked > 32 + ranked // 12:
             ranked = _renew_ranks(offsets, placed)
             unranked = 0
@@ -60,7 +68,7 @@ def place(order: Ints, buffers: BufferArrays, offsets: Ints, best_fit: bool) -> 
         work += 64 + seen + ranked // 8 + 2 * k
         unranked += 1
         _note_placed(i, buffers.hi[i], placed.latest)
-    return work
+    return len(order), work
 
 
 @register_jitable

@@ -23,6 +23,7 @@ from qnnmem.units import Bytes, round_up
 # Counted in looks at one node, so that the answer is the same on every machine; the default keeps
 # the search near one second on one core of a 2020s laptop.
 EFFORT = 500_000
+WORK_PER_LOOK = 300  # in the units of plan/effort.py
 
 _WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
 
