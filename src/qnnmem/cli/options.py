@@ -69,22 +69,21 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-class OutputPath(click.Path):
+class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
     """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
 
+    name = "path"
+
     def __init__(self, *, is_text: bool = True) -> None:
-        super().__init__()
         self._is_text = is_text
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | None:
         """The path, or None for standard output."""
-        if value != "-":
-            return str(super().convert(value, param, ctx))
-        if not self._is_text:
+        if value == "-" and not self._is_text:
             self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
-        return None
+        return None if value == "-" else value
 
 
 def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:

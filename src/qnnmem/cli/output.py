@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from qnnmem.cli.say import note
+from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
 from qnnmem.text import printable
 
@@ -53,8 +53,7 @@ def _is_read(put: Callable[..., object], *text: str) -> bool:
     try:
         put(*text)
     except BrokenPipeError:
-        # The reader has seen enough; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # the reader has seen enough
         return False
     except OSError as exc:
         raise OutputError(f"standard output cannot be written: {exc.strerror or exc}") from exc
