@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from command_line import verb
 
-from qnnmem import QnnMemError
+from qnnmem import QnnMemError, whole_file
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
 from qnnmem.report.flags import flag
