@@ -6,8 +6,8 @@ This module imports next to nothing: what is not imported yet cannot be interrup
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -9,9 +9,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
 
 _BY_SIGNAL = 128  # what shells add to the number of the signal that ended a program
 _AGAIN_S = 0.01
