@@ -7,9 +7,10 @@ from numba import njit
 from numba.extending import register_jitable
 
 from qnnmem.plan.compiled.arrays import BufferArrays, Ints
+from qnnmem.plan.compiled.kept import KEPT
 
 
-@njit(cache=True)
+@njit(cache=KEPT)
 def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
     """Buffers that fit wherever the others are, in the order in which they may be set aside.
 
