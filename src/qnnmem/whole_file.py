@@ -175,14 +175,23 @@ def _set_aside(path: Path, backup: Path) -> None:
     try:
         os.link(path, backup)
     except (OSError, NotImplementedError):  # a file system without links
-        path.replace(backup)
+        import shutil
+
+        shutil.copy2(path, backup)
 
 
 def _put_back(path: Path, new: Path, old: Path) -> None:
     if os.path.lexists(old):
         old.replace(path)
-    elif not os.path.lexists(new) or (path.exists() and new.samefile(path)):
+    elif not os.path.lexists(new) or _is_one_file(new, path):
         path.unlink(missing_ok=True)  # ours, in a place where nothing was
+
+
+def _is_one_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _taken(path: Path) -> OutputError:

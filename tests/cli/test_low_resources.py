@@ -82,7 +82,7 @@ def _limit(kind: int, value: int) -> Callable[[], object]:
 
 
 def _close(*numbers: int) -> Callable[[], object]:
-    return lambda: [os.close(number) for number in numbers]
+    return lambda: os.closerange(numbers[0], numbers[-1] + 1)
 
 
 def _full(*numbers: int) -> Callable[[], object]:
