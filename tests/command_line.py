@@ -9,7 +9,7 @@ from typing import Protocol
 import click
 from click.testing import CliRunner, Result
 
-from qnnmem.cli import qnnmem
+from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.report.flags import flag
 

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "finding": set(),
     "text": set(),
     "child": {"errors"},
-    "whole_file": {"errors"},
+    "whole_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},
     "calibration": {"errors", "text", "units", "bounded_file"},
     "cache_folder": set(),

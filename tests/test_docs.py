@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from qnnmem.cli import qnnmem
+from qnnmem.cli.verbs import qnnmem
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from qnnmem.version import __version__ as __version__
 
+# Not from typing: the command line takes Ctrl-C into its hands sooner without that import.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from qnnmem import lpai
     from qnnmem.errors import (

@@ -22,6 +22,8 @@ MEMORY_LIMIT = 12 << 30
 _LEAST_MEMORY = 2 << 30
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
+_LIFELINE = "QNNMEM_LIFELINE"  # number of the pipe's end that a child holds
+
 Frame = tuple[dict[str, Any], bytes]
 
 
@@ -93,9 +95,49 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def open_replies() -> BinaryIO:
     """In a child: the pipe to the parent, out of reach of libraries that print to stdout."""
+    if _LIFELINE in os.environ:
+        die_with_parent(int(os.environ[_LIFELINE]))
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return replies
+
+
+def die_with_parent(lifeline: int) -> None:
+    """In a child: have the kernel end this group when the parent's end of a pipe closes.
+
+    A thread could not do it: native code may hold the interpreter for minutes. Neither could a
+    signal at the parent's death: it comes when the thread ends that started the child.
+    """
+    import fcntl
+    import select
+
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which is deadly
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(lifeline, 0)
+    if poll.poll(0):  # it was closed before anybody listened
+        os._exit(1)
+
+
+class _Lifeline:
+    """A pipe that is open as long as the parent lives and wants the child."""
+
+    def __init__(self) -> None:
+        self.child_end, self._end = os.pipe() if os.name == "posix" else (-1, -1)
+        self.passed = () if self.child_end < 0 else (self.child_end,)
+
+    def let_go(self) -> None:
+        """Close the child's end once the child has it."""
+        for number in self.passed:
+            os.close(number)
+
+    def cut(self) -> None:
+        """Close the parent's end."""
+        end, self._end = self._end, -1
+        if end >= 0:
+            os.close(end)
 
 
 class ChildProcess:
@@ -110,14 +152,23 @@ class ChildProcess:
         self.time_limit_s = time_limit_s
         self._expired = threading.Event()
         paths = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
-            [sys.executable, "-P", "-m", module, str(memory_limit())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths, **environment},
-            start_new_session=True,
-        )
+        self._lifeline = _Lifeline()
+        lifeline = {_LIFELINE: str(self._lifeline.child_end)} if self._lifeline.passed else {}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
+                [sys.executable, "-P", "-m", module, str(memory_limit())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths, **environment, **lifeline},
+                pass_fds=self._lifeline.passed,
+                start_new_session=True,
+            )
+        except BaseException:
+            self._lifeline.cut()
+            raise
+        finally:
+            self._lifeline.let_go()
         self._watchdog = threading.Timer(time_limit_s, self._expire)
         self._watchdog.daemon = True
         self._watchdog.start()
@@ -160,6 +211,7 @@ class ChildProcess:
     ) -> None:
         self._watchdog.cancel()
         end(self._process)
+        self._lifeline.cut()
 
     def _expire(self) -> None:
         self._expired.set()

@@ -1,38 +1,222 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that no failure leaves behind empty.
+
+Only ordinary files are ever replaced, and none where `force` is False: then the last step makes
+the name, so that of two writers exactly one succeeds. A new file has the mode that the umask
+leaves it, one that replaces another has the mode of that.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import OutputError
+from qnnmem.errors import OutputError, Setting
+from qnnmem.text import plain_or_quoted
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+_SHOWN = 200  # characters of a path in a sentence
+_PERMISSIONS = 0o777  # what is kept of a mode: no set-user-id on a file of new content
 
-def write_whole(path: Path, *pieces: ReadableBuffer) -> int:
+
+def write_whole(path: Path, *pieces: ReadableBuffer, force: bool = True) -> int:
     """Write a file under a temporary name and rename that; gives its size in bytes."""
-    return write_pieces(path, pieces)
+    return write_pieces(path, pieces, force=force)
 
 
-def write_pieces(path: Path, pieces: Iterable[ReadableBuffer]) -> int:
+def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = True) -> int:
     """Write what comes, piece by piece, under a temporary name and rename that."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                size = sum(file.write(piece) for piece in pieces)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        shown = str(path)[:200].encode("unicode_escape").decode()
-        raise OutputError(f"{shown} cannot be written: {reason}") from exc
+    temporary = _beside(path)
+    with _said(path), _removed(temporary):
+        size = _fill(temporary, pieces)
+        put_in_place(temporary, path, force=force)
     return size
+
+
+def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = True) -> None:
+    """Write several files, all or none."""
+    new = {path: _beside(path) for path in contents}
+    with _removed(*new.values()):
+        for path, content in contents.items():
+            with _said(path):
+                _fill(new[path], (content,))
+        put_together(new, force=force)
+
+
+def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
+    """Give finished files their names, all or none: when one is refused, the old ones come back.
+
+    `new` maps each name to the temporary one, on the same file system.
+    """
+    old = {path: _beside(path) for path in new}
+    with _removed(*old.values()):
+        try:
+            for path, temporary in new.items():
+                with _said(path):
+                    if force:
+                        _set_aside(path, old[path])
+                    put_in_place(temporary, path, force=force)
+        except BaseException:
+            for path, temporary in new.items():
+                _put_back(path, temporary, old[path])
+            raise
+
+
+def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
+    """Give a finished file its name, on the same file system."""
+    mode = _replaceable_mode(path)
+    if force:
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(path)
+        return
+    if mode is not None:
+        raise _taken(path)
+    try:
+        _make_name(temporary, path)
+    except FileExistsError:  # made at this moment by somebody else
+        raise _taken(path) from None
+
+
+def check_replaceable(path: Path, *, force: bool) -> None:
+    """Refuse before the work what could not be written after it."""
+    with _said(path):
+        mode = _replaceable_mode(path)
+        if mode is not None and not force:
+            raise _taken(path)
+        # The folder has to take a new name, whether or not the file is there already.
+        if not stat.S_ISDIR(path.parent.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "its folder may not be written to")
+
+
+@contextmanager
+def folder_for_output(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents for the time of the work; what stays empty is removed."""
+    made: list[Path] = []
+    try:
+        try:
+            for one in reversed((folder, *folder.parents)):
+                if not one.exists():
+                    one.mkdir(exist_ok=True)
+                    made.append(one)
+            if not folder.is_dir():
+                raise OutputError(f"{shown(folder)} is not a folder")
+        except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
+            raise OutputError(f"folder {shown(folder)} cannot be made: {_reason(exc)}") from exc
+        yield
+    finally:
+        for one in reversed(made):
+            with suppress(OSError):  # not empty
+                one.rmdir()
+
+
+def shown(path: Path) -> str:
+    """A path as a sentence names it, whatever is in it."""
+    return plain_or_quoted(str(path), _SHOWN)
+
+
+def _beside(path: Path) -> Path:
+    """A hidden name in the same folder that nobody has."""
+    # Not with_name, which refuses paths that end in "..": opening them will say why.
+    return path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}"
+
+
+def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
+    # Not tempfile, whose files are for one user alone whatever the umask says.
+    with temporary.open("xb") as file:
+        return sum(file.write(piece) for piece in pieces)
+
+
+def _replaceable_mode(path: Path) -> int | None:
+    """Permissions of the file of that name; None where there is nothing.
+
+    Renaming replaces whatever has the name: `/dev/null` would be gone for the whole machine.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise OutputError(f"{shown(path)} is not an ordinary file, so it is not replaced")
+    return stat.S_IMODE(mode) & _PERMISSIONS
+
+
+def _make_name(temporary: Path, path: Path) -> None:
+    """Give a file a name that must be new; FileExistsError where it is not."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):  # links are not for all; other reasons show again
+        with path.open("xb"):
+            pass
+    else:
+        temporary.unlink()
+        return
+    try:
+        temporary.replace(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _set_aside(path: Path, backup: Path) -> None:
+    """Give what has a name a second one, from which it can come back."""
+    if _replaceable_mode(path) is None:
+        return
+    try:
+        os.link(path, backup)
+    except (OSError, NotImplementedError):  # a file system without links
+        import shutil
+
+        shutil.copy2(path, backup)
+
+
+def _put_back(path: Path, new: Path, old: Path) -> None:
+    if os.path.lexists(old):
+        old.replace(path)
+    elif not os.path.lexists(new) or _is_one_file(new, path):
+        path.unlink(missing_ok=True)  # ours, in a place where nothing was
+
+
+def _is_one_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _taken(path: Path) -> OutputError:
+    return OutputError(f"{shown(path)} exists already", cure=(Setting("force"), " replaces it"))
+
+
+@contextmanager
+def _removed(*temporaries: Path) -> Iterator[None]:
+    """No temporary name is left, however the work ends."""
+    try:
+        yield
+    finally:
+        for temporary in temporaries:
+            with suppress(OSError, ValueError):
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """What the system refuses, as a sentence about the file that was meant."""
+    try:
+        yield
+    except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
+        raise OutputError(f"{shown(path)} cannot be written: {_reason(exc)}") from exc
+
+
+def _reason(exc: OSError | ValueError) -> str:
+    return str(getattr(exc, "strerror", None) or exc)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from command_line import verb
 
-from qnnmem import QnnMemError
+from qnnmem import QnnMemError, whole_file
 from qnnmem.lpai.config.lint import lint_files
 from qnnmem.lpai.config.read import read_run_config
 from qnnmem.report.flags import flag
@@ -119,7 +119,7 @@ def test_a_contradiction_names_the_options_that_end_it(
 def test_existing_files_are_kept_without_force(taken: str, tmp_path: Path) -> None:
     """One of the two in the way is enough to write none."""
     (tmp_path / taken).write_text("mine")
-    assert "--force replaces it" in str(run(tmp_path).exception)
+    assert "exists already; force replaces it" in str(run(tmp_path).exception)
     assert names(tmp_path) == [taken]
     assert run(tmp_path, "--force").return_value == 0
     assert names(tmp_path) == PAIR
@@ -132,14 +132,14 @@ def test_both_files_appear_or_none(
 ) -> None:
     """When one rename fails, old files are back and new ones are gone."""
     (tmp_path / PAIR[0]).write_text("mine")
-    rename = Path.replace
+    place = whole_file.put_in_place
 
-    def fail_for_one(self: Path, target: Path) -> Path:
-        if Path(target) == tmp_path / blocked and self.parent.name == "new":
+    def fail_for_one(temporary: Path, path: Path, *, force: bool) -> None:
+        if path == tmp_path / blocked:
             raise OSError(28, "No space left on device")
-        return rename(self, target)
+        place(temporary, path, force=force)
 
-    monkeypatch.setattr(Path, "replace", fail_for_one)
+    monkeypatch.setattr(whole_file, "put_in_place", fail_for_one)
     result = run(tmp_path, "--force")
     assert "No space left on device" in str(result.exception)
     assert names(tmp_path) == [PAIR[0]]
@@ -151,11 +151,11 @@ def test_a_folder_made_for_nothing_is_removed(
 ) -> None:
     """A failure leaves no empty folder behind."""
 
-    def fail(self: Path, target: Path) -> Path:
+    def fail(temporary: Path, path: Path, *, force: bool) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", fail)
-    assert run(tmp_path / "new").exception is not None
+    monkeypatch.setattr(whole_file, "put_in_place", fail)
+    assert run(tmp_path / "new" / "newer").exception is not None
     assert names(tmp_path) == []
 
 
@@ -164,4 +164,4 @@ def test_the_output_must_be_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
     assert "is not a folder" in str(run(path).exception)
-    assert "cannot be written to" in str(run(path / "below").exception)
+    assert "cannot be made: Not a directory" in str(run(path / "below").exception)

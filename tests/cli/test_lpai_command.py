@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from qnnmem.cli import qnnmem
+from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import UsageError
 from qnnmem.lpai.choices import choices
 from qnnmem.lpai.rules import rules

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from qnnmem.cli import qnnmem
+from qnnmem.cli.verbs import qnnmem
 from qnnmem.finding import Finding
 from qnnmem.lpai import selftest
 from qnnmem.lpai.rules import rules

@@ -1,56 +1,32 @@
-"""The command line: arguments in, exit code out."""
+"""The command line: arguments in, exit code out.
+
+This module imports next to nothing: what is not imported yet cannot be interrupted.
+"""
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 
-from qnnmem.cli.say import say
-from qnnmem.cli.verbs import qnnmem as qnnmem
-from qnnmem.cli.verbs import run
-from qnnmem.errors import QnnMemError
-
-_BUG = 70  # EX_SOFTWARE of sysexits: a fault of qnnmem, not of its input
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        # File names and tensor names may hold anything; output must not fail on them.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    code = _run()
+    from qnnmem.cli import signals
+
+    code = signals.unwinding(_run)
+    import gc
+
     gc.freeze()  # the system takes back what is left; looking through it for garbage takes 20 ms
     sys.exit(code)
 
 
-def _run() -> int:
-    try:
-        code = run()
-        sys.stdout.flush()
-    except QnnMemError as exc:
-        from qnnmem.report.flags import flag
+def _run(is_interrupted: Callable[[], bool]) -> int:
+    from qnnmem.cli.streams import open_closed
 
-        _trace()
-        return say(exc.sentence(flag), exc.exit_code)
-    except KeyboardInterrupt:
-        return say("interrupted", 130)
-    except BrokenPipeError:
-        # The reader has seen enough; closing keeps Python from complaining at exit.
-        sys.stderr.close()
-        return 0
-    except MemoryError:
-        return say("not enough memory for this input", 2)
-    except Exception as exc:  # the last resort: say it in one sentence, whatever it was
-        _trace()
-        return say(f"internal error, please report it: {type(exc).__name__}: {exc}", _BUG)
-    return code
+    open_closed()
+    from qnnmem.cli.outcome import outcome
 
-
-def _trace() -> None:
-    """Shows where an error comes from, for those who look for its reason in our code."""
-    if os.environ.get("QNNMEM_TRACEBACK", "0") not in ("", "0"):
-        import traceback
-
-        traceback.print_exc()
+    return outcome(is_interrupted)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.errors import OutputError
+from qnnmem.cli.options import OutputPath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +80,11 @@ _UINT32 = (1 << 32) - 1
     "--exclude-io", is_flag=True, help="Prepare without inputs and outputs inside scratch."
 )
 @click.option(
-    "-o", "--output", required=True, type=click.Path(), help="Folder to write the two files to."
+    "-o",
+    "--output",
+    required=True,
+    type=OutputPath(is_text=False),
+    help="Folder to write the two files to.",
 )
 @click.option("--force", is_flag=True, help="Replace the two files if they exist.")
 def config(
@@ -106,6 +110,7 @@ def config(
 
     from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
     from qnnmem.lpai.config.write import make_pair
+    from qnnmem.whole_file import folder_for_output, write_together
 
     del backend  # there is one choice, and naming it keeps scripts readable when there are more
     chosen = LpaiConfig(
@@ -116,7 +121,8 @@ def config(
     )
     pair, folder = make_pair(chosen), Path(output)
     texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}
-    write_together(folder, texts, force)
+    with folder_for_output(folder):
+        write_together({path: text.encode() for path, text in texts.items()}, force=force)
     _tell(chosen, folder, list(texts))
     return 0
 
@@ -132,50 +138,3 @@ def _tell(chosen: LpaiConfig, folder: Path, written: list[Path]) -> None:
         click.echo(f"Wrote {path}")
     tool = written[-1].name
     click.echo(f"next, from inside {folder}: {run_command(chosen, tool)}")
-
-
-def write_together(folder: Path, texts: dict[Path, str], force: bool) -> None:
-    """Writes all files or none; the folder is made if it is not there."""
-    from qnnmem.cli.output import check_free
-
-    made = not folder.exists()
-    if not made and not folder.is_dir():
-        raise OutputError(f"{folder} is not a folder; -o names the folder for the two files")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in texts:
-            check_free(path, force)
-        _replace_all(folder, texts)
-    except OSError as exc:
-        if made and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-        raise OutputError(f"{folder} cannot be written to: {exc.strerror or exc}") from exc
-
-
-def _replace_all(folder: Path, texts: dict[Path, str]) -> None:
-    """Renames finished files into place; on failure the old ones come back."""
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory(prefix=".qnnmem.", dir=folder) as name:
-        new, old = Path(name, "new"), Path(name, "old")
-        new.mkdir()
-        old.mkdir()
-        for path, text in texts.items():
-            (new / path.name).write_text(text, "utf-8")
-        try:
-            for path in texts:
-                if path.exists():
-                    path.replace(old / path.name)
-                (new / path.name).replace(path)
-        except BaseException:
-            for path in texts:
-                _put_back(path, new / path.name, old / path.name)
-            raise
-
-
-def _put_back(path: Path, new: Path, old: Path) -> None:
-    if old.exists():
-        old.replace(path)
-    elif not new.exists():  # it was renamed to a place where nothing was
-        path.unlink(missing_ok=True)

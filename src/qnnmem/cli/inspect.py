@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.options import OutputPath
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,7 +23,7 @@ _LARGEST = 16 << 30
     help="Print JSON with the nesting of qnn-context-binary-utility.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.options import OutputPath
+
 if TYPE_CHECKING:
     from qnnmem.lpai.config.finding import LintReport
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Let warnings count as errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option(
-    "-o", "--output", type=click.Path(), help="Write to this file instead of the terminal."
+    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 def lint(

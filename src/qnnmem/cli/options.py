@@ -69,6 +69,23 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
+
+    name = "path"
+
+    def __init__(self, *, is_text: bool = True) -> None:
+        self._is_text = is_text
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | None:
+        """The path, or None for standard output."""
+        if value == "-" and not self._is_text:
+            self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
+        return None if value == "-" else value
+
+
 def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
     """The command with the options, in the order they are listed."""
     for option in reversed(options):
@@ -168,7 +185,7 @@ def result_options(schema: str) -> Callable[[F], F]:
                 click.option(
                     "-o",
                     "--output",
-                    type=click.Path(),
+                    type=OutputPath(),
                     help="Write to this file instead of the terminal.",
                 ),
                 click.option("--force", is_flag=True, help="Replace the output file if it exists."),

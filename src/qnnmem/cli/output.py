@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from qnnmem.cli.say import note
+from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
 from qnnmem.text import printable
 
@@ -22,26 +22,20 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
     if path is None:
         _print(pieces)
         return
-    from qnnmem.whole_file import write_pieces
+    from qnnmem.whole_file import shown, write_pieces
 
     check_free(path, force)
     # A name may hold half a surrogate pair, which UTF-8 cannot.
-    write_pieces(path, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
-    print(f"Wrote {path}", file=sys.stderr)
+    encoded = (piece.encode("utf-8", "backslashreplace") for piece in pieces)
+    write_pieces(path, encoded, force=force)
+    note(f"Wrote {shown(path)}")
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuses a path that must not be replaced.
+    """Refuses a path that could not be written after the work, or must not be replaced."""
+    from qnnmem.whole_file import check_replaceable
 
-    Renaming replaces whatever has the name, so `-o /dev/null --force` of a superuser would take the
-    device away from the whole machine: only ordinary files are ever replaced.
-    """
-    if not os.path.lexists(path):
-        return
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OutputError(f"{path} is not an ordinary file; without -o the result is printed")
-    if not force:
-        raise OutputError(f"{path} exists already; --force replaces it")
+    check_replaceable(path, force=force)
 
 
 def _print(pieces: Iterable[str]) -> None:
@@ -59,8 +53,7 @@ def _is_read(put: Callable[..., object], *text: str) -> bool:
     try:
         put(*text)
     except BrokenPipeError:
-        # The reader has seen enough; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # the reader has seen enough
         return False
     except OSError as exc:
         raise OutputError(f"standard output cannot be written: {exc.strerror or exc}") from exc

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=texts.OutputPath(),
     help="Write to this file instead of the terminal.",
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")

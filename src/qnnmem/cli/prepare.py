@@ -25,7 +25,11 @@ _SECONDS = {"lpai": 10.0, "htp": 600.0}
     help="lpai: qnnmem's own binary for the desk; htp: a real one by the real library.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(), required=True, help="The context binary to write."
+    "-o",
+    "--output",
+    type=texts.OutputPath(is_text=False),
+    required=True,
+    help="The context binary to write.",
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 @texts.model_options

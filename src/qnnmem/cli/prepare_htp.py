@@ -113,7 +113,8 @@ def prepare_htp(
     if soc is None:
         raise UsageError("--backend htp needs --soc, e.g. --soc SM8650; the binary depends on it")
     target, extra = Path(output), epcontext_path(Path(output))
-    for path in (target, extra) if epcontext else (target,):
+    kept = None if log_file is None else Path(log_file)
+    for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
@@ -125,12 +126,12 @@ def prepare_htp(
         shapes=dict(shapes),
         calibration=None if calibration is None else Path(calibration),
         seed=seed,
-        log_file=None if log_file is None else Path(log_file),
+        log_file=kept,
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
     beside = extra if epcontext else None
-    return _prepare(files[0], find_soc(soc), options, target, beside, worker)
+    return _prepare(files[0], find_soc(soc), options, target, beside, force, worker)
 
 
 def _prepare(
@@ -139,28 +140,31 @@ def _prepare(
     options: CompileOptions,
     target: Path,
     epcontext: Path | None,
+    force: bool,
     worker: Worker | None,
 ) -> int:
+    from tempfile import TemporaryDirectory
+
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
 
-    with ProgressBar("preparing") as bar:
+    with TemporaryDirectory(".qnnmem", dir=target.parent) as name, ProgressBar("preparing") as bar:
         made = measure(
             Path(file),
             soc,
             options,
-            output=target,
+            output=Path(name, target.name),
             name_weights=True,
             worker=worker,
             progress=bar.say,
         )
+        if not isinstance(made, CompileFailure):
+            _place(made.compiled, Path(name), target, epcontext, force)
     if isinstance(made, CompileFailure):
         click.echo(report.render_failure(made, "binary"), nl=False)
         return 1
-    if epcontext is not None:
-        _write_epcontext(made.compiled, target, epcontext)
     click.echo(report.render_text(made, file, target, epcontext), nl=False)
     return 0
 
@@ -170,8 +174,16 @@ def epcontext_path(binary: Path) -> Path:
     return binary.with_name(f"{binary.stem}_ctx.onnx")
 
 
-def _write_epcontext(result: Compiled, target: Path, extra: Path) -> None:
+def _place(
+    result: Compiled, scratch: Path, target: Path, epcontext: Path | None, force: bool
+) -> None:
+    """The binary and the model beside it get their names, both or none."""
     from qnnmem.htp.compile.epcontext import rename_binary
-    from qnnmem.whole_file import write_whole
+    from qnnmem.whole_file import put_together, write_whole
 
-    write_whole(extra, rename_binary(result.epcontext, result.binary_name, target.name))
+    new = {target: scratch / target.name}
+    if epcontext is not None:
+        new[epcontext] = scratch / epcontext.name
+        named = rename_binary(result.epcontext, result.binary_name, target.name)
+        write_whole(new[epcontext], named)
+    put_together(new, force=force)

@@ -145,12 +145,16 @@ def prepare_lpai(
     options, notes = _with_config(options, config, io, hw_ver)
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
-    click.echo(_prepare(_named(files, names), options, target, notes))
+    click.echo(_prepare(_named(files, names), options, target, notes, force))
     return 0
 
 
 def _prepare(
-    models: dict[str, Path], options: PrepareOptions, target: Path, notes: tuple[str, ...]
+    models: dict[str, Path],
+    options: PrepareOptions,
+    target: Path,
+    notes: tuple[str, ...],
+    force: bool,
 ) -> str:
     """Write the binary and say what is in it."""
     from qnnmem.cli.progress import ProgressBar
@@ -164,7 +168,7 @@ def _prepare(
             prepared = prepare(models, options, bar.say)
         except FloatModel as exc:
             raise word_float_model(exc, options) from None
-        size = write(prepared.context, target)
+        size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
     return render_text(prepared, tcm, notes, str(target), size)
 

@@ -23,7 +23,7 @@ _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
     "-o",
     "--output",
     required=True,
-    type=click.Path(),
+    type=texts.OutputPath(is_text=False),
     metavar="DIR",
     help="Folder for record, log and input; it is made if needed.",
 )
@@ -56,46 +56,42 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     """  # noqa: D301  click wants the character itself
     from pathlib import Path
 
+    from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report import provoke as report
     from qnnmem.targets.socs import find_soc
+    from qnnmem.whole_file import folder_for_output
 
     chosen, wanted, folder = find_soc(soc), FailureKind(kind), Path(output)
     stem = f"{kind}-{chosen.name}"
-    _check(folder, stem, force)
-    with ProgressBar(f"provoking {kind}") as bar:
-        found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
-    record = _store(found, folder, stem, force) if found.failed else ""
+    with folder_for_output(folder):
+        for ending in ("json", "log", "onnx", "bin"):
+            check_free(folder / f"{stem}.{ending}", force)
+        with ProgressBar(f"provoking {kind}") as bar:
+            found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
+        record = _store(found, folder, stem, force) if found.failed else ""
     click.echo(record if as_json and record else report.render_text(found), nl=False)
     if not found.failed:
         return 1
     return 0 if found.as_expected else 3
 
 
-def _check(folder: Path, stem: str, force: bool) -> None:
-    """Says before the work what cannot be written after it."""
-    from qnnmem.cli.output import check_free
-    from qnnmem.errors import OutputError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as exc:
-        raise OutputError(f"{folder} cannot be made: {exc.strerror or exc}") from exc
-    for ending in ("json", "log", "onnx", "bin"):
-        check_free(folder / f"{stem}.{ending}", force)
-
-
 def _store(found: Provoked, folder: Path, stem: str, force: bool) -> str:
-    """Log and input first: where there is a record, the rest is there too."""
-    from qnnmem.cli.output import write
+    """Record, log and input: all of them or none."""
+    from qnnmem.cli.say import note
     from qnnmem.report import provoke as report
     from qnnmem.version import __version__
-    from qnnmem.whole_file import write_whole
+    from qnnmem.whole_file import shown, write_together
 
     record = report.render_json(found, stem, f"qnnmem {__version__}")
-    write_whole(folder / report.log_name(stem), found.log_text)
-    write_whole(folder / report.input_name(found, stem), found.input_bytes)
-    write(record, folder / report.record_name(stem), force)
+    place = folder / report.record_name(stem)
+    contents = {
+        folder / report.log_name(stem): found.log_text,
+        folder / report.input_name(found, stem): found.input_bytes,
+        place: record.encode("utf-8", "backslashreplace"),
+    }
+    write_together(contents, force=force)
+    note(f"Wrote {shown(place)}")
     return record

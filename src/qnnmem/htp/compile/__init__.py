@@ -25,6 +25,7 @@ from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
+from qnnmem.whole_file import put_in_place
 
 __all__ = [
     "CompileFailure",
@@ -214,8 +215,7 @@ class _Job:
         epcontext = Path(reply["epcontext"]).read_bytes()
         binary = made.read_bytes() if output is None else None
         if output is not None:
-            made.chmod(0o644)
-            made.replace(output)
+            put_in_place(made, output)
         return Compiled(
             model=self.path,
             soc=self.soc,

@@ -10,14 +10,13 @@ know. Standard output and error are the log.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import sys
 from typing import Any
 
-from qnnmem.child import limit_memory, read_frame, write_frame
+from qnnmem.child import die_with_parent, limit_memory, read_frame, write_frame
 from qnnmem.htp.protocol import END_MARK, MAX_FRAME
 
 _MAX_REASON = 2000
@@ -26,7 +25,7 @@ _MAX_REASON = 2000
 def main() -> int:
     """Serve until the parent closes the pipe."""
     replies_fd, lifeline_fd, warm = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "warm"
-    _die_with_parent(lifeline_fd)
+    die_with_parent(lifeline_fd)
     if warm:
         _warm()
     with os.fdopen(replies_fd, "wb") as replies:
@@ -48,17 +47,6 @@ def _warm() -> None:
 
     with contextlib.suppress(ImportError):  # the request will say so
         import onnxruntime  # noqa: F401  for the processes forked from here
-
-
-def _die_with_parent(lifeline: int) -> None:
-    """Have the kernel send a deadly signal to this group when the parent's end of a pipe closes.
-
-    A thread could not do it: native code may hold the interpreter for minutes.
-    """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
 
 
 def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import cache_folder
-from qnnmem.errors import OutputError
+from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.errors import OutputError, Setting, UsageError
 
 FORMAT = 1  # of the files; other formats are not read
 _CHUNK = 1 << 20
@@ -21,7 +21,13 @@ _MAX_FILE = 1 << 20
 
 def default_folder() -> Path:
     """Where results are kept unless told otherwise."""
-    return Path(cache_folder())
+    folder = cache_folder()
+    if folder == NOWHERE:
+        raise UsageError(
+            "there is no home folder to keep results in",
+            cure=("name a folder with ", Setting("cache")),
+        )
+    return folder
 
 
 def model_digest(path: Path) -> str:

@@ -6,15 +6,13 @@ and every number in it is checked before it is used.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.bounded_file import regular_size
-from qnnmem.errors import Damaged, LoadError, OutputError, QnnError, UsageError, WrongVersion
+from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
 from qnnmem.lpai.binary.check import HW_VERSION, check
 from qnnmem.lpai.binary.kind import CURE, guess_kind
 from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
@@ -53,20 +51,12 @@ def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
     return assemble(meta, programs, constants)
 
 
-def write(context: CompiledContext, path: Path | str) -> int:
+def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> int:
     """Writes a binary that appears whole or not at all, and gives its size in bytes.
 
-    An ordinary file of that name is replaced.
+    An ordinary file of that name is replaced, unless `force` is False.
     """
-    path = Path(path)
-    pieces = pack(context)
-    try:
-        odd = os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)
-    except (OSError, ValueError):  # writing will say it
-        odd = False
-    if odd:
-        raise OutputError(f"{path} is not an ordinary file; a binary cannot take its place")
-    return write_pieces(path, pieces)
+    return write_pieces(Path(path), pack(context), force=force)
 
 
 def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> CompiledContext:

@@ -21,9 +21,10 @@ from qnnmem.plan.compiled.arrays import (
     Tables,
     Workspace,
 )
+from qnnmem.plan.compiled.kept import KEPT
 
 
-@njit(cache=True)
+@njit(cache=KEPT)
 def prepare(buffers: BufferArrays, limit: Ints, twin: Ints) -> Core:
     """The core of a search: `limit` and `twin` as in `Rests` and `Core`."""
     lo, hi, size = buffers.lo, buffers.hi, buffers.size

@@ -7,12 +7,13 @@ from numba import njit
 from numba.extending import register_jitable
 
 from qnnmem.plan.compiled.arrays import BufferArrays, Ints
+from qnnmem.plan.compiled.kept import KEPT
 
 # A list can be made so that each pass sets aside a single buffer.
 _MOST_LOOKS = 4_000_000
 
 
-@njit(cache=True)
+@njit(cache=KEPT)
 def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
     """Buffers that fit wherever the others are, in the order in which they may be set aside.
 

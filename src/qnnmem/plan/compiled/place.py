@@ -18,6 +18,7 @@ from numba import njit
 from numba.extending import register_jitable
 
 from qnnmem.plan.compiled.arrays import BufferArrays, Ints, Marks
+from qnnmem.plan.compiled.kept import KEPT
 
 _BLOCK = 16
 
@@ -39,7 +40,7 @@ def round_up_units(value: int, align: int) -> int:
     return (value + align - 1) // align * align
 
 
-@njit(cache=True, nogil=True)  # so that progress is shown meanwhile
+@njit(cache=KEPT, nogil=True)  # so that progress is shown meanwhile
 def place(
     order: Ints, buffers: BufferArrays, offsets: Ints, best_fit: bool, work_limit: int
 ) -> tuple[int, int]:

@@ -40,6 +40,7 @@ from qnnmem.plan.compiled.core import (
     longer_line,
     new_tables,
 )
+from qnnmem.plan.compiled.kept import KEPT
 from qnnmem.plan.compiled.memo import hash_state, is_known, remember
 from qnnmem.plan.compiled.pits import choose, list_choices, stack, too_high
 from qnnmem.plan.compiled.place import round_up_units
@@ -56,7 +57,7 @@ _COLUMNS = 13
 _MARKS, _HEAD, _LENGTH, _DEPTH, _WORK = range(5)
 
 
-@njit(cache=True, nogil=True)  # so that progress is shown meanwhile
+@njit(cache=KEPT, nogil=True)  # so that progress is shown meanwhile
 def search(
     core: Core, strategy: Strategy, space: Workspace, memo: Ints, work_limit: int
 ) -> tuple[int, int]:

@@ -1,0 +1,111 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the work is unwound, so that no file and no process is left.
+
+Only the command line does this; a program that uses the package has its own way with signals.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+_BY_SIGNAL = 128  # what shells add to the number of the signal that ended a program
+_AGAIN_S = 0.01
+_LONGEST_IMPORT_S = 2.0
+_UNWINDING_S = 1.0
+_IMPORTING = "<frozen importlib._bootstrap>"
+
+
+class Terminated(BaseException):
+    """A signal asks the program to end; not an Exception, so that nothing takes it for its own."""
+
+
+class _Watch:
+    """Which signal came, and when."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.came = self.raised = float("-inf")
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Raises where that is safe, else looks again soon."""
+        now = time.monotonic()
+        if number != signal.SIGALRM:
+            if now - self.raised < _UNWINDING_S:
+                return  # it is on its way out, and must not be disturbed in cleaning up
+            self.number, self.came = number, now
+        # An extension module that is interrupted while it sets itself up may be half there for
+        # the rest of the process, which then crashes.
+        if _is_importing(frame) and now - self.came < _LONGEST_IMPORT_S:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+            return
+        self.raised = now
+        raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
+
+    def lost(self, unraisable: Any) -> None:
+        """An exception that Python cannot raise where it came up, as in a destructor."""
+        if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            sys.__unraisablehook__(unraisable)
+
+
+def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
+    """Does the work; gives its exit code, or ends by the signal that ended the work.
+
+    The work gets a question to ask: whether a signal has come.
+    """
+    if os.name != "posix":
+        return work(lambda: False)
+    watch = _Watch()
+    taken = _take(watch)
+    try:
+        code = work(lambda: watch.number != 0)
+        watch.number = 0
+    except KeyboardInterrupt:
+        watch.number = signal.SIGINT
+    except Terminated:
+        pass
+    except Exception:  # what libraries of others made of the signal
+        if not watch.number:
+            raise
+    # The answer is given: all that is left is the end of the interpreter.
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in taken:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    return _leave(watch.number) if watch.number else code
+
+
+def _leave(number: int) -> int:
+    if number == signal.SIGINT:
+        from qnnmem.cli.say import say
+
+        say("interrupted", 0)
+    else:
+        os.kill(os.getpid(), number)  # whoever waits for this program sees why it ended
+    return _BY_SIGNAL + number
+
+
+def _take(watch: _Watch) -> list[signal.Signals]:
+    """Takes the signals that are not ignored, as `nohup` and background jobs have them."""
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    taken = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
+    sys.unraisablehook = watch.lost
+    for number in (signal.SIGALRM, *taken):
+        signal.signal(number, watch.handle)
+    return taken
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False

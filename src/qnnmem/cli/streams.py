@@ -1,0 +1,46 @@
+"""Standard input, output and error, which whoever starts the program may have closed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def open_closed() -> None:
+    """Opens what is closed, so that no file of ours takes its number and gets what is printed.
+
+    Reading from a closed input and writing to a closed output fail as they did before; what would
+    be said on a closed standard error is lost.
+    """
+    for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # gets the lowest free number
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        # File names and tensor names may hold anything; output must not fail on them.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def finish_output() -> OSError | None:
+    """Writes what is still waiting for standard output; gives the reason where that fails."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
+    except (OSError, ValueError) as exc:
+        discard_output()
+        return exc if isinstance(exc, OSError) else OSError(str(exc))
+    return None
+
+
+def discard_output() -> None:
+    """Lets what is still buffered go nowhere, so that it does not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,89 @@
+"""Faults of the machine around the program: no memory, no space, no more files or processes."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+from qnnmem.text import plain_or_quoted
+from qnnmem.units import Bytes, format_size
+
+_SHORTAGES = {
+    *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+    *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
+}
+# What the loader of shared libraries and Python's threads say where there is no error number.
+_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.I)
+_FILES = re.compile(r"too many open files|cannot open shared object file: error 24", re.I)
+_THREADS = re.compile(r"can't start new thread|resource temporarily unavailable", re.I)
+
+
+def blame(exc: BaseException) -> str:
+    """What the machine lacks, as a sentence; nothing where the fault is another."""
+    if isinstance(exc, OSError):
+        return _of_system(exc)
+    for one in _chain(exc):
+        if isinstance(one, MemoryError):
+            return _memory()
+        if isinstance(one, OSError) and one.errno in _SHORTAGES:
+            return _of_system(one)
+    if isinstance(exc, ImportError | RuntimeError | SystemError):
+        return _of_text(str(exc))
+    return ""
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or exc.__context__
+
+
+def _of_system(exc: OSError) -> str:
+    if exc.errno in (errno.EMFILE, errno.ENFILE):
+        return _files()
+    if exc.errno == errno.ENOMEM:
+        return _memory()
+    if exc.errno == errno.EAGAIN and exc.filename is None:
+        return _threads()
+    reason = exc.strerror or str(exc) or type(exc).__name__
+    if exc.filename is None:
+        return f"the system refused something that is needed: {reason}"
+    return f"{plain_or_quoted(str(exc.filename), 200)}: {reason}"
+
+
+def _of_text(text: str) -> str:
+    if _MEMORY.search(text):
+        return _memory()
+    if _FILES.search(text):
+        return _files()
+    return _threads() if _THREADS.search(text) else ""
+
+
+def _memory() -> str:
+    limit = _limit("RLIMIT_AS")
+    allowed = f"; this process may take {format_size(Bytes(limit))} (ulimit -v)" if limit else ""
+    return f"not enough memory for this input{allowed}"
+
+
+def _files() -> str:
+    limit = _limit("RLIMIT_NOFILE")
+    return f"too many files are open; {limit} are allowed (ulimit -n)"
+
+
+def _threads() -> str:
+    limit = _limit("RLIMIT_NPROC")
+    allowed = f"; {limit} are allowed (ulimit -u)" if limit else ""
+    return f"no more processes or threads can be started{allowed}"
+
+
+def _limit(name: str) -> int | None:
+    """A limit of this process; None where there is none."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, and not where no more files can be opened
+        return None
+    soft, _hard = resource.getrlimit(getattr(resource, name))
+    return None if soft == resource.RLIM_INFINITY else soft

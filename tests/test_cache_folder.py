@@ -1,0 +1,88 @@
+"""Where files are kept between runs, and where nothing is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import qnnmem
+from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.errors import UsageError
+from qnnmem.htp.sweep.cache import default_folder
+
+LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"
+
+
+@pytest.fixture(autouse=True)
+def unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whom the system does not know: `~` stays what it is."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    real = os.path.expanduser
+    monkeypatch.setattr(os.path, "expanduser", lambda p: real(p) if os.environ.get("HOME") else p)
+
+
+def test_a_user_without_a_home_keeps_nothing() -> None:
+    """And nobody can make that folder."""
+    assert cache_folder() == NOWHERE
+    with pytest.raises(OSError, match="Not a directory"):
+        cache_folder().mkdir(parents=True)
+    with pytest.raises(UsageError, match="no home folder to keep results in; name a folder with"):
+        default_folder()
+
+
+@pytest.mark.parametrize("home", ["", "relative", "~", ".", "/not/there"])
+def test_what_is_no_home_is_not_made(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty, relative or missing."""
+    monkeypatch.setenv("HOME", home)
+    assert cache_folder() == NOWHERE
+
+
+def test_a_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As is an absolute cache folder, even one that is yet to be made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "qnnmem"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == tmp_path / ".cache" / "qnnmem"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    assert cache_folder() == tmp_path / "new" / "qnnmem"
+
+
+SCRIPT = """
+import os, sys
+real = os.path.expanduser
+os.path.expanduser = lambda p: real(p) if os.environ.get("HOME") else p
+{work}
+"""
+DOCTOR = f"from qnnmem.cli import main\nsys.argv = ['qnnmem', 'doctor', {str(LOG)!r}]\nmain()"
+# numba cannot write beside the source here, as for a package that the administrator installed.
+SEARCH = """
+from numba.core import caching
+caching.InTreeCacheLocator.ensure_cache_path = lambda self: os.mkdir("/dev/null/below")
+import qnnmem.plan.compiled.kept as kept
+kept.__file__ = "/dev/null/kept.py"
+kept.KEPT = kept._has_place()
+import qnnmem.plan.compiled.core
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "home"), [(DOCTOR, None), (SEARCH, None), (SEARCH, "/dev/null")], ids=["1", "2", "3"]
+)
+def test_no_folder_called_tilde_is_made(work: str, home: str | None, tmp_path: Path) -> None:
+    """Neither by us nor by numba, which refuses to load where it finds no folder at all."""
+    if work == SEARCH:
+        pytest.importorskip("numba")
+    environment = {**os.environ, "PYTHONPATH": str(Path(qnnmem.__file__).parents[1])}
+    if home is not None:
+        environment["HOME"] = home
+    command = [sys.executable, "-c", SCRIPT.format(work=work)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1 if work == DOCTOR else 0, "")
+    assert list(tmp_path.iterdir()) == []

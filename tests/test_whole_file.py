@@ -1,0 +1,221 @@
+"""Files appear whole or not at all, once, with the right mode, and only in place of files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qnnmem import whole_file
+from qnnmem.errors import OutputError
+from qnnmem.whole_file import (
+    check_replaceable,
+    folder_for_output,
+    write_pieces,
+    write_together,
+    write_whole,
+)
+
+
+@contextmanager
+def masked(mask: int) -> Iterator[None]:
+    """Another umask for a while."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def mode(path: Path) -> int:
+    """The permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    """All that is in a folder, hidden or not."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(params=["links", "no links"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file system with hard links, and one without."""
+
+    def refuse(*_names: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if request.param == "no links":
+        monkeypatch.setattr(os, "link", refuse)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o027, 0o022, 0o000])
+@pytest.mark.parametrize("force", [True, False])
+def test_the_umask_is_honoured(mask: int, force: bool, tmp_path: Path, file_system: str) -> None:
+    """A new file is as open as the user wants new files to be."""
+    with masked(mask):
+        write_whole(tmp_path / "one", b"1", force=force)
+        write_together({tmp_path / "two": b"2"}, force=force)
+    assert [mode(tmp_path / name) for name in ("one", "two")] == [0o666 & ~mask] * 2
+
+
+@pytest.mark.parametrize("kept", [0o600, 0o640, 0o444, 0o777])
+def test_a_replaced_file_keeps_its_mode(kept: int, tmp_path: Path, file_system: str) -> None:
+    """What the user has closed stays closed; a set-user-id bit does not outlive the content."""
+    path = tmp_path / "file"
+    for write in (write_whole, lambda path, data: write_together({path: data})):
+        path.unlink(missing_ok=True)
+        path.write_bytes(b"old")
+        path.chmod(kept | stat.S_ISUID)
+        write(path, b"new")
+        assert (mode(path), path.read_bytes()) == (kept, b"new")
+    assert names(tmp_path) == ["file"]
+
+
+def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
+    """The second is told, although nothing was there when it began."""
+    path = tmp_path / "file"
+
+    def slow() -> Iterator[bytes]:
+        yield b"first "
+        write_whole(path, b"second", force=False)
+        yield b"half"
+
+    with pytest.raises(OutputError, match="exists already; force replaces it"):
+        write_pieces(path, slow(), force=False)
+    assert (path.read_bytes(), names(tmp_path)) == (b"second", ["file"])
+
+
+def test_of_many_processes_one_says_wrote(tmp_path: Path) -> None:
+    """Exactly one of them, and the file is that one's."""
+    script = (
+        "import sys, pathlib\n"
+        "from qnnmem.whole_file import write_whole\n"
+        "from qnnmem.errors import OutputError\n"
+        "sys.stdin.read()\n"  # all start together, when the pipe closes
+        "try: write_whole(pathlib.Path(sys.argv[1]), sys.argv[2].encode(), force=False)\n"
+        "except OutputError: sys.exit(2)\n"
+    )
+    path, (reading, writing) = tmp_path / "file", os.pipe()
+    command = [sys.executable, "-c", script, str(path)]
+    started = [subprocess.Popen([*command, str(i)], stdin=reading) for i in range(6)]
+    os.close(reading)
+    os.close(writing)
+    codes = [process.wait() for process in started]
+    assert sorted(codes) == [0, 2, 2, 2, 2, 2]
+    assert path.read_text() == str(codes.index(0))
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_only_ordinary_files_are_replaced(force: bool, tmp_path: Path) -> None:
+    """Not links, pipes or folders, whoever asks and however it is written."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    before = names(tmp_path)
+    for name in before:
+        for write in (
+            lambda path: write_whole(path, b"new", force=force),
+            lambda path: write_together({path: b"new"}, force=force),
+            lambda path: check_replaceable(path, force=force),
+        ):
+            with pytest.raises(OutputError, match="not an ordinary file"):
+                write(tmp_path / name)
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("x" * 300, "too long"),
+        ("missing/file", "No such file"),
+        ("file/below", "Not a directory"),
+        ("nul\0byte", "null"),
+    ],
+)
+def test_a_bad_name_is_a_sentence(name: str, reason: str, tmp_path: Path) -> None:
+    """Before the work as well as after it."""
+    (tmp_path / "file").write_bytes(b"")
+    for work in (
+        lambda path: check_replaceable(path, force=True),
+        lambda path: write_whole(path, b"new"),
+        lambda path: write_whole(path, b"new", force=False),
+        lambda path: write_together({path: b"new"}, force=False),
+    ):
+        with pytest.raises(OutputError, match=f"cannot be written: .*{reason}"):
+            work(tmp_path / name)
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_name_with_a_newline_is_shown_escaped(tmp_path: Path) -> None:
+    """A sentence stays one line."""
+    path = tmp_path / "two\nlines\x1b[31m"
+    write_whole(path, b"new", force=False)
+    with pytest.raises(OutputError) as caught:
+        write_whole(path, b"new", force=False)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder nobody can write to")
+def test_a_folder_that_takes_no_files_is_a_sentence(tmp_path: Path) -> None:
+    """/proc takes no files, not even a superuser's."""
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_whole(Path("/proc/self/file"), b"new")
+
+
+@pytest.mark.parametrize("stopped_by", [OSError(28, "full"), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("at", [0, 1])
+def test_all_files_appear_or_none(
+    stopped_by: BaseException, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends the work, the old files are back and the new ones gone."""
+    (tmp_path / "old").write_bytes(b"mine")
+    place, calls = whole_file.put_in_place, iter(range(9))
+
+    def fail(temporary: Path, path: Path, *, force: bool) -> None:
+        if next(calls) == at:
+            raise stopped_by
+        place(temporary, path, force=force)
+
+    monkeypatch.setattr(whole_file, "put_in_place", fail)
+    with pytest.raises((OutputError, KeyboardInterrupt, MemoryError)):
+        write_together({tmp_path / "old": b"new", tmp_path / "new": b"new"})
+    assert (names(tmp_path), (tmp_path / "old").read_bytes()) == (["old"], b"mine")
+
+
+def test_one_file_in_the_way_is_enough(tmp_path: Path, file_system: str) -> None:
+    """Without force none is written, and the one in the way stays."""
+    (tmp_path / "b").write_bytes(b"mine")
+    with pytest.raises(OutputError, match="exists already"):
+        write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"}, force=False)
+    assert (names(tmp_path), (tmp_path / "b").read_bytes()) == (["b"], b"mine")
+
+
+def test_a_folder_made_for_nothing_is_removed_with_its_parents(tmp_path: Path) -> None:
+    """A folder with something in it stays, and so does one that was there before."""
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ZeroDivisionError), folder_for_output(tmp_path / "there" / "a" / "b"):
+        raise ZeroDivisionError
+    assert names(tmp_path / "there") == []
+    with folder_for_output(tmp_path / "c" / "d"):
+        (tmp_path / "c" / "d" / "file").write_bytes(b"")
+    assert (tmp_path / "c" / "d" / "file").exists()
+
+
+def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
+    """A file, a name that is too long, a link to nowhere."""
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("file", "file/below", "x" * 300, "link", "nul\0byte"):
+        with (
+            pytest.raises(OutputError, match=r"is not a folder|cannot be made"),
+            folder_for_output(tmp_path / name),
+        ):
+            pass
