@@ -13,14 +13,27 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
+
+from qnnmem.errors import UsageError
+from qnnmem.machine import address_space_limit, usable_memory
+from qnnmem.quiet_onnxruntime import SILENCE
+from qnnmem.scratch_folder import scratch_folder
+from qnnmem.units import format_size
 
 LENGTHS = struct.Struct("<QQ")
 # Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
 MEMORY_LIMIT = 12 << 30
+# Of a reply, unless the request says otherwise: names, shapes, sentences.
+REPLY_LIMIT = 64 << 20
 _LEAST_MEMORY = 2 << 30
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+# Threads that a library starts before it has work cost address space and do nothing for us.
+_ONE_THREAD = MappingProxyType(
+    dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 Frame = tuple[dict[str, Any], bytes]
 
@@ -50,13 +63,22 @@ def read_frame(stream: BinaryIO, limit: int) -> Frame | None:
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
-    """Three quarters of the machine's memory, and at most `most` bytes unless that is None."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return MEMORY_LIMIT
-    wanted = physical // 4 * 3
-    return max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
+    """Address space for a child: three quarters of the machine's memory, at most `most` bytes.
+
+    Never more than this process has itself (`ulimit -v`): the system would refuse to set it.
+    """
+    there = usable_memory()
+    wanted = MEMORY_LIMIT if there is None else there // 4 * 3
+    wish = max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
+    own = address_space_limit()
+    return wish if own is None else min(wish, own)
+
+
+def describe_limit(limit: int) -> str:
+    """A child's address space in words, with the reason where that is not ours."""
+    own = address_space_limit()
+    why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
+    return f"its {format_size(limit)} of address space{why}"
 
 
 def limit_memory(limit: int) -> None:
@@ -65,13 +87,41 @@ def limit_memory(limit: int) -> None:
         import resource
     except ImportError:  # not on Windows: there the time limit is the only one
         return
+    own = address_space_limit()
+    limit = limit if own is None else min(limit, own)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
+    """Ours for a child: our modules, no telemetry, one thread, and `folder` for its files."""
+    # Absolute, because the child works in another folder.
+    paths = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)  # noqa: PTH100
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    return {**os.environ, "PYTHONPATH": paths, **SILENCE, **_ONE_THREAD, **places, **more}
+
+
+class ChildFolder:
+    """What a child has of the file system: an empty folder to work in, one for its own files.
+
+    In the empty one a name that escapes a check finds nothing to read.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = scratch_folder()
+        self.files = Path(self._scratch.name)
+        self.empty = self.files / "empty"
+        self.empty.mkdir()
+
+    def remove(self) -> None:
+        """Remove both with all that is in them; the child must be gone."""
+        self._scratch.cleanup()
+
+
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """End a process and all it started."""
-    if process.poll() is not None:
+    # Not poll(): a leader that has ended but was not collected still names its group.
+    if process.returncode is not None:
         return
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -101,26 +151,39 @@ def open_replies() -> BinaryIO:
 class ChildProcess:
     """A module of ours in a child process, with limits on memory and time, spoken to in frames.
 
-    It starts at once, gets its memory limit as its only argument, and is gone when the block ends.
+    It starts at once in an empty folder, gets its memory limit as its only argument, and is gone
+    when the block ends. Paths sent to it must be absolute.
     """
 
     def __init__(
         self, module: str, time_limit_s: float, environment: Mapping[str, str] = _NOTHING
     ) -> None:
-        self.time_limit_s = time_limit_s
+        self.time_limit_s, self.memory_limit = time_limit_s, memory_limit()
         self._expired = threading.Event()
-        paths = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
-            [sys.executable, "-P", "-m", module, str(memory_limit())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths, **environment},
-            start_new_session=True,
-        )
-        self._watchdog = threading.Timer(time_limit_s, self._expire)
-        self._watchdog.daemon = True
-        self._watchdog.start()
+        self._folder = ChildFolder()
+        command = [sys.executable, "-P", "-m", module, str(self.memory_limit)]
+        try:
+            self._process = start(
+                command,
+                self._folder,
+                child_environment(self._folder.files, environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._watchdog = threading.Timer(time_limit_s, self._expire)
+            self._watchdog.daemon = True
+            self._watch()
+        except BaseException:
+            self._folder.remove()
+            raise
+
+    def _watch(self) -> None:
+        try:
+            self._watchdog.start()
+        except RuntimeError as exc:  # no thread to be had
+            end(self._process)
+            raise UsageError(f"no child process can be watched ({exc})") from exc
 
     @property
     def expired(self) -> bool:
@@ -135,19 +198,24 @@ class ChildProcess:
         except (OSError, ValueError):  # closed
             return
 
-    def receive(self) -> Frame | None:
-        """One frame, or None from a child that crashed, was ended or speaks nonsense."""
+    def receive(self, most: int = REPLY_LIMIT) -> Frame | None:
+        """One frame of at most `most` bytes in each of its parts.
+
+        None from a child that crashed, was ended or speaks nonsense.
+        """
         try:
             if self._process.stdout is not None:
-                return read_frame(self._process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
-        except (OSError, ValueError):
+                return read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # as above
+        except (OSError, ValueError, RecursionError):
             pass
         return None
 
-    def ask(self, header: Mapping[str, Any], payload: bytes = b"") -> Frame | None:
-        """Send a request and receive its answer."""
+    def ask(
+        self, header: Mapping[str, Any], payload: bytes = b"", most: int = REPLY_LIMIT
+    ) -> Frame | None:
+        """Send a request and receive its answer of at most `most` bytes."""
         self.send(header, payload)
-        return self.receive()
+        return self.receive(most)
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +228,21 @@ class ChildProcess:
     ) -> None:
         self._watchdog.cancel()
         end(self._process)
+        self._folder.remove()
 
     def _expire(self) -> None:
         self._expired.set()
         kill_group(self._process)
+
+
+def start(
+    command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
+) -> subprocess.Popen[bytes]:
+    """Start a child in its empty folder, in a process group of its own."""
+    try:
+        return subprocess.Popen(  # noqa: S603  our own module, no shell
+            command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes
+        )
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise UsageError(f"no child process can be started ({reason})") from exc

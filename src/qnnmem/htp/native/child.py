@@ -19,6 +19,7 @@ from typing import Any
 
 from qnnmem.child import limit_memory, read_frame, write_frame
 from qnnmem.htp.protocol import END_MARK, MAX_FRAME
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 _MAX_REASON = 2000
 
@@ -47,7 +48,7 @@ def _warm() -> None:
     import contextlib
 
     with contextlib.suppress(ImportError):  # the request will say so
-        import onnxruntime  # noqa: F401  for the processes forked from here
+        import_onnxruntime()  # for the processes forked from here
 
 
 def _die_with_parent(lifeline: int) -> None:
