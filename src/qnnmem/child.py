@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import OutputError, UsageError
 from qnnmem.machine import address_space_limit, usable_memory
 from qnnmem.quiet_onnxruntime import SILENCE
 from qnnmem.scratch_folder import scratch_folder
@@ -111,7 +111,10 @@ class ChildFolder:
         self._scratch = scratch_folder()
         self.files = Path(self._scratch.name)
         self.empty = self.files / "empty"
-        self.empty.mkdir()
+        try:
+            self.empty.mkdir()
+        except OSError as exc:
+            raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
 
     def remove(self) -> None:
         """Remove both with all that is in them; the child must be gone."""
@@ -162,27 +165,20 @@ class ChildProcess:
         self._expired = threading.Event()
         self._folder = ChildFolder()
         command = [sys.executable, "-P", "-m", module, str(self.memory_limit)]
-        try:
-            self._process = start(
-                command,
-                self._folder,
-                child_environment(self._folder.files, environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            self._watchdog = threading.Timer(time_limit_s, self._expire)
-            self._watchdog.daemon = True
-            self._watch()
-        except BaseException:
-            self._folder.remove()
-            raise
-
-    def _watch(self) -> None:
+        self._process = start(
+            command,
+            self._folder,
+            child_environment(self._folder.files, environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._watchdog = threading.Timer(time_limit_s, self._expire)
+        self._watchdog.daemon = True
         try:
             self._watchdog.start()
         except RuntimeError as exc:  # no thread to be had
-            end(self._process)
+            self._end()
             raise UsageError(f"no child process can be watched ({exc})") from exc
 
     @property
@@ -227,6 +223,9 @@ class ChildProcess:
         trace: TracebackType | None,
     ) -> None:
         self._watchdog.cancel()
+        self._end()
+
+    def _end(self) -> None:
         end(self._process)
         self._folder.remove()
 
@@ -238,11 +237,12 @@ class ChildProcess:
 def start(
     command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its empty folder, in a process group of its own."""
+    """Start a child in its empty folder, which goes if it cannot; in a group of its own."""
     try:
         return subprocess.Popen(  # noqa: S603  our own module, no shell
             command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes
         )
     except OSError as exc:
+        folder.remove()
         reason = (exc.strerror or str(exc)).lower()
         raise UsageError(f"no child process can be started ({reason})") from exc

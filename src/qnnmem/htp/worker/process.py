@@ -17,6 +17,7 @@ from qnnmem.child import (
     start,
     write_frame,
 )
+from qnnmem.errors import UsageError
 from qnnmem.htp.protocol import END_MARK, MAX_FRAME
 from qnnmem.htp.worker.log import LogTap
 from qnnmem.htp.worker.outcome import Watch
@@ -28,12 +29,10 @@ class LibraryProcess:
     """The child process; it serves one request after another until it is killed."""
 
     def __init__(self, warm: bool) -> None:
-        self._folder = ChildFolder()
-        replies, replies_end = os.pipe()
-        log, log_end = os.pipe()
-        lifeline_end, self._lifeline = os.pipe()
+        (replies, replies_end), (log, log_end), (lifeline_end, self._lifeline) = _pipes(3)
         words = (str(replies_end), str(lifeline_end), "warm" if warm else "cold")
         try:
+            self._folder = ChildFolder()
             self._process = start(
                 [sys.executable, "-P", "-m", "qnnmem.htp.native.child", *words],
                 self._folder,
@@ -46,7 +45,6 @@ class LibraryProcess:
         except BaseException:
             for descriptor in (replies, log, self._lifeline):
                 os.close(descriptor)
-            self._folder.remove()
             raise
         finally:
             for descriptor in (replies_end, log_end, lifeline_end):
@@ -111,6 +109,19 @@ class LibraryProcess:
         self.tap.close()
         self._replies.close()
         self._folder.remove()
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """So many pipes, or none."""
+    made: list[tuple[int, int]] = []
+    try:
+        while len(made) < count:
+            made.append(os.pipe())
+    except OSError as exc:
+        for descriptor in (end for pipe in made for end in pipe):
+            os.close(descriptor)
+        raise UsageError(f"no child process can be started ({exc.strerror})") from exc
+    return made
 
 
 class _Unbuffered:
