@@ -14,7 +14,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 BASE = {
     *("errors", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
-    *("bounded_file", "whole_file", "cache_folder"),
+    *("bounded_file", "whole_file", "cache_folder", "scratch_folder"),
+    *("machine", "quiet_onnxruntime"),
 }
 DOORS = {"cli", "web"}
 
@@ -26,7 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "finding": set(),
     "text": set(),
-    "child": {"errors"},
+    "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder"},
+    "machine": set(),
+    "quiet_onnxruntime": set(),
+    "scratch_folder": {"errors"},
     "whole_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},
     "calibration": {"errors", "text", "units", "bounded_file"},
@@ -54,10 +58,8 @@ ONLY_IN = {
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
     ),
-    "onnxruntime": (
-        *("qnnmem.load.onnx.trial.program", "qnnmem.lpai.program.run"),
-        *("qnnmem.lpai.program.source", "qnnmem.lpai.quantize", "qnnmem.htp.native"),
-    ),
+    # Its home imports it by name, without telemetry.
+    "onnxruntime": (),
     "tflite": ("qnnmem.load.tflite",),
     "numba": ("qnnmem.plan.compiled",),
     "ctypes": ("qnnmem.htp.native",),

@@ -1,24 +1,45 @@
 from __future__ import annotations
 
-from qnnmem.child import ChildProcess
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qnnmem.child
+from qnnmem import machine
+from qnnmem.child import ChildProcess, memory_limit
+from qnnmem.errors import ChildFailed, OutputError, UsageError
+from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
 
 ECHO = "qnnmem.load.onnx.trial.program"
+TRIES = "tests.limited_child"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
+
+
+def ask(child: ChildProcess, verb: str, **options: Any) -> dict[str, Any]:
+    """Answer of a child that lives."""
+    frame = child.ask({"verb": verb, **options})
+    assert frame is not None
+    return frame[0]
 
 
 def test_a_child_answers_one_request_after_the_other() -> None:
     """Each frame gets its own answer."""
     with ChildProcess(ECHO, 60.0) as child:
         for verb in ("first", "second"):
-            frame = child.ask({"verb": verb})
-            assert frame is not None
-            assert verb in frame[0]["error"]
+            assert verb in ask(child, verb)["error"]
     assert not child.expired
 
 
 def test_a_child_that_takes_too_long_is_ended() -> None:
     """No answer comes, and the reason can be told from a crash."""
-    with ChildProcess(ECHO, 0.01) as child:
-        assert child.receive() is None
+    with ChildProcess(TRIES, 0.5) as child:
+        assert child.ask({"verb": "sleep", "seconds": 20}) is None
         assert child.expired
 
 
@@ -27,3 +48,178 @@ def test_a_child_that_dies_gives_no_answer() -> None:
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
         assert child.ask({}, bytes(1 << 20)) is None
         assert not child.expired
+
+
+@linux
+def test_a_child_gets_no_more_memory_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system enforces it; what is below is there."""
+    monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
+    with ChildProcess(TRIES, 60.0) as child:
+        assert ask(child, "take", bytes=1 << 31)["taken"] == 0
+        assert ask(child, "take", bytes=1 << 28)["taken"] == 1 << 28
+
+
+@linux
+@pytest.mark.parametrize("module", [ECHO, "qnnmem.lpai.quantize.child"])
+def test_real_children_set_their_limits(module: str) -> None:
+    """Address space as they are told, and no core file."""
+    with ChildProcess(module, 60.0) as child:
+        wanted = ["Max", "address", "space", str(child.memory_limit)]
+        limits = Path(f"/proc/{child._process.pid}/limits")
+        for _ in range(300):
+            lines = [line.split() for line in limits.read_text("ascii").splitlines()]
+            if any(line[:4] == wanted for line in lines):
+                break
+            time.sleep(0.1)
+        assert any(line[:4] == wanted for line in lines)
+
+
+@linux
+def test_a_model_that_eats_memory_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gigabytes from a few bytes, with one to live in."""
+    import onnx.parser
+
+    monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
+    text = """<ir_version: 8, opset_import: ["" : 18]> g () => (float[n] y)
+        <int64[1] s = {550000000}> { y = ConstantOfShape(s) }"""
+    request = RunRequest(onnx.parser.parse_model(text), [], ["y"], 1)
+    with TrialChild(Path("m.onnx"), 60.0) as child, pytest.raises(ChildFailed):
+        child.run(request)
+
+
+@linux
+def test_what_a_child_started_ends_with_it() -> None:
+    """The whole group goes, not only the process we know."""
+    with ChildProcess(TRIES, 60.0) as child:
+        pid = ask(child, "start")["pid"]
+        assert is_running(pid)
+    for _ in range(100):
+        if not is_running(pid):
+            break
+        time.sleep(0.05)
+    assert not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not only waiting to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("seconds", [60.0, 1.0])
+def test_a_child_works_in_an_empty_folder(seconds: float) -> None:
+    """A name that escapes a check finds nothing there; the folder goes with the child."""
+    with ChildProcess(TRIES, seconds) as child:
+        there = ask(child, "look")
+        assert there["names"] == []
+        here = Path(there["here"])
+        assert here.exists()
+        (here / "left.txt").write_text("behind", "utf-8")
+        if seconds < 60:
+            assert child.ask({"verb": "sleep", "seconds": 20}) is None
+    assert not here.exists()
+    assert not here.parent.exists()
+
+
+def test_the_environment_of_a_child_is_quiet() -> None:
+    """No telemetry, no threads in advance, temporary files where they are removed."""
+    with ChildProcess(TRIES, 60.0) as child:
+        there = ask(child, "look")
+    environment = there["environment"]
+    assert environment["ORT_DISABLE_TELEMETRY"] == "1"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert Path(environment["TMPDIR"]) == Path(there["here"]).parent
+
+
+def test_a_reply_larger_than_asked_for_is_not_read() -> None:
+    """A child cannot fill the parent's memory."""
+    with ChildProcess(TRIES, 60.0) as child:
+        assert child.ask({"verb": "reply", "bytes": 2000}, most=1999) is None
+    with ChildProcess(TRIES, 60.0) as child:
+        assert child.ask({"verb": "reply", "bytes": 2000}, most=2000) == ({}, bytes(2000))
+
+
+def test_no_room_for_temporary_files_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to do."""
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    with pytest.raises(OutputError, match="TMPDIR"):
+        ChildProcess(TRIES, 60.0)
+
+
+def test_no_process_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no folder is left."""
+    made: list[Path] = []
+
+    def refuse(*_: Any, cwd: Path, **__: Any) -> None:
+        made.append(cwd)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(UsageError, match=r"no child process can be started \(too many open files"):
+        ChildProcess(TRIES, 60.0)
+    assert not made[0].exists()
+
+
+def test_a_child_asks_for_no_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of this process comes before any wish."""
+    wish = memory_limit()
+    monkeypatch.setattr(qnnmem.child, "address_space_limit", lambda: wish // 2)
+    assert memory_limit() == wish // 2
+    monkeypatch.setattr(qnnmem.child, "address_space_limit", lambda: wish * 2)
+    assert memory_limit() == wish
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("0::/a/b", "a/memory.max"),
+        ("0::/", "memory.max"),
+        ("5:cpu,memory:/a/b", "memory/a/b/memory.limit_in_bytes"),
+    ],
+)
+def test_a_control_group_counts_as_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str
+) -> None:
+    """In a container the machine's memory is not ours; groups around ours count, too."""
+    own = tmp_path / "cgroup"
+    own.write_text(f"9:cpuset:/x\n{line}\n", "ascii")
+    limit = tmp_path / "fs" / file
+    limit.parent.mkdir(parents=True)
+    monkeypatch.setattr(machine, "_OWN_GROUPS", own)
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "fs")
+    whole = machine.usable_memory()
+    assert whole is not None
+    limit.write_text("max\n", "ascii")
+    assert machine.usable_memory() == whole
+    limit.write_text(f"{whole // 4}\n", "ascii")
+    assert machine.usable_memory() == whole // 4
+
+
+@linux
+@pytest.mark.parametrize("gigabytes", [2])
+def test_models_are_read_under_a_low_limit(tmp_path: Path, gigabytes: int) -> None:
+    """A limit of the shell is not the model's fault, and a file is read by its own size."""
+    import onnx.parser
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
+    )
+    source, binary = tmp_path / "m.onnx", tmp_path / "m.bin"
+    source.write_bytes(model.SerializeToString())
+    limited = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({gigabytes << 30}, {gigabytes << 30}))
+from qnnmem.cli import main
+sys.argv = ["qnnmem", *sys.argv[1:]]
+main()"""
+    for words in (["prepare", source, "--float", "-o", binary], ["inspect", binary]):
+        done = subprocess.run(
+            [sys.executable, "-c", limited, *words],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

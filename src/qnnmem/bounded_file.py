@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from qnnmem.errors import LoadError
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.text import quote
 from qnnmem.units import format_size
+
+_LONGEST_NAME = 4096
 
 
 def regular_size(path: Path) -> int:
@@ -39,12 +41,40 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 def read_head(path: Path, count: int) -> bytes:
     """At most `count` bytes from the start of a file."""
+    return read_range(path, 0, count)
+
+
+def read_range(path: Path, start: int, count: int) -> bytes:
+    """At most `count` bytes of a file from `start` on."""
     try:
         # O_NONBLOCK: should a pipe take the file's place after the check, opening it returns.
         with open(path, "rb", opener=_open_without_waiting) as file:
-            return file.read(count)
+            # Room is made for what is asked, so no more is asked than the file has.
+            left = os.fstat(file.fileno()).st_size - start
+            file.seek(start)
+            return file.read(max(0, min(count, left)))
     except (OSError, MemoryError) as exc:
         raise LoadError(path, f"cannot be read ({_why(exc)})") from exc
+
+
+def file_below(folder: Path, name: str) -> Path:
+    """The file that a stranger's file names, which must lie below `folder`, links followed.
+
+    Raise Damaged with a clause about the name otherwise.
+    """
+    if not name or "\0" in name or len(name) > _LONGEST_NAME:
+        raise Damaged("names no usable file")
+    # Absolute on either system: the same file must be judged alike everywhere.
+    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
+        raise Damaged(f"is at {quote(name)}, an absolute path, which is refused")
+    try:
+        top = folder.resolve()
+        file = (top / name).resolve()
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise Damaged(f"is at {quote(name)}, which cannot be resolved") from exc
+    if not file.is_relative_to(top):
+        raise Damaged(f"is at {quote(name)}, outside the model's folder, which is refused")
+    return file
 
 
 def _open_without_waiting(name: str, flags: int) -> int:

@@ -61,15 +61,18 @@ class Input(NamedTuple):
 Sample = tuple[tuple[str, str], ...]
 
 
-def find_samples(place: Path, inputs: Sequence[Input]) -> tuple[Sample, ...]:
-    """The samples at a folder or input list, in order; contents are not read yet."""
+def find_samples(place: Path, inputs: Sequence[Input], here: Path = Path()) -> tuple[Sample, ...]:
+    """The samples at a folder or input list, in order; contents are not read yet.
+
+    `here` is the current folder of whoever wrote the list.
+    """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
     except (OSError, ValueError) as exc:
         raise UsageError(f"calibration folder {quote(str(place))} cannot be opened") from exc
     listed = place / _LIST_NAME if is_folder else place
     if not is_folder or listed.is_file():
-        samples = tuple(_listed(listed, inputs))
+        samples = tuple(_listed(listed, inputs, here))
     else:
         samples = tuple(_entries(place, inputs))
     if not samples:
@@ -117,17 +120,17 @@ def _random(random: numpy.random.Generator, item: Input) -> NDArray[Any]:
     )
 
 
-def _listed(path: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
+def _listed(path: Path, inputs: Sequence[Input], here: Path) -> Iterator[Sample]:
     text = read_bytes(path, _MAX_LIST_BYTES).decode("utf-8", "surrogateescape")
     lines = [line.strip() for line in text.splitlines()]
     # A first line that starts with # or % names outputs.
     used = [(k, line) for k, line in enumerate(lines, 1) if line and line[0] not in "#%"]
     _check_count(path, len(used))
     for number, line in used:
-        yield _line(path, number, line, [item.name for item in inputs])
+        yield _line(path, number, line, [item.name for item in inputs], here)
 
 
-def _line(path: Path, number: int, line: str, names: Sequence[str]) -> Sample:
+def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) -> Sample:
     words = line.split()
     if len(words) > len(names):
         raise UsageError(
@@ -140,14 +143,14 @@ def _line(path: Path, number: int, line: str, names: Sequence[str]) -> Sample:
         name = name if given else names[position]
         if name not in names:
             raise UsageError(f"{path} line {number}: the model has no input {quote(name)}")
-        sample.append((name, str(_beside(path, file))))
+        sample.append((name, str(_beside(path, file, here))))
     return tuple(sample)
 
 
-def _beside(listed: Path, name: str) -> Path:
+def _beside(listed: Path, name: str, here: Path) -> Path:
     """Relative names are looked for next to the list, then in the current folder."""
     near = listed.parent / name
-    return near if near.exists() else Path(name)
+    return near if near.exists() else here / name
 
 
 def _entries(folder: Path, inputs: Sequence[Input]) -> Iterator[Sample]:

@@ -13,14 +13,27 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
+
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.machine import address_space_limit, usable_memory
+from qnnmem.quiet_onnxruntime import SILENCE
+from qnnmem.scratch_folder import scratch_folder
+from qnnmem.units import format_size
 
 LENGTHS = struct.Struct("<QQ")
 # Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
 MEMORY_LIMIT = 12 << 30
+# Of a reply, unless the request says otherwise: names, shapes, sentences.
+REPLY_LIMIT = 64 << 20
 _LEAST_MEMORY = 2 << 30
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+# Threads that a library starts before it has work cost address space and do nothing for us.
+_ONE_THREAD = MappingProxyType(
+    dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+)
 
 _LIFELINE = "QNNMEM_LIFELINE"  # number of the pipe's end that a child holds
 
@@ -52,13 +65,22 @@ def read_frame(stream: BinaryIO, limit: int) -> Frame | None:
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
-    """Three quarters of the machine's memory, and at most `most` bytes unless that is None."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return MEMORY_LIMIT
-    wanted = physical // 4 * 3
-    return max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
+    """Address space for a child: three quarters of the machine's memory, at most `most` bytes.
+
+    Never more than this process has itself (`ulimit -v`): the system would refuse to set it.
+    """
+    there = usable_memory()
+    wanted = MEMORY_LIMIT if there is None else there // 4 * 3
+    wish = max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
+    own = address_space_limit()
+    return wish if own is None else min(wish, own)
+
+
+def describe_limit(limit: int) -> str:
+    """A child's address space in words, with the reason where that is not ours."""
+    own = address_space_limit()
+    why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
+    return f"its {format_size(limit)} of address space{why}"
 
 
 def limit_memory(limit: int) -> None:
@@ -67,13 +89,44 @@ def limit_memory(limit: int) -> None:
         import resource
     except ImportError:  # not on Windows: there the time limit is the only one
         return
+    own = address_space_limit()
+    limit = limit if own is None else min(limit, own)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
+    """Ours for a child: our modules, no telemetry, one thread, and `folder` for its files."""
+    # Absolute, because the child works in another folder.
+    paths = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)  # noqa: PTH100
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    return {**os.environ, "PYTHONPATH": paths, **SILENCE, **_ONE_THREAD, **places, **more}
+
+
+class ChildFolder:
+    """What a child has of the file system: an empty folder to work in, one for its own files.
+
+    In the empty one a name that escapes a check finds nothing to read.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = scratch_folder()
+        self.files = Path(self._scratch.name)
+        self.empty = self.files / "empty"
+        try:
+            self.empty.mkdir()
+        except OSError as exc:
+            raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
+
+    def remove(self) -> None:
+        """Remove both with all that is in them; the child must be gone."""
+        self._scratch.cleanup()
+
+
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """End a process and all it started."""
-    if process.poll() is not None:
+    # Not poll(): a leader that has ended but was not collected still names its group.
+    if process.returncode is not None:
         return
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -127,6 +180,7 @@ class _Lifeline:
     def __init__(self) -> None:
         self.child_end, self._end = os.pipe() if os.name == "posix" else (-1, -1)
         self.passed = () if self.child_end < 0 else (self.child_end,)
+        self.words = {_LIFELINE: str(self.child_end)} if self.passed else {}
 
     def let_go(self) -> None:
         """Close the child's end once the child has it."""
@@ -143,26 +197,27 @@ class _Lifeline:
 class ChildProcess:
     """A module of ours in a child process, with limits on memory and time, spoken to in frames.
 
-    It starts at once, gets its memory limit as its only argument, and is gone when the block ends.
+    It starts at once in an empty folder, gets its memory limit as its only argument, and is gone
+    when the block ends. Paths sent to it must be absolute.
     """
 
     def __init__(
         self, module: str, time_limit_s: float, environment: Mapping[str, str] = _NOTHING
     ) -> None:
-        self.time_limit_s = time_limit_s
+        self.time_limit_s, self.memory_limit = time_limit_s, memory_limit()
         self._expired = threading.Event()
-        paths = os.pathsep.join(filter(None, sys.path))
-        self._lifeline = _Lifeline()
-        lifeline = {_LIFELINE: str(self._lifeline.child_end)} if self._lifeline.passed else {}
+        self._folder, self._lifeline = ChildFolder(), _Lifeline()
+        command = [sys.executable, "-P", "-m", module, str(self.memory_limit)]
+        more = {**environment, **self._lifeline.words}
         try:
-            self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
-                [sys.executable, "-P", "-m", module, str(memory_limit())],
+            self._process = start(
+                command,
+                self._folder,
+                child_environment(self._folder.files, more),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": paths, **environment, **lifeline},
                 pass_fds=self._lifeline.passed,
-                start_new_session=True,
             )
         except BaseException:
             self._lifeline.cut()
@@ -171,7 +226,11 @@ class ChildProcess:
             self._lifeline.let_go()
         self._watchdog = threading.Timer(time_limit_s, self._expire)
         self._watchdog.daemon = True
-        self._watchdog.start()
+        try:
+            self._watchdog.start()
+        except RuntimeError as exc:  # no thread to be had
+            self._end()
+            raise UsageError(f"no child process can be watched ({exc})") from exc
 
     @property
     def expired(self) -> bool:
@@ -186,19 +245,24 @@ class ChildProcess:
         except (OSError, ValueError):  # closed
             return
 
-    def receive(self) -> Frame | None:
-        """One frame, or None from a child that crashed, was ended or speaks nonsense."""
+    def receive(self, most: int = REPLY_LIMIT) -> Frame | None:
+        """One frame of at most `most` bytes in each of its parts.
+
+        None from a child that crashed, was ended or speaks nonsense.
+        """
         try:
             if self._process.stdout is not None:
-                return read_frame(self._process.stdout, MEMORY_LIMIT)  # type: ignore[arg-type]  # as above
-        except (OSError, ValueError):
+                return read_frame(self._process.stdout, most)  # type: ignore[arg-type]  # as above
+        except (OSError, ValueError, RecursionError):
             pass
         return None
 
-    def ask(self, header: Mapping[str, Any], payload: bytes = b"") -> Frame | None:
-        """Send a request and receive its answer."""
+    def ask(
+        self, header: Mapping[str, Any], payload: bytes = b"", most: int = REPLY_LIMIT
+    ) -> Frame | None:
+        """Send a request and receive its answer of at most `most` bytes."""
         self.send(header, payload)
-        return self.receive()
+        return self.receive(most)
 
     def __enter__(self) -> Self:
         return self
@@ -210,9 +274,27 @@ class ChildProcess:
         trace: TracebackType | None,
     ) -> None:
         self._watchdog.cancel()
+        self._end()
+
+    def _end(self) -> None:
         end(self._process)
         self._lifeline.cut()
+        self._folder.remove()
 
     def _expire(self) -> None:
         self._expired.set()
         kill_group(self._process)
+
+
+def start(
+    command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
+) -> subprocess.Popen[bytes]:
+    """Start a child in its empty folder, which goes if it cannot; in a group of its own."""
+    try:
+        return subprocess.Popen(  # noqa: S603  our own module, no shell
+            command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes
+        )
+    except OSError as exc:
+        folder.remove()
+        reason = (exc.strerror or str(exc)).lower()
+        raise UsageError(f"no child process can be started ({reason})") from exc

@@ -66,8 +66,26 @@ def test_several_contexts_are_refused(tmp_path: Path) -> None:
 def test_names_outside_of_the_folder_are_refused(name: bytes, tmp_path: Path) -> None:
     """A model cannot make us read any file of the machine."""
     path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": name})
-    with pytest.raises(LoadError, match="outside its folder"):
+    with pytest.raises(LoadError, match=r"outside the model's|absolute path|no usable file"):
         read_context(path)
+
+
+def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    """Nor can a link that came with the model, of the file or of a folder on the way."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "c.bin").write_bytes(BINARY)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "c.bin").symlink_to(tmp_path / "other" / "c.bin")
+    (folder / "linked").symlink_to(tmp_path / "other")
+    (folder / "inside.bin").write_bytes(BINARY)
+    (folder / "fine.bin").symlink_to("inside.bin")
+    for name in (b"c.bin", b"linked/c.bin", b"linked\\c.bin"):
+        path = model(folder / "m.onnx", {"embed_mode": 0, "ep_cache_context": name})
+        with pytest.raises(LoadError, match="outside the model's folder"):
+            read_context(path)
+    path = model(folder / "m.onnx", {"embed_mode": 0, "ep_cache_context": b"fine.bin"})
+    assert read_context(path) == CONTEXT
 
 
 def test_a_model_that_is_not_compiled_is_told_apart(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,7 @@ def test_an_execution_is_served_or_refused_when_the_queue_closes(bench: Any) -> 
     """No execution is taken and then forgotten, whoever closes the queue meanwhile."""
     from qnnmem.lpai.runtime.backend import Backend
 
+    refused: list[int] = []
     for _ in range(30):
         queue = ExecutionQueue(Backend.create(), 2)
         served: list[int] = []
@@ -264,12 +266,13 @@ def test_an_execution_is_served_or_refused_when_the_queue_closes(bench: Any) -> 
                 try:
                     queue.submit(lambda: served.append(1))
                 except QnnError as exc:
-                    assert exc.code == FREED
+                    refused.append(exc.code)
                     return
                 taken.append(turn)
 
         assert in_threads(work) == []
         assert len(served) == len(taken)
+    assert set(refused) <= {FREED}
 
 
 def test_a_pause_after_the_end_began_holds_nobody_back(bench: Any, tmp_path: Path) -> None:
@@ -306,4 +309,4 @@ def test_threads_that_allocate_from_one_heap_share_no_byte() -> None:
     assert in_threads(lambda n: [heap.allocate(64 * n).free() for _ in range(50)] and None) == []
     assert in_threads(lambda n: [heap.allocate(64 * n) for _ in range(20)] and None) == []
     spans = sorted((b.heap_address, b.heap_address + b.size) for b in heap.live)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))

@@ -132,7 +132,7 @@ def prepare(name: str, **options: Any) -> lpai.Prepared:
     entry = ENTRIES[name]
     shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
     chosen_options = lpai.PrepareOptions(
-        dims=entry.dims, shapes=shapes, allow_float=True, time_limit_s=PLAN_SECONDS, **options
+        dims=entry.dims, shapes=shapes, allow_float=True, **options
     )
     return lpai.prepare({name: path_of(name)}, chosen_options)
 

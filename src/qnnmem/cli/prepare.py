@@ -11,8 +11,7 @@ from qnnmem.cli.prepare_htp import HTP_ONLY, htp_options, prepare_htp
 from qnnmem.cli.prepare_lpai import LPAI_ONLY, lpai_options, prepare_lpai
 from qnnmem.errors import UsageError
 
-# Planning is over in a blink or searches; compiling takes what it takes.
-_SECONDS = {"lpai": 10.0, "htp": 600.0}
+_COMPILE_SECONDS = 600.0
 
 
 @click.command()
@@ -50,7 +49,8 @@ _SECONDS = {"lpai": 10.0, "htp": 600.0}
     "--time-limit",
     type=texts.seconds,
     metavar="S",
-    help="Seconds for planning (lpai) or compiling (htp).  [default: 10; 600]",
+    help="Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).  "
+    "[default: 10, other steps as long as they need within limits of their own; 600]",
 )
 @lpai_options
 @htp_options
@@ -76,10 +76,10 @@ def prepare(
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
     shared = ("dims", "shapes", "calibration", "seed")
     chosen = {name: given[name] for name in (*mine, *shared)}
-    seconds = _SECONDS[backend] if time_limit is None else time_limit
     if backend == "htp":
+        seconds = _COMPILE_SECONDS if time_limit is None else time_limit
         return prepare_htp(files, output, force=force, time_limit=seconds, **chosen)
-    return prepare_lpai(files, output, force=force, states=states, time_limit=seconds, **chosen)
+    return prepare_lpai(files, output, force=force, states=states, time_limit=time_limit, **chosen)
 
 
 def _refuse(context: click.Context, backend: str, foreign: tuple[str, ...]) -> None:

@@ -117,7 +117,7 @@ def prepare_lpai(
     allow_float: bool,
     hw_ver: str | None,
     config: str | None,
-    time_limit: float,
+    time_limit: float | None,
 ) -> int:
     """Prepare one graph for each file."""
     from pathlib import Path

@@ -10,7 +10,6 @@ Files that are not ONNX give a layout: pools, tensors and contract without a pro
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +19,11 @@ from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
+from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import classify, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 from qnnmem.units import Align, round_up
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 DEFAULT_HW_VERSION = "v6"
+# Usual seconds of the steps.
+_READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class PrepareOptions:
     seed: int = 0
     allow_float: bool = False
     hw_version: str = DEFAULT_HW_VERSION
-    time_limit_s: float = 10.0
+    # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
+    # child process that runs or folds a model its own limit of one to ten minutes.
+    time_limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,13 @@ def prepare(
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
     block = bytearray()
+    deadline = Deadline.after(options.time_limit_s)
     for name, path in files.items():
-        with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
-            loaded, notes = _load(Path(path), options, Path(folder), say)
+        with scratch_folder() as folder:
+            loaded, notes = _load(Path(path), options, Path(folder), say, deadline)
             warnings += notes
             say(f"planning {name}")
-            graph, plan, constants = _compile(name, loaded, options, len(block), say)
+            graph, plan, constants = _compile(name, loaded, options, len(block), say, deadline)
         warnings += [_likely_state(old, new) for old, new in plan.likely_states]
         block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
         graphs.append(graph)
@@ -114,7 +120,7 @@ def _likely_state(old: str, new: str) -> Words:
 
 
 def _load(
-    path: Path, options: PrepareOptions, folder: Path, say: Say
+    path: Path, options: PrepareOptions, folder: Path, say: Say, deadline: Deadline
 ) -> tuple[_Loaded, tuple[Words, ...]]:
     from qnnmem.load import kind_of
 
@@ -126,16 +132,23 @@ def _load(
     dims, shapes = options.dims, options.shapes
     say(f"reading {path.name}")
     (rewritten_to := folder / "state").mkdir()
-    keep = options.rnn_state
-    made = rewrite_states(path, rewritten_to, keep_rnn_state=keep, dims=dims, shapes=shapes)
+    made = rewrite_states(
+        path,
+        rewritten_to,
+        keep_rnn_state=options.rnn_state,
+        dims=dims,
+        shapes=shapes,
+        time_limit_s=deadline.left(_READ_S),
+    )
     states = (*options.states, *made.states)
     source = made.path
     warnings: tuple[Words, ...] = made.notes
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
-        warnings += _quantize(made.path, source, states, options, say)
+        warnings += _quantize(made.path, source, states, options, say, deadline)
         options = replace(options, dims={})  # a quantized model has numbers in their place
-    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes)
+    left = deadline.left(_READ_S)
+    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes, time_limit_s=left)
     loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
     _refuse_float(path, loaded, options)
     return loaded, warnings
@@ -160,6 +173,7 @@ def _quantize(
     states: Sequence[tuple[str, str]],
     options: PrepareOptions,
     say: Say,
+    deadline: Deadline,
 ) -> tuple[Words, ...]:
     if options.quantize is None:
         return ()
@@ -174,6 +188,7 @@ def _quantize(
         dims=options.dims,
         shapes=options.shapes,
         states=states,
+        time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,
     )
     return result.notes
@@ -205,7 +220,7 @@ def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
 
 
 def _compile(
-    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say
+    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say, deadline: Deadline
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
     """One graph, its plan, and its constants from `start` on."""
     is_list = loaded.model.format == "csv"
@@ -220,7 +235,7 @@ def _compile(
     plan = plan_model(
         model,
         PoolOptions(align=options.align) if is_list else pools,
-        time_limit=options.time_limit_s,
+        time_limit=min(options.time_limit_s or _PLAN_S, deadline.left(_PLAN_S)),
     )
     graph = CompiledGraph(
         name=name,
@@ -238,7 +253,7 @@ def _compile(
     if loaded.proto is None:
         return graph, plan, b""
     say(f"trying {name}")
-    graph, constants = _with_program(graph, loaded.proto, loaded.folder, start)
+    graph, constants = _with_program(graph, loaded.proto, loaded.folder, start, deadline)
     return graph, plan, constants
 
 
@@ -277,13 +292,17 @@ def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
 
 
 def _with_program(
-    graph: CompiledGraph, proto: onnx.ModelProto, folder: Path | None, start: int
+    graph: CompiledGraph,
+    proto: onnx.ModelProto,
+    folder: Path | None,
+    start: int,
+    deadline: Deadline,
 ) -> tuple[CompiledGraph, bytes]:
     from qnnmem.lpai.program import arrange
     from qnnmem.lpai.program.run import Parts, runs_in_order
 
     begin = round_up(start, CONSTANT_ALIGN)
-    program = arrange(proto, graph.model, folder, begin)
+    program = arrange(proto, graph.model, folder, begin, deadline.left(_READ_S))
     constants = program.constant_bytes()
     graph = replace(
         graph,
@@ -294,7 +313,8 @@ def _with_program(
     )
     # Offsets count from the first graph's constants; a view that begins earlier saves copying.
     here = memoryview(bytes(begin) + constants)
-    return replace(graph, in_order=runs_in_order(Parts(graph, here))), constants
+    in_order = runs_in_order(Parts(graph, here), deadline.left(_TRY_S))
+    return replace(graph, in_order=in_order), constants
 
 
 def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:

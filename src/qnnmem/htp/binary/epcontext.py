@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
 
+from qnnmem.bounded_file import file_below
 from qnnmem.errors import Damaged, LoadError, NotCompiled
-from qnnmem.text import quote
 
 _MAX_FIELDS = 1_000_000
 _MAX_TEXT = 4096
@@ -64,12 +64,11 @@ def _beside(file: BinaryIO, cache: FileRange, path: Path) -> Path:
         raise LoadError(path, "the name of its context file is longer than a name can be")
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
-    windows = PureWindowsPath(name)
-    # Only a file under the model's own folder: the name comes from an untrusted file.
-    outside = windows.is_absolute() or windows.drive or windows.root or ".." in windows.parts
-    if outside or "\0" in name:
-        raise LoadError(path, f"points to {quote(name)}, which is outside its folder")
-    return path.parent / PurePosixPath(*windows.parts)
+    # Either system may have written the name; only a file below the model's own folder is taken.
+    try:
+        return file_below(path.parent, PureWindowsPath(name).as_posix() if name else name)
+    except Damaged as exc:
+        raise LoadError(path, f"its context binary {exc}") from None
 
 
 class _Walker:

@@ -124,12 +124,13 @@ class _Job:
     def _quantized(self, source: ModelSource) -> _Done | CompileFailure:
         wanted, target = self.options, self.scratch / "quantized.onnx"
         request = {
-            "model": str(source.model),
+            "model": str(source.model.absolute()),
             "folder": str(source.folder),
             "scratch": str(self.scratch),
             "output": str(target),
             "precision": wanted.precision.value,
-            "calibration": None if wanted.calibration is None else str(wanted.calibration),
+            "calibration": wanted.calibration and str(wanted.calibration.absolute()),
+            "here": str(Path.cwd()),
             "samples": wanted.samples,
             "seed": wanted.seed,
         }
@@ -143,7 +144,7 @@ class _Job:
     def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
         request = {
-            "model": str(source.model),
+            "model": str(source.model.absolute()),
             "folder": str(source.folder),
             "output": str(self.scratch / "model.onnx"),
             "soc": self.soc.model_id,

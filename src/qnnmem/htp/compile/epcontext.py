@@ -10,6 +10,6 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
     model = onnx.ModelProto.FromString(epcontext)
     for node in model.graph.node:
         for attribute in node.attribute:
-            if attribute.name == "ep_cache_context" and attribute.s.decode() == old:
+            if attribute.name == "ep_cache_context" and attribute.s == old.encode():
                 attribute.s = new.encode()
     return bytes(model.SerializeToString(deterministic=True))

@@ -18,6 +18,7 @@ from typing import Any
 
 from qnnmem.child import die_with_parent, limit_memory, read_frame, write_frame
 from qnnmem.htp.protocol import END_MARK, MAX_FRAME
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 _MAX_REASON = 2000
 
@@ -46,7 +47,7 @@ def _warm() -> None:
     import contextlib
 
     with contextlib.suppress(ImportError):  # the request will say so
-        import onnxruntime  # noqa: F401  for the processes forked from here
+        import_onnxruntime()  # for the processes forked from here
 
 
 def _start(request: dict[str, Any], replies_fd: int) -> tuple[int, int]:

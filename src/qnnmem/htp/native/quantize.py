@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import Refused
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:
     import onnx
@@ -18,20 +19,16 @@ PRECISIONS = {"int8": ("QUInt8", "QUInt8"), "w8a16": ("QUInt16", "QUInt8")}
 
 def quantize(options: dict[str, Any]) -> dict[str, Any]:
     """Write a model with Q and DQ nodes; every shape of the given one must be fixed."""
-    from onnxruntime import quantization
-    from onnxruntime.quantization.execution_providers.qnn import (
-        get_qnn_qdq_config,
-        qnn_preprocess_model,
-    )
-
+    quantization = import_onnxruntime("quantization")
+    for_qnn = import_onnxruntime("quantization.execution_providers.qnn")
     folder = Path(options["scratch"])
     folded = _folded(options, folder)
     source, target = folder / "preprocessed.onnx", Path(options["output"])
-    if not qnn_preprocess_model(folded, source):
+    if not for_qnn.qnn_preprocess_model(folded, source):
         source = folded
     activation, weight = PRECISIONS[options["precision"]]
     samples = _Samples(source, options)
-    config = get_qnn_qdq_config(
+    config = for_qnn.get_qnn_qdq_config(
         source,
         samples,
         activation_type=quantization.QuantType[activation],
@@ -44,8 +41,8 @@ def quantize(options: dict[str, Any]) -> dict[str, Any]:
 def _folded(options: dict[str, Any], folder: Path) -> Path:
     """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
     import onnx
-    import onnxruntime
 
+    onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3
     levels = onnxruntime.GraphOptimizationLevel
@@ -86,7 +83,8 @@ class _Samples:
                 self.count += 1
                 yield random_sample(inputs, options["seed"], number)
             return
-        for sample in find_samples(Path(options["calibration"]), inputs):
+        here = Path(options["here"])  # of the user, not of this process
+        for sample in find_samples(Path(options["calibration"]), inputs, here):
             self.count += 1
             yield read_sample(sample, inputs)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 PROVIDER = "QNNExecutionProvider"
 # Severities of ONNX Runtime's session and default loggers. The library's own level follows the
@@ -80,8 +81,7 @@ def execute(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(options: dict[str, Any]) -> Any:
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     of_session, of_default = LOG_LEVELS[options.get("log", "verbose")]
     onnxruntime.set_default_logger_severity(of_default)
     settings = onnxruntime.SessionOptions()
@@ -119,8 +119,7 @@ def _session(model: Path, folder: str, settings: Any) -> Any:
     A hash of the path of the file, or of the folder of its external data, would become the graph's
     name and so change the binary. Hence bytes, and a folder that always has the same path.
     """
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
     if _EXTERNAL in blob:
         os.chdir(folder)
@@ -132,8 +131,7 @@ def _session(model: Path, folder: str, settings: Any) -> Any:
 
 def _session_at(model: Path, settings: Any) -> Any:
     """A session from a path: an EPContext model names its binary relative to itself."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))
 
 
@@ -150,8 +148,7 @@ def _guarded(make: Any) -> Any:
 
 def _quiet() -> None:
     """Stop the log: what follows a finished compile are thousands of lines without interest."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     onnxruntime.set_default_logger_severity(4)
     os.write(2, b"[qnnmem] session made\n")
 

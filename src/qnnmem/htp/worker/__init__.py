@@ -74,7 +74,7 @@ class Worker:
             request = {
                 "id": self._count,
                 "verb": verb,
-                "options": {"library": str(self.library.folder), **options},
+                "options": {"library": str(self.library.folder.absolute()), **options},
                 "memory_limit": memory_limit or default_memory_limit(),
             }
             if self._child is None or not self._child.is_alive:

@@ -9,7 +9,15 @@ import sys
 import time
 from typing import Any
 
-from qnnmem.child import end, read_frame, write_frame
+from qnnmem.child import (
+    ChildFolder,
+    child_environment,
+    end,
+    read_frame,
+    start,
+    write_frame,
+)
+from qnnmem.errors import UsageError
 from qnnmem.htp.protocol import END_MARK, MAX_FRAME
 from qnnmem.htp.worker.log import LogTap
 from qnnmem.htp.worker.outcome import Watch
@@ -21,20 +29,23 @@ class LibraryProcess:
     """The child process; it serves one request after another until it is killed."""
 
     def __init__(self, warm: bool) -> None:
-        replies, replies_end = os.pipe()
-        log, log_end = os.pipe()
-        lifeline_end, self._lifeline = os.pipe()
+        (replies, replies_end), (log, log_end), (lifeline_end, self._lifeline) = _pipes(3)
         words = (str(replies_end), str(lifeline_end), "warm" if warm else "cold")
         try:
-            self._process = subprocess.Popen(  # noqa: S603  our own module, no shell
+            self._folder = ChildFolder()
+            self._process = start(
                 [sys.executable, "-P", "-m", "qnnmem.htp.native.child", *words],
+                self._folder,
+                child_environment(self._folder.files, {"NO_COLOR": "1"}),
                 stdin=subprocess.PIPE,
                 stdout=log_end,
                 stderr=log_end,
                 pass_fds=(replies_end, lifeline_end),
-                env=_environment(),
-                start_new_session=True,
             )
+        except BaseException:
+            for descriptor in (replies, log, self._lifeline):
+                os.close(descriptor)
+            raise
         finally:
             for descriptor in (replies_end, log_end, lifeline_end):
                 os.close(descriptor)
@@ -97,6 +108,20 @@ class LibraryProcess:
         end(self._process)
         self.tap.close()
         self._replies.close()
+        self._folder.remove()
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """So many pipes, or none."""
+    made: list[tuple[int, int]] = []
+    try:
+        while len(made) < count:
+            made.append(os.pipe())
+    except OSError as exc:
+        for descriptor in (end for pipe in made for end in pipe):
+            os.close(descriptor)
+        raise UsageError(f"no child process can be started ({exc.strerror})") from exc
+    return made
 
 
 class _Unbuffered:
@@ -125,9 +150,3 @@ class _Unbuffered:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with our modules, and without threads that would only cost address space."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    return {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}

@@ -61,8 +61,6 @@ def _check_names(path: Path, graph: onnx.GraphProto) -> None:
     if len(set(inputs)) < len(inputs):
         twice = next(name for name in inputs if inputs.count(name) > 1)
         raise LoadError(path, f"tensor {quote(twice)} is defined twice")
-    if graph.sparse_initializer:
-        raise LoadError(path, "stores weights as sparse tensors, which are not handled")
 
 
 def _texts(graph: onnx.GraphProto) -> Iterator[object]:

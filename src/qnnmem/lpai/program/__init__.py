@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import Model, Op
+from qnnmem.load.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
 from qnnmem.lpai.program.source import Form, ProgramSource, outside_reads
 from qnnmem.lpai.quantize.graph import METADATA_KEY
-from qnnmem.units import Bytes, Offset, round_up
+from qnnmem.text import quote
+from qnnmem.units import Bytes, Offset, format_size, round_up
 
 if TYPE_CHECKING:
     import onnx
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 # Constants below this size are part of the graph that onnxruntime sees: shape inference needs the
 # numbers of small ones, and lending them would only cost time at every run.
 INLINE_BYTES = 1024
+# LPAI has megabytes; weights in other files could be of any size, holes included.
+MAX_CONSTANTS = 2 << 30
+TIME_LIMIT_S = 60.0
 # How the nodes of a program are called: onnxruntime's profile then tells their order.
 NODE_PREFIX = "node:"
 
@@ -55,15 +60,30 @@ class Program:
         return bytes(block)
 
 
-def arrange(proto: onnx.ModelProto, model: Model, folder: Path | None, start: int = 0) -> Program:
-    """Program of `model`, whose ops point into `proto`; constants are laid out from `start` on."""
-    return _Arrangement(ProgramSource(proto, model, folder), start).program()
+def arrange(
+    proto: onnx.ModelProto,
+    model: Model,
+    folder: Path | None,
+    start: int = 0,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> Program:
+    """Program of `model`, whose ops point into `proto`; constants are laid out from `start` on.
+
+    The time limit is for constants that have to be computed, which a child process does.
+    """
+    source = ProgramSource(proto, model, folder)
+    computed = source.compute(dict.fromkeys(source.computed_up_front()), time_limit_s)
+    return _Arrangement(source, computed, start).program()
 
 
 class _Arrangement:
-    def __init__(self, source: ProgramSource, start: int) -> None:
+    def __init__(
+        self, source: ProgramSource, computed: dict[str, NDArray[Any]], start: int
+    ) -> None:
         self._source, self._end = source, start
-        self._computed = source.compute(dict.fromkeys(source.computed_up_front()))
+        self._most = start + MAX_CONSTANTS
+        self._computed = computed
+        self._node_bytes = 0
         self._nodes: list[onnx.NodeProto] = []
         self._made: set[str] = set()
         self._values: dict[str, NDArray[Any]] = {}
@@ -138,6 +158,11 @@ class _Arrangement:
                 self._made.add(renamed.get(name, name))
                 node.output.append(renamed.get(name, name))
             self._nodes.append(node)
+            # What several ops share is repeated, and may be large.
+            self._node_bytes += node.ByteSize()
+            if self._node_bytes > MAX_STRUCTURE_BYTES:
+                size = format_size(MAX_STRUCTURE_BYTES)
+                raise UsageError(f"the nodes of the program take more than {size}")
 
     def _keep(self, name: str) -> None:
         """Store one constant that nodes read."""
@@ -147,6 +172,8 @@ class _Arrangement:
         folded = tensor is None and name not in self._source.literals
         if folded and name not in self._computed:
             return  # a tensor of the model
+        if not folded:
+            self._check_room(name)
         value = self._computed[name] if folded else self._source.value(name)
         if value is None:
             self._inline.append(self._source.embedded(name))
@@ -158,6 +185,13 @@ class _Arrangement:
         self._end = offset + size
         self._values[name] = value
         self._constants.append(Constant(name, element, value.shape, offset, size, folded))
+
+    def _check_room(self, name: str) -> None:
+        """Refuse more constants than a binary may hold, before they are read."""
+        need = self._source.stored_size(name)
+        if self._end + need > self._most:
+            size = format_size(MAX_CONSTANTS)
+            raise UsageError(f"constants up to {quote(name)} take more than {size}, too much")
 
 
 def find_quants(
@@ -194,7 +228,7 @@ def _scalar(tensor: onnx.TensorProto | None) -> float | int | None:
     """The one number a tensor holds; None for several, as in per-channel scales."""
     from onnx import numpy_helper
 
-    if tensor is None or tensor.external_data or any(dim != 1 for dim in tensor.dims):
+    if tensor is None or tensor.data_location or any(dim != 1 for dim in tensor.dims):
         return None
     value: float | int = numpy_helper.to_array(tensor).reshape(()).item()
     return value

@@ -18,6 +18,7 @@ from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
 from qnnmem.lpai.program.source import bytes_of, element_of, outside_reads
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import sentence
 
 if TYPE_CHECKING:
@@ -236,8 +237,7 @@ class Stage:
 
 def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
     """Session that changes nothing and keeps the order of the nodes."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     # By priority means: of all nodes that can run, the first in the list does.
@@ -255,7 +255,7 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
         raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
 
 
-def runs_in_order(parts: Parts) -> bool:
+def runs_in_order(parts: Parts, time_limit_s: float | None = None) -> bool:
     """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
@@ -276,7 +276,8 @@ def runs_in_order(parts: Parts) -> bool:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     try:
-        with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), _CHECK_TIME_LIMIT_S) as child:
+        limit = time_limit_s or _CHECK_TIME_LIMIT_S
+        with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), limit) as child:
             order, shapes = child.order(model, forms)
     except ChildFailed as exc:
         # The child has a limit that this process has not.
@@ -300,13 +301,13 @@ def _check_enclosed(program: bytes) -> None:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-    from qnnmem.lpai.program.state_draft import tensors
+    from qnnmem.load.onnx.stored import tensors
 
     try:
         proto = onnx.ModelProto.FromString(program)
     except (DecodeError, ValueError, RuntimeError):
         return  # whoever reads it next says so
-    for tensor in tensors(proto.graph):
+    for tensor in tensors(proto):
         if tensor.external_data or tensor.data_location:
             raise ProgramError(f"constant {tensor.name!r:.80} lies in another file")
 

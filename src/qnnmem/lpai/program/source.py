@@ -1,7 +1,8 @@
 """The nodes and constants of a graph that a program is made from.
 
 Constants stay what they are to onnxruntime (kernels may pre-pack them, and bits must not change).
-Those computed from constants are computed here, by onnxruntime itself.
+Those computed from constants are computed by onnxruntime itself, in a child process: a few nodes
+can ask for any amount of time and memory.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.ir import DType, Model, Op
-from qnnmem.text import sentence
+from qnnmem.load.onnx.stored import embed, stored_bytes
+from qnnmem.load.onnx.tensor import STRING
+from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
     import onnx
@@ -22,6 +25,14 @@ if TYPE_CHECKING:
 
 # ONNX's names for element types, where they differ from ours in more than case.
 _ELEMENT = {"float32": "FLOAT", "float64": "DOUBLE", "float8": "FLOAT8E4M3FN"}
+
+# How a Constant node may spell its value, and the type of numbers that means.
+_LITERALS = {
+    "value": "",
+    **dict.fromkeys(("value_float", "value_floats"), "f4"),
+    **dict.fromkeys(("value_int", "value_ints"), "i8"),
+    **dict.fromkeys(("value_string", "value_strings"), "O"),
+}
 
 
 class Form(NamedTuple):
@@ -60,11 +71,6 @@ class ProgramSource:
         return {tensor.name: tensor for tensor in self.proto.graph.initializer}
 
     @cached_property
-    def sparse(self) -> dict[str, onnx.SparseTensorProto]:
-        """Sparse weights by name."""
-        return {tensor.values.name: tensor for tensor in self.proto.graph.sparse_initializer}
-
-    @cached_property
     def literals(self) -> dict[str, onnx.NodeProto]:
         """Constant nodes by output; onnxruntime treats them exactly like initializers."""
         return {
@@ -98,13 +104,20 @@ class ProgramSource:
             self.initializers[name] if name in self.initializers else self._literal(name)
         )
         tensor.name = name
-        if tensor.external_data:
-            from onnx.external_data_helper import load_external_data_for_tensor
-
-            load_external_data_for_tensor(tensor, str(self.folder or ""))
-            del tensor.external_data[:]
-            tensor.data_location = onnx.TensorProto.DEFAULT
+        embed(self._path, tensor)
         return tensor
+
+    @property
+    def _path(self) -> Path:
+        """The model as errors call it, in the folder of its external data."""
+        return Path(self.folder or "", self.model.name)
+
+    def stored_size(self, name: str) -> int:
+        """Bytes of a constant of the file, which need not be read for that."""
+        if name in self.initializers:
+            tensor = self.initializers[name]
+            return 0 if tensor.data_type == STRING else stored_bytes(tensor)
+        return int(self.literals[name].ByteSize())
 
     def value(self, name: str) -> NDArray[Any] | None:
         """Bytes of a constant of the file; None for types numpy has no name for."""
@@ -121,17 +134,18 @@ class ProgramSource:
         import numpy
         from onnx import helper, numpy_helper
 
-        attribute = self.literals[name].attribute[0]
-        value = helper.get_attribute_value(attribute)
-        if attribute.name == "value":
+        attributes = self.literals[name].attribute
+        if len(attributes) != 1 or attributes[0].name not in _LITERALS:
+            raise UsageError(f"constant {quote(name)} has no value, or one that is not handled")
+        value = helper.get_attribute_value(attributes[0])
+        if attributes[0].name == "value":
             tensor: onnx.TensorProto = value
             return tensor
-        kinds = {"value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
-        return numpy_helper.from_array(numpy.asarray(value, kinds.get(attribute.name, object)))
+        return numpy_helper.from_array(numpy.asarray(value, _LITERALS[attributes[0].name]))
 
     def is_embedded(self, name: str) -> bool:
         """Whether a sub-model carries this value itself."""
-        return name in self.initializers or name in self.literals or name in self.sparse
+        return name in self.initializers or name in self.literals
 
     def computed_up_front(self) -> Iterator[str]:
         """Constants that take running some nodes, and those that are results of the model."""
@@ -183,17 +197,17 @@ class ProgramSource:
         part.graph.node.extend(nodes)
         found = (self.initializers[name] for name in reads if name in self.initializers)
         part.graph.initializer.extend(found)
-        part.graph.sparse_initializer.extend(self.sparse[n] for n in reads if n in self.sparse)
         for name, form in inputs.items():
             part.graph.input.append(helper.make_tensor_value_info(name, *form))
         # Outputs carry no type: declared ranks can be wrong, and onnxruntime infers them anyway.
         part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
         return part
 
-    def compute(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    def compute(self, names: Iterable[str], time_limit_s: float) -> dict[str, NDArray[Any]]:
         """Values of constants, by running the nodes that make them."""
-        import numpy
-        from onnx import helper
+        from onnx import helper, numpy_helper
+
+        from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
 
         names = tuple(names)
         if not names:
@@ -203,35 +217,20 @@ class ProgramSource:
         made = {name for node in nodes for name in node.output}
         # What is left are tensors whose shape is asked for: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
-        feeds = {
-            name: numpy.zeros(form.shape, helper.tensor_dtype_to_np_dtype(form.element))
+        feeds = [
+            (name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
             for name, form in blank.items()
-        }
-        values = self._run(self.sub_model(nodes, reads, blank, names), names, feeds)
-        return dict(zip(names, values, strict=True))
-
-    def _run(
-        self, proto: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]
-    ) -> list[NDArray[Any]]:
-        """Run a small model as it is: one thread, no optimisation, no memory kept."""
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        options.log_severity_level = 4  # errors arrive as exceptions
-        if self.folder is not None:
-            key = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(key, str(self.folder.resolve()))
+        ]
+        request = RunRequest(self.sub_model(nodes, reads, blank, names), feeds, names, 1)
         try:
-            session = onnxruntime.InferenceSession(
-                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            values: list[NDArray[Any]] = session.run(list(names), feeds)
-        except Exception as exc:  # onnxruntime's classes have no common base of their own
+            with TrialChild(self._path, time_limit_s) as child:
+                values = child.fold(request, self.folder)
+        except ChildFailed as exc:
             raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
-        return values
+        for name, value in zip(names, values, strict=True):
+            if value.data_type == STRING:
+                raise UsageError(f"constant {quote(name)} holds strings, which are not handled")
+        return {n: numpy_helper.to_array(v) for n, v in zip(names, values, strict=True)}
 
     def _stated(self, name: str) -> Form:
         if name not in self.declared:
@@ -260,7 +259,6 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             inside = {value.name for value in (*graph.input, *graph.initializer)}
-            inside |= {tensor.values.name for tensor in graph.sparse_initializer}
             inside |= {name for inner in graph.node for name in inner.output}
             results = (value.name for value in graph.output)
             names = (*outside_reads(graph.node), *results)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import Tensor
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, all_names, bodies
+from qnnmem.load.onnx.stored import embed, stored_bytes, tensors
 from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, OnnxType, value_info
-from qnnmem.text import quote
 from qnnmem.units import format_size
 from qnnmem.whole_file import write_whole
 
@@ -94,25 +94,13 @@ def _opset(model: onnx.ModelProto) -> int:
     return min(versions, default=_DEFAULT_OPSET)
 
 
-def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every stored tensor of a graph and its bodies."""
-    yield from graph.initializer
-    for node in graph.node:
-        for found in node.attribute:
-            if found.HasField("t"):
-                yield found.t
-            yield from found.tensors
-        for body in bodies(node):
-            yield from tensors(body)
-
-
 def inline_external(path: Path, model: onnx.ModelProto) -> None:
     """Bring weights that lie beside the model into it: the rewritten file lies elsewhere.
 
     Locations and sizes were checked when the model was unpacked.
     """
-    outside = [t for t in tensors(model.graph) if t.data_location == EXTERNAL]
-    total = model.ByteSize() + sum(_nbytes(tensor) for tensor in outside)
+    outside = [tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL]
+    total = model.ByteSize() + sum(map(stored_bytes, outside))
     if total > MAX_MODEL_BYTES:
         raise LoadError(
             path,
@@ -121,28 +109,7 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
             "give it inputs and outputs for its state instead",
         )
     for tensor in outside:
-        _inline(path, tensor)
-
-
-def _nbytes(tensor: onnx.TensorProto) -> int:
-    return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
-
-
-def _inline(path: Path, tensor: onnx.TensorProto) -> None:
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    need = _nbytes(tensor)
-    try:
-        with (path.parent / entries["location"]).open("rb") as file:
-            file.seek(int(entries.get("offset", "0")))
-            data = file.read(need)
-    except OSError as exc:
-        what = quote(tensor.name)
-        raise LoadError(path, f"external data of tensor {what} cannot be read") from exc
-    if len(data) != need:
-        raise LoadError(path, f"external data of tensor {quote(tensor.name)} is cut short")
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-    tensor.raw_data = data
+        embed(path, tensor)
 
 
 def forget_domain(model: onnx.ModelProto, domain: str) -> None:

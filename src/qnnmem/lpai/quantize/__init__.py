@@ -6,7 +6,6 @@ ranges means running the model.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.calibration import Input, Sample, find_samples
-from qnnmem.child import ChildProcess, Frame
+from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.load.onnx.stored import stored_bytes, tensors
+from qnnmem.load.onnx.tensor import EXTERNAL
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
@@ -87,23 +88,28 @@ def quantize_model(
     for width in (bits, weight_bits):
         if width not in (8, 16):
             raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
-    model = executable(path, dims=dims, shapes=shapes)
+    model = executable(path, dims=dims, shapes=shapes, time_limit_s=min(60.0, time_limit_s))
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)
     options = {
         "bits": bits,
         "weight_bits": weight_bits,
-        "folder": str(path.parent.resolve()),
+        "path": str(path.resolve()),
         "inputs": inputs,
-        "samples": samples,
+        "samples": samples and [[(n, str(Path(p).absolute())) for n, p in one] for one in samples],
         "count": RANDOM_SAMPLES if samples is None else len(samples),
         "seed": seed,
         "states": list(states),
         "integer_io": integer_io,
     }
-    payload = model.SerializeToString()
-    header, blob = _ask_child(path, time_limit_s, options, payload, progress)
+    outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
+    stored = model.ByteSize() + sum(map(stored_bytes, outside))
+    # Quantizing shortens weights and adds nodes; more than that was computed from next to nothing.
+    most = min(_LARGEST_MODEL, 2 * stored + REPLY_LIMIT)
+    header, blob = _ask_child(
+        path, time_limit_s, options, model.SerializeToString(), most, progress
+    )
     write_whole(output, blob)
     return _result(header, samples)
 
@@ -160,18 +166,18 @@ def _ask_child(
     time_limit_s: float,
     options: Mapping[str, Any],
     payload: bytes,
+    most: int,
     progress: Callable[[str], None] | None,
 ) -> Frame:
-    """The child's result; its temporary files go with it, whatever happens."""
-    with tempfile.TemporaryDirectory(prefix="qnnmem-") as folder:
-        # A fixed hash seed: the order of sets must not reach the file.
-        environment = {"TMPDIR": folder, "PYTHONHASHSEED": "0"}
-        with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
-            frame = child.ask(options, payload)
-            while frame is not None and "progress" in frame[0]:
-                if progress is not None:
-                    progress(str(frame[0]["progress"]))
-                frame = child.receive()
+    """The child's result of at most `most` bytes."""
+    # A fixed hash seed: the order of sets must not reach the file.
+    environment = {"PYTHONHASHSEED": "0"}
+    with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
+        frame = child.ask({**options, "most": most}, payload, most)
+        while frame is not None and "progress" in frame[0]:
+            if progress is not None:
+                progress(str(frame[0]["progress"]))
+            frame = child.receive(most)
     if frame is None:
         raise _dead(path, child)
     if "error" in frame[0]:
@@ -188,7 +194,8 @@ def _failed(path: Path, header: Mapping[str, Any]) -> Exception:
 
 def _dead(path: Path, child: ChildProcess) -> LoadError:
     if child.expired:
-        reason = f"did not finish within {child.time_limit_s:g} s; use fewer samples"
+        reason = f"did not finish within {child.time_limit_s:.3g} s; use fewer samples"
     else:
-        reason = "crashed or ran out of memory; use smaller shapes"
+        limit = describe_limit(child.memory_limit)
+        reason = f"crashed or ran out of memory, {limit}; use smaller shapes"
     return LoadError(path, f"quantizing {reason}")

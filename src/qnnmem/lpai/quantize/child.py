@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import limit_memory, open_replies, read_frame, write_frame
+from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
 from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.load.onnx.stored import embed, tensors
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
     Encoding,
@@ -37,6 +38,7 @@ from qnnmem.lpai.quantize.graph import (
 from qnnmem.lpai.quantize.insert import CONTROL, Widths, insert
 from qnnmem.lpai.quantize.masks import replace_endless
 from qnnmem.lpai.quantize.ranges import Feed, Measured, ValueRange, measure, open_session
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict
     states = [(str(old), str(new)) for old, new in options["states"]]
     inputs = [Input(name, dtype, tuple(shape)) for name, dtype, shape in options["inputs"]]
     model = onnx.ModelProto.FromString(payload)
-    _load_external(model, options["folder"])
+    for tensor in tensors(model):
+        embed(Path(options["path"]), tensor)
     model, notes = _optimised(model)
     name_nodes(model.graph)
     own_biases(model.graph)
@@ -78,20 +81,16 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict
     open_session(result)  # onnxruntime must take what is handed out
     io = {name: list(encoding) for name, encoding in found.items()}
     header = {"notes": notes, "samples": measured.samples, "worst": worst, "io": io}
+    if result.ByteSize() > options["most"]:
+        raise ValueError(f"constants that it computes make it more than {options['most']:,} bytes")
     return header, bytes(result.SerializeToString(deterministic=True))
-
-
-def _load_external(model: onnx.ModelProto, folder: str) -> None:
-    from onnx.external_data_helper import load_external_data_for_model
-
-    load_external_data_for_model(model, folder)
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     """Model as onnxruntime simplifies it, or as it is when that fails."""
     import onnx
-    import onnxruntime
 
+    onnxruntime = import_onnxruntime()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimised.onnx"
         level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -189,6 +188,9 @@ def main() -> int:
     except QnnMemError as exc:
         kind = "usage" if isinstance(exc, UsageError) else "load"
         header, reply = {"error": str(exc), "kind": kind}, b""
+    except MemoryError:
+        used_up = f"{describe_limit(limit)} are used up; use smaller shapes"
+        header, reply = {"error": used_up, "kind": "failure"}, b""
     except Exception as exc:  # the parent reports it
         header, reply = {"error": sentence(exc), "kind": "failure"}, b""
     write_frame(replies, header, reply)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.lpai.quantize.graph import RECURRENT, drop_unused_domains
 from qnnmem.lpai.quantize.ranges import Measured, ValueRange
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:
     import onnx
@@ -35,22 +36,22 @@ def insert(
 ) -> onnx.ModelProto:
     """Model with quantize and dequantize nodes around every op."""
     import onnx
-    from onnxruntime.quantization import QuantType
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+    widths = import_onnxruntime("quantization").QuantType
+    quantizer_of = import_onnxruntime("quantization.qdq_quantizer").QDQQuantizer
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
     del typed.graph.value_info[:]
     io = {item.name for item in (*typed.graph.input, *typed.graph.output)}
     typed.graph.value_info.extend(item for item in measured.types if item.name not in io)
-    weights = QuantType.QInt8 if bits.weights == 8 else QuantType.QInt16
+    weights = widths.QInt8 if bits.weights == 8 else widths.QInt16
     overrides = _state_ranges(measured.ranges, states) | _recurrent_weights(model.graph, weights)
-    quantizer = QDQQuantizer(
+    quantizer = quantizer_of(
         typed,
         per_channel=False,
         reduce_range=False,
         weight_qType=weights,
-        activation_qType=QuantType.QUInt8 if bits.activations == 8 else QuantType.QUInt16,
+        activation_qType=widths.QUInt8 if bits.activations == 8 else widths.QUInt16,
         tensors_range=_tensors_data(measured.ranges),
         nodes_to_quantize=[],
         nodes_to_exclude=[],
@@ -95,13 +96,13 @@ def _opset(model: onnx.ModelProto) -> int:
 
 def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
     import numpy
-    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
+    calibrate = import_onnxruntime("quantization.calibrate")
     values = {
         name: (numpy.array(item.lowest, "float32"), numpy.array(item.highest, "float32"))
         for name, item in ranges.items()
     }
-    return TensorsData(CalibrationMethod.MinMax, values)
+    return calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, values)
 
 
 def _state_ranges(

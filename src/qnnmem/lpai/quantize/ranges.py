@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qnnmem.quiet_onnxruntime import import_onnxruntime
+
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
@@ -41,8 +43,7 @@ class Measured(NamedTuple):
 
 def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
     """A session on one thread without optimisation, so that sums never change their order."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -10,8 +10,8 @@ from qnnmem.errors import LoadError
 from qnnmem.load.onnx.graph import ONNX_DOMAINS
 from qnnmem.load.onnx.passes.read import ReadModel
 from qnnmem.load.onnx.stage import stage
-from qnnmem.load.onnx.tensor import check_stored
-from qnnmem.load.onnx.well_formed import check_graphs, graphs_in
+from qnnmem.load.onnx.stored import check_data
+from qnnmem.load.onnx.well_formed import check_graphs
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ def _check_model(path: Path, proto: onnx.ModelProto) -> None:
     _check_opset(path, proto)
     if not proto.functions:
         check_graphs(path, proto.graph)
-    for graph in graphs_in(proto.graph):
-        for tensor in graph.initializer:
-            check_stored(path, tensor)
-        _check_constants(path, graph.node)
-    for function in proto.functions:
-        _check_constants(path, function.node)
+    check_data(path, proto)
     proto.ClearField("training_info")
 
 
@@ -84,10 +79,3 @@ def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
         raise LoadError(
             path, f"uses ONNX operator set {old}; {MIN_OPSET} or newer is needed, convert it first"
         )
-
-
-def _check_constants(path: Path, nodes: object) -> None:
-    for node in nodes:  # type: ignore[attr-defined]  # protobuf's repeated field has no public type
-        for found in node.attribute:
-            for tensor in (*([found.t] if found.HasField("t") else []), *found.tensors):
-                check_stored(path, tensor)

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.child import ChildProcess, Frame
+from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.wire import check_wire
 
 if TYPE_CHECKING:
     import onnx
+
+
+# Of constants that are computed: real models have kilobytes, a few nodes can ask for terabytes.
+MAX_COMPUTED = 256 << 20
+_DOING = {
+    "inline": "inlining functions",
+    "infer": "shape inference",
+    "run": "a trial run",
+    "fold": "computing constants",
+    "order": "a trial run",
+}
 
 
 class RunRequest(NamedTuple):
@@ -41,6 +53,7 @@ class TrialChild(ChildProcess):
         import onnx
 
         _, reply = self._ask({"verb": "inline"}, model.SerializeToString())
+        check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
         inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
         return inlined
 
@@ -62,12 +75,30 @@ class TrialChild(ChildProcess):
             "inputs": [list(item) for item in request.inputs],
             "fetch": list(request.fetch),
             "runs": request.runs,
+            "most": MAX_COMPUTED,
         }
-        header, reply = self._ask(options, request.model.SerializeToString())
+        header, reply = self._ask(options, request.model.SerializeToString(), MAX_COMPUTED)
         found = list(_parse(onnx.GraphProto(), reply).initializer)
         width = len(request.fetch)
         runs = [found[start : start + width] for start in range(0, len(found), width)]
         return RunResult(runs, header["types"])
+
+    def fold(self, request: RunRequest, folder: Path | None) -> list[onnx.TensorProto]:
+        """Values of constants in order, computed without any optimisation.
+
+        Inputs are those of which only the shape is asked; `folder` holds external data.
+        """
+        import onnx
+
+        options = {
+            "verb": "fold",
+            "folder": "" if folder is None else str(folder.resolve()),
+            "inputs": [list(item) for item in request.inputs],
+            "fetch": list(request.fetch),
+            "most": MAX_COMPUTED,
+        }
+        _, reply = self._ask(options, request.model.SerializeToString(), MAX_COMPUTED)
+        return list(_parse(onnx.GraphProto(), reply).initializer)
 
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
@@ -78,8 +109,9 @@ class TrialChild(ChildProcess):
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
         return list(header["order"]), shapes
 
-    def _ask(self, options: dict[str, Any], payload: bytes) -> Frame:
-        frame = self.ask(options, payload)
+    def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
+        """Answer that holds at most `values` bytes of values beside what describes a model."""
+        frame = self.ask(options, payload, len(payload) + values + REPLY_LIMIT)
         if frame is None:
             raise self._dead(options["verb"])
         if "error" in frame[0]:
@@ -87,17 +119,14 @@ class TrialChild(ChildProcess):
         return frame
 
     def _dead(self, verb: str) -> LoadError:
-        doing = {
-            "inline": "inlining functions",
-            "infer": "shape inference",
-            "run": "a trial run",
-            "order": "a trial run",
-        }
         if self.expired:
-            reason = f"did not finish within {self.time_limit_s:g} s; fix more shapes by hand"
+            reason = f"did not finish within {self.time_limit_s:.3g} s; fix more shapes by hand"
         else:
-            reason = "crashed or ran out of memory; the model is damaged or too large to examine"
-        return LoadError(self._path, f"{doing[verb]} {reason}")
+            reason = (
+                f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
+                "the model is damaged or too large to examine"
+            )
+        return LoadError(self._path, f"{_DOING[verb]} {reason}")
 
 
 def _parse(message: Any, blob: bytes) -> Any:

@@ -2,7 +2,7 @@
 
 The parent never runs such code itself: a hostile model can crash it, hang it or make it eat
 memory. Here that costs one limited process. Requests and replies are frames on stdin and stdout:
-two lengths, a JSON header, a binary payload.
+two lengths, a JSON header, a binary payload. What a reply may hold, the request says (`most`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.child import limit_memory, open_replies, read_frame, write_frame
-from qnnmem.text import sentence
+from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
     import numpy
@@ -57,23 +58,48 @@ def infer(_options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byt
 
 def run(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
     """Run the model: per run one tensor per fetched name, and the outputs' types."""
-    import onnx
-    from onnx import numpy_helper
-
+    levels = import_onnxruntime().GraphOptimizationLevel
     reasons = []
     # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
-    for fold in (True, False):
+    for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
         try:
-            session = _session(payload, options["folder"], fold)
+            session = _session(payload, options["folder"], level)
             runs = _runs(session, options)
+        except MemoryError:
+            raise
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
             reasons.append(sentence(exc))
             continue
-        values = onnx.GraphProto()
-        values.initializer.extend(numpy_helper.from_array(value) for run in runs for value in run)
         types = {output.name: output.type for output in session.get_outputs()}
-        return {"types": types}, bytes(values.SerializeToString())
+        return {"types": types}, _packed([v for run in runs for v in run], options["most"])
     raise RuntimeError(reasons[-1])
+
+
+def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Values of constants, by the nodes as they are; inputs are zero, only their shape matters."""
+    import numpy
+
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _session(payload, options["folder"], level, threads=1)
+    feeds = {name: numpy.zeros(shape, dtype) for name, dtype, shape in options["inputs"]}
+    return {}, _packed(session.run(options["fetch"], feeds), options["most"])
+
+
+def _packed(values: list[Any], most: int) -> bytes:
+    """Values as the initializers of a graph; refused when they are more than was asked for."""
+    import numpy
+    import onnx
+    from onnx import numpy_helper
+
+    odd = next((value for value in values if not isinstance(value, numpy.ndarray)), None)
+    if odd is not None:
+        raise TypeError(f"a value is {quote(odd)}, not a tensor")
+    size = sum(value.nbytes for value in values)
+    if size > most:
+        raise ValueError(f"values take {size:,} bytes, more than the {most:,} handled")
+    graph = onnx.GraphProto()
+    graph.initializer.extend(numpy_helper.from_array(value) for value in values)
+    return bytes(graph.SerializeToString())
 
 
 def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
@@ -81,9 +107,9 @@ def order(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], byte
     import tempfile
     from pathlib import Path
 
-    import onnxruntime
     from onnx import helper
 
+    onnxruntime = import_onnxruntime()
     with tempfile.TemporaryDirectory() as folder:
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4
@@ -132,18 +158,16 @@ def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
     return runs
 
 
-def _session(payload: bytes, folder: str, fold: bool) -> Any:
-    import onnxruntime
-
+def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Arenas keep freed memory; the process has a limit to live within.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if fold else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
@@ -165,11 +189,13 @@ def main() -> int:
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
-    verbs = {"inline": inline, "infer": infer, "run": run, "order": order}
+    verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
     while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
         options, payload = frame
         try:
             header, reply = verbs[options["verb"]](options, payload)
+        except MemoryError:
+            header, reply = {"error": f"{describe_limit(limit)} are used up"}, b""
         except Exception as exc:  # the parent reports it
             header, reply = {"error": sentence(exc)}, b""
         write_frame(replies, header, reply)

@@ -1,0 +1,55 @@
+"""How much memory there is: of the machine, of its control group, of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def usable_memory() -> int | None:
+    """Bytes of the machine, or of the control group we are in; None where nobody says."""
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return None
+    return min(physical, *_group_limits(), physical)
+
+
+def address_space_limit() -> int | None:
+    """What `ulimit -v` leaves to this process and its children; None without a limit."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    limits = [n for n in resource.getrlimit(resource.RLIMIT_AS) if n != resource.RLIM_INFINITY]
+    return min(limits, default=None)
+
+
+def _group_limits() -> Iterator[int]:
+    """Limits of our control groups and of those around them, of either version."""
+    for line in _text(_OWN_GROUPS).splitlines():
+        _, controllers, place = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            root, name = _GROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = _GROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = root / place.strip("/")
+        for folder in (own, *own.parents):
+            if not folder.is_relative_to(root):
+                break
+            word = _text(folder / name).strip()
+            if word.isascii() and word.isdigit():
+                yield int(word)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
