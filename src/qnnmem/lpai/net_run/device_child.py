@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -36,6 +36,7 @@ from qnnmem.qnn.enums import LogLevel
 TIME_LIMIT_S = 600.0
 T = TypeVar("T")
 
+_PROGRAM = "qnnmem.lpai.net_run.device_program"
 _EXECUTION_FAILED = 1100
 _LARGEST_ANSWER = 64 << 20  # beside outputs: log lines, findings, times
 
@@ -60,7 +61,7 @@ class DeviceChild(ChildProcess):
         shown: Path,
     ) -> None:
         # Time is counted for each call; a run may be as long as it likes.
-        super().__init__("qnnmem.lpai.net_run.device_program", threading.TIMEOUT_MAX)
+        super().__init__(_PROGRAM, threading.TIMEOUT_MAX)
         self._settings, self._limits, self._shown = settings, limits, shown
         self._times, self._log = times, log
         self._output_bytes: dict[str, int] = {}
@@ -200,11 +201,11 @@ class DeviceChild(ChildProcess):
         else:
             what = "the program crashed or ran out of memory"
             self.cure = (Setting("memory_limit"), " gives it more, if memory is what it lacks")
-        found = finding("B1", what, call="QnnGraph_execute")
-        error = qnn_error(_EXECUTION_FAILED, found)
+        code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
-            found = finding("B1", what, call="QnnContext_createFromBinary")
-            error = qnn_error(CREATE_FROM_BINARY, found)
+            code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
+        # The rule's own cure is for damaged files; this one's is ours to say.
+        error = qnn_error(code, replace(finding("B1", what, call=noticed), cure=""))
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))
         raise error

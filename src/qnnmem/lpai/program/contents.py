@@ -61,6 +61,7 @@ _NOTES = _words(
 )
 _NOTHING: frozenset[str] = frozenset()
 _SINGLE = (int, float, str, bytes)
+_NOT_TEXT = "the program holds names that are not text"
 
 # Operators that onnxruntime adds to ONNX, as far as models that were optimised or quantized with it
 # use them on a CPU. None of them reads a file or holds a graph; EPContext and Snpe do the former.
@@ -92,7 +93,7 @@ def check_contents(program: onnx.ModelProto) -> None:
     try:
         _check(program)
     except UnicodeDecodeError as exc:
-        raise ProgramError("the program holds names that are not text") from exc
+        raise ProgramError(_NOT_TEXT) from exc
 
 
 def _check(message: Any) -> None:
@@ -105,6 +106,8 @@ def _check(message: Any) -> None:
         elif field.name in needed:
             for inner in _messages(field, value):
                 _check(inner)
+            if field.type == field.TYPE_STRING and not _is_text(value):
+                raise ProgramError(_NOT_TEXT)
         elif not isinstance(value, _SINGLE) or value != field.default_value:
             raise _refusal(message, field.name)
     if kind == "onnx.NodeProto":
@@ -124,6 +127,12 @@ def _messages(field: Any, value: Any) -> Iterable[Any]:
     if field.message_type is None:
         return ()
     return (value,) if hasattr(value, "ListFields") else value
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a field for text holds text; some versions of protobuf hand out other bytes too."""
+    values = (value,) if isinstance(value, str | bytes) else value
+    return all(isinstance(item, str) for item in values)
 
 
 def _check_operator(node: onnx.NodeProto) -> None:
