@@ -43,7 +43,7 @@ _MEMORY = 8 << 30
 _IN_OPEN = 0x20
 _EVENT = struct.Struct("iIII")
 _NAME, _TRAPS = "mutant.bin", "qnnmem-traps-"
-_OPENED = re.compile(r'openat2?\([^,]*, "([^"]*)".* = \d+')
+_OPENED = re.compile(r'(\d+) +openat2?\([^,]*, "([^"]*)".*(?: = \d+|unfinished \.\.\.>)$')
 
 
 def prepared_binaries(folder: Path) -> list[bytes]:
@@ -182,12 +182,15 @@ def warm_up(binary: bytes, folder: Path) -> None:
 
 
 def unexpected(trace: str) -> list[str]:
-    """Files in strace's lines that no mutant may open, from the first mutant on."""
+    """Files in strace's lines that no mutant may open, from the first mutant on.
+
+    The first process is this program itself: it runs no mutant, but removes folders at the end.
+    """
     lines = trace.splitlines()
     begins = next((at for at, line in enumerate(lines) if _NAME in line), len(lines))
-    files = (line for line in lines[begins:] if "O_DIRECTORY" not in line)
-    found = (match[1] for line in files if (match := _OPENED.search(line)))
-    return sorted({path for path in found if not _is_ours(path)})
+    ours = lines[0].split(" ", 1)[0] if lines else ""
+    found = (match for line in lines[begins:] if (match := _OPENED.match(line)))
+    return sorted({m[2] for m in found if m[1] != ours and not _is_ours(m[2])})
 
 
 def _is_ours(path: str) -> bool:
@@ -203,7 +206,8 @@ def _traced(arguments: Sequence[str], trace: Path) -> int:
         raise SystemExit("strace is not installed")
     command = [strace, "-f", "-qq", "-e", "trace=openat,openat2", "-s", "500", "-o", str(trace)]
     run = [sys.executable, __file__, *arguments]
-    done = subprocess.run([*command, *run], check=False)  # noqa: S603  ourselves
+    quiet = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}  # which opens files of its own
+    done = subprocess.run([*command, *run], check=False, env=quiet)  # noqa: S603  ourselves
     others = unexpected(trace.read_text("utf-8", "replace"))
     print(f"{len(others)} other files opened: {', '.join(others[:20])}")
     return done.returncode or (1 if others else 0)

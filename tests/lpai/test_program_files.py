@@ -83,11 +83,14 @@ def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
 
 
 def test_a_trace_with_another_file_is_noticed() -> None:
-    """Only successful opens after the first mutant count."""
-    opened = 'openat(AT_FDCWD, "{}", O_RDONLY) = 3\n'
-    missing = 'openat(AT_FDCWD, "secret", O_RDONLY) = -1 ENOENT\n'
-    before = opened.format("/lib/a.so") + opened.format("/t/qnnmem-traps-0/work/mutant.bin")
+    """Only successful opens of other processes after the first mutant count."""
+    opened = '12 openat(AT_FDCWD, "{}", O_RDONLY) = 3\n'
+    missing = '12 openat(AT_FDCWD, "secret", O_RDONLY) = -1 ENOENT\n'
+    before = (
+        "11 +++\n" + opened.format("/lib/a.so") + opened.format("/t/qnnmem-traps-0/work/mutant.bin")
+    )
     assert tool.unexpected(before + missing) == []
     assert tool.unexpected(before + opened.format("/etc/passwd")) == ["/etc/passwd"]
+    assert tool.unexpected(before + opened.format("/etc/passwd").replace("12", "11")) == []
     canary = "/t/qnnmem-traps-0/place/canary"
     assert tool.unexpected(before + opened.format(canary)) == [canary]

@@ -145,6 +145,8 @@ class DeviceChild(ChildProcess):
         if frame is None:
             self._lose(name)
         failure = self._understood(name, self._note, frame[0])
+        if isinstance(failure, MemoryError):
+            self._lose(name)
         if failure is not None:
             raise failure
         return frame

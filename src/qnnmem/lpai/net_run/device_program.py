@@ -19,6 +19,7 @@ from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.jobs import cut
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.qnn.enums import LogLevel
+from qnnmem.text import sentence
 
 _LARGEST_FRAME = 16 << 30
 
@@ -76,8 +77,10 @@ def _failure(exc: Exception) -> dict[str, Any]:
         return {"kind": "tcm", "limit": exc.limit}
     if isinstance(exc, LoadError):
         return {"kind": "load", "text": exc.reason}
-    if isinstance(exc, MemoryError):
+    if isinstance(exc, MemoryError | ImportError):  # a library that cannot be mapped
         return {"kind": "memory"}
+    if isinstance(exc, OSError):
+        return {"kind": "usage", "text": f"the binary cannot be run here: {sentence(exc)}"}
     kind = "usage" if isinstance(exc, QnnMemError) else "fault"
     return {"kind": kind, "text": str(exc) if kind == "usage" else f"{type(exc).__name__}: {exc}"}
 

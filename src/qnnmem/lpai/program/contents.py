@@ -118,8 +118,8 @@ def _refusal(message: Any, field: str) -> ProgramError:
     if field in ("external_data", "data_location"):
         return ProgramError(f"constant {quote(message.name)} lies in another file")
     return ProgramError(
-        f"the program holds {field} in a {message.DESCRIPTOR.name}, which no binary may: it can "
-        "name another file or change what runs"
+        f"the program holds {field} of {message.DESCRIPTOR.name}, which may name another file or "
+        "change what runs; no binary may hold that"
     )
 
 
