@@ -147,16 +147,16 @@ def seal_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
 
 def seal_sections(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Exchange, drop or double sections and write a header that fits."""
-    mine, other = _sections(data), _sections(rng.choice(others))
+    mine, other = sections(data), sections(rng.choice(others))
     programs = list(rng.choice((mine, other)).programs)
     rng.choice((lambda: None, lambda: programs.append(programs[0]), programs.pop))()
     constants = rng.choice((mine.constants, other.constants, mine.constants[:-1]))
-    return _seal(rng.choice((mine, mine, other)).meta, programs, constants)
+    return seal(rng.choice((mine, mine, other)).meta, programs, constants)
 
 
 def seal_text(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Damage the description as a text."""
-    parts = _sections(data)
+    parts = sections(data)
     meta = bytes(parts.meta)
     at = rng.randrange(len(meta))
     odd = (b"\xff", b"\xd8\x00", b'"', b",", b"9" * 5000, b"NaN", b"1e999", b"\xef\xbb\xbf", b"{}")
@@ -164,7 +164,7 @@ def seal_text(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
     mess = rng.choice((*odd, b"[" * deep, b'{"a":' * deep, b"[" * deep + b"]" * deep))
     end = at + rng.choice((0, 0, 1, 5))
     whole = meta.decode().encode(rng.choice(("utf-8", "utf-8", "utf-8", "utf-16", "utf-32")))
-    return _seal(
+    return seal(
         whole if len(whole) > len(meta) else meta[:at] + mess + meta[end:],
         list(parts.programs),
         parts.constants,
@@ -173,18 +173,22 @@ def seal_text(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 def seal_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Replace, remove, repeat or move values of the description."""
-    parts = _sections(data)
+    parts = sections(data)
     document = json.loads(bytes(parts.meta))
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         change_value(rng, document, VALUES)
-    return _seal(json.dumps(document).encode(), list(parts.programs), parts.constants)
+    return seal(json.dumps(document).encode(), list(parts.programs), parts.constants)
 
 
-def _sections(data: bytes) -> BinarySections:
+def sections(data: bytes) -> BinarySections:
+    """Take a sound binary apart."""
     return take_apart(memoryview(data))
 
 
-def _seal(meta: bytes | memoryview, programs: list[memoryview], constants: memoryview) -> bytes:
+def seal(
+    meta: bytes | memoryview, programs: Sequence[bytes | memoryview], constants: memoryview
+) -> bytes:
+    """Put a binary together, checksums right."""
     whole = [bytes(program) for program in programs]
     return b"".join(assemble(bytes(meta), whole, constants))
 

@@ -387,6 +387,21 @@ def test_an_unknown_op_is_refused(bench: Any) -> None:
     def change(graph: onnx.GraphProto) -> None:
         graph.node[1].op_type = "NoSuchOp"
 
+    assert "uses operator 'NoSuchOp'" in refusal(bench, changed(small(bench), change))
+
+
+def test_a_program_that_cannot_be_opened_is_refused_by_the_child_alone(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that onnxruntime refuses is never opened in this process."""
+
+    def change(graph: onnx.GraphProto) -> None:
+        graph.node[1].attribute.append(helper.make_attribute("no_such_attribute", 1))
+
+    def never(*_arguments: Any) -> None:
+        raise AssertionError("opened in this process")
+
+    monkeypatch.setattr(program_run, "_open", never)
     assert "cannot be opened" in refusal(bench, changed(small(bench), change))
 
 

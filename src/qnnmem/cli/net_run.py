@@ -9,6 +9,7 @@ import click
 
 from qnnmem.cli.options import seconds
 from qnnmem.errors import UsageError
+from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
     from qnnmem.errors import QnnError
@@ -116,19 +117,37 @@ def _one_of(
 @click.option("--hw_ver", metavar="VERSION", help="Ours: LPAI hardware, e.g. v6.")
 @_one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
 @_flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
+@click.option(
+    "--time-limit",
+    type=seconds,
+    metavar="S",
+    default=600.0,
+    show_default=True,
+    help="Ours: seconds that loading the binary, and each execution, may take.",
+)
+@click.option(
+    "--memory-limit",
+    type=parse_size,
+    metavar="SIZE",
+    help="Ours: address space of the process that executes.  [default: 3/4 of the machine]",
+)
 def net_run(**flags: Any) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
     Flags of the real tool that mean nothing without a device are ignored with a warning; those that
     would change results are refused.
 
-    Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments or unreadable
-    input, 134 the fatal limit of TCM allocations.
+    The program in the binary executes in a process of its own, which the limits end.
+
+    Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments, unreadable input, or
+    a binary that is damaged, of another version or holds a program that cannot run, 134 the fatal
+    limit of TCM allocations.
     """
     import os
 
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.lpai.net_run import net_run as run
+    from qnnmem.lpai.net_run.device_child import RunLimits
     from qnnmem.lpai.net_run.log import LEVELS, Console
     from qnnmem.version import __version__
 
@@ -143,9 +162,10 @@ def net_run(**flags: Any) -> int:
     console.say(build)
     console.say(f"qnn-net-run log level is : QNN_LOG_LEVEL_{level.name}")
     with ProgressBar("running") as bar:
-        report = run(options, console, bar.say)
+        limits = RunLimits(flags["time_limit"], flags["memory_limit"])
+        report = run(options, console, bar.say, limits)
     _explain(report, console)
-    return 0 if report.passes else 1
+    return 0 if report.passes else 2 if report.refused else 1
 
 
 def _line(*, err: bool) -> Callable[[str], None]:
@@ -157,6 +177,7 @@ def _line(*, err: bool) -> Callable[[str], None]:
 def _explain(report: RunReport, console: Console) -> None:
     """What went wrong, and what only looks as if it had."""
     from qnnmem.errors import TcmFatal
+    from qnnmem.report.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
 
     failure = report.failure
@@ -164,6 +185,8 @@ def _explain(report: RunReport, console: Console) -> None:
         console.explain(failure.finding)
         for hint in _hints(failure):
             console.note(hint)
+    if report.cure:
+        console.note(with_flags(report.cure))
     for line in () if report.tcm is None else shortage_lines(report.tcm):
         console.note(line)
     if isinstance(failure, TcmFatal):

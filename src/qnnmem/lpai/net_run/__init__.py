@@ -6,6 +6,9 @@ create the context                  from here on the binary stays where it is
 allocate inputs, then outputs       graph by graph, in the memory of the binary
 hand over scratch and persistent    always DDR; in arm mode the runtime brings its own
 finalize, execute line by line      results appear as files
+
+What a stranger's program can make of this is kept in a child process with limits: the device, with
+backend, context and buffers. Files other than the binary are read and written on this side.
 """
 
 from __future__ import annotations
@@ -13,46 +16,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from qnnmem.bounded_file import read_head, regular_size
-from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, WrongSize
+from qnnmem.bounded_file import regular_size
+from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, Words, WrongSize
 from qnnmem.finding import Finding
-from qnnmem.lpai.binary import map_file, unpack
-from qnnmem.lpai.binary.layout import MAGIC
+from qnnmem.lpai.binary import BINARY_VERSION, CREATE_FROM_BINARY, map_file, unpack
 from qnnmem.lpai.config.read import RunConfig, read_run_config
+from qnnmem.lpai.net_run.device import RunDevice, enabled_graphs
+from qnnmem.lpai.net_run.device_child import DeviceChild, RunLimits
+from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.inputs import InputList
 from qnnmem.lpai.net_run.jobs import Job, Loop, Tally, chosen_graphs, make_jobs, schedule
 from qnnmem.lpai.net_run.log import CODE, PROFILE_NAME, ApiTimes, Console
-from qnnmem.lpai.net_run.memory import RunMemory
-from qnnmem.lpai.net_run.options import (
-    SKIP,
-    RunOptions,
-    check_backend,
-    context_configs,
-    graph_configs,
-    platform,
-)
+from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.runtime.backend import Backend
-from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import custom_property
-from qnnmem.lpai.runtime.extensions import Extensions
-from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
 from qnnmem.lpai.tcm import TcmAlignment, request_of
 from qnnmem.lpai.tcm_changes import TcmAccount, explain_tcm
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import BackendProperty, LogLevel, MemType
+from qnnmem.qnn.enums import LogLevel
 from qnnmem.text import quote
 from qnnmem.units import format_size
 
 Progress = Callable[[str], None]
 
 LARGEST_BINARY = 16 << 30
-_CHECKED_FIRST = 64 << 20  # a larger file is checked where it lies before it is read
-_HEAD_BYTES = 4096
+REFUSALS = (BINARY_VERSION, CREATE_FROM_BINARY)
 _INIT = ("Graph Prepare failure",)
 _CREATE = ("Could not create context from binary.", "Create From Binary failure")
 
@@ -65,6 +55,12 @@ class RunReport:
     findings: tuple[Finding, ...]
     tally: Tally
     tcm: TcmAccount | None = None  # where the run failed for lack of TCM
+    cure: Words = ""  # where a limit ended the run
+
+    @property
+    def refused(self) -> bool:
+        """Whether the binary itself is why nothing ran: damaged, of another version, not ours."""
+        return isinstance(self.failure, QnnError) and self.failure.code in REFUSALS
 
     @property
     def passes(self) -> bool:
@@ -72,9 +68,14 @@ class RunReport:
         return self.failure is None and not self.findings
 
 
-def net_run(options: RunOptions, console: Console, progress: Progress | None = None) -> RunReport:
+def net_run(
+    options: RunOptions,
+    console: Console,
+    progress: Progress | None = None,
+    limits: RunLimits | None = None,
+) -> RunReport:
     """Runs a binary as qnn-net-run would; results are files, everything else is printed."""
-    return _Run(options, console, progress or (lambda _text: None)).go()
+    return _Run(options, console, progress or (lambda _text: None)).go(limits or RunLimits())
 
 
 class _Run:
@@ -107,30 +108,40 @@ class _Run:
                 "not write again stay"
             )
         self._times = ApiTimes(options.profiling)
-        self._backend = Backend.create(profile=self._platform, log=console.backend_log)
-        self._context: Context | None = None
-        self._binary: Any = None
         self._jobs: list[Job] = []
         self._tally = Tally()
 
-    def go(self) -> RunReport:
+    def go(self, limits: RunLimits) -> RunReport:
         self._announce()
-        failure: QnnError | None = None
-        try:
-            self._set_up()
-            self._execute()
-        except QnnError as exc:
-            failure = exc
-        except TcmFatal as exc:  # on the device nothing would be written any more
-            self._console.log(LogLevel.ERROR, str(exc))
-            return RunReport(exc, self._findings(None), self._tally, self._tcm_account())
-        finally:
-            self._close()
+        options, log = self._options, self._console.backend_log
+        shown = options.retrieve_context
+        with DeviceChild(self._settings(), limits, self._times, log, shown) as device:
+            try:
+                failure = self._use(device)
+            except TcmFatal as exc:  # on the device nothing would be written any more
+                self._console.log(LogLevel.ERROR, str(exc))
+                found = _others(device, None)
+                return RunReport(exc, found, self._tally, self._tcm_account())
         self._write_profile()
-        report = RunReport(failure, self._findings(failure), self._tally, self._shortage(failure))
+        found, tcm = _others(device, failure), self._shortage(failure)
+        report = RunReport(failure, found, self._tally, tcm, device.cure)
         if self._options.direct and report.passes:
             self._console.say("[INFO] [Qnn Runtime] NonRPC net-run SUCCESS")
         return report
+
+    def _use(self, device: RunDevice) -> QnnError | None:
+        """Everything that the device does, and why it failed."""
+        failure: QnnError | None = None
+        try:
+            self._set_up(device)
+            self._execute(device)
+        except QnnError as exc:
+            failure = exc
+        try:
+            device.close()
+        except QnnError as exc:
+            failure = failure or exc
+        return failure
 
     def _announce(self) -> None:
         self._console.say("Processing inference input(s):")
@@ -142,105 +153,76 @@ class _Run:
 
     # Getting ready
 
-    def _set_up(self) -> None:
-        console = self._console
-        console.say(f"Creating context from binary file: {self._options.retrieve_context}")
+    def _settings(self) -> DeviceSettings:
+        options = self._options
+        return DeviceSettings(
+            options.retrieve_context.absolute(),
+            self._size,
+            self._platform,
+            self._config,
+            self._mem_type,
+            options.shared,
+            options.use_mmap,
+            options.sanitize,
+        )
+
+    def _set_up(self, device: RunDevice) -> None:
+        console, options = self._console, self._options
+        console.say(f"Creating context from binary file: {options.retrieve_context}")
         with console.failing_with(*_CREATE):
-            self._context = self._create_context()
-        self._jobs = make_jobs(self._context, self._lists, self._tree, self._options, console.warn)
+            graphs = device.create()
+        self._jobs = make_jobs(graphs, self._lists, self._tree, options, console.warn)
         self._check_graph_configs()
         with console.failing_with(*_INIT):
             for job in self._jobs:
-                self._allocate_io(self._context, job)
+                device.allocate(job.compiled.name, self._sets(job))
         for job in self._jobs:
             unable = f"Unable to retrieve graph handle for graph Idx: {job.index}"
             with console.failing_with(unable, *_INIT):
-                job.graph = self._context.graph_retrieve(job.compiled.name)
-            self._finalize(job.graph, job.index)
-
-    def _create_context(self) -> Context:
-        self._memory = RunMemory(Extensions(self._backend, self._mem_type), self._times)
-        self._check_file()
-        path, use_mmap = self._options.retrieve_context, self._options.use_mmap
-        self._binary = self._memory.load_binary(path, self._size, use_mmap=use_mmap)
-        configs = context_configs(self._config, self._memory.mem_type)
-        with self._times.timed("QnnContext_createFromBinary"):
-            return Context.create_from_binary(
-                self._backend, self._binary, configs, sanitize=self._options.sanitize
-            )
-
-    def _check_file(self) -> None:
-        """Refuse what is not a binary of ours before room for all of it is allocated."""
-        path = self._options.retrieve_context
-        head = read_head(path, _HEAD_BYTES)
-        try:
-            if not head.startswith(MAGIC):
-                unpack(head)
-            elif self._size > _CHECKED_FIRST:
-                unpack(map_file(path))
-        except QnnError as exc:
-            self._backend.fail(exc.code, exc.finding)
-
-    def _allocate_io(self, context: Context, job: Job) -> None:
-        for _ in range(self._sets(job)):
-            shared = self._options.shared
-            job.buffers.append(self._memory.allocate_io(context, job.compiled, shared))
+                device.retrieve(job.compiled.name)
+            failed = f"Finalize Graph for Idx = {job.index} failed with error = {CODE}"
+            with console.failing_with("Graph Finalize failure"):
+                device.configure(job.compiled.name)
+                with console.failing_with(failed):
+                    device.finalize(job.compiled.name)
 
     def _sets(self, job: Job) -> int:
         """Sets of buffers: several only where executions wait in a queue, in DDR."""
-        if not self._options.asynchronous or self._memory.mem_type is not MemType.DDR:
+        if not self._options.asynchronous or self._mem_type == "tcm":
             return 1
         depth = 0 if self._config is None else self._config.context.async_execute_queue_depth
         wanted = self._options.num_inferences or len(job.lines)
         return max(1, min(depth or DEFAULT_DEPTH, wanted, DEFAULT_DEPTH))
 
-    def _finalize(self, graph: Graph, index: int) -> None:
-        failed = f"Finalize Graph for Idx = {index} failed with error = {CODE}"
-        with self._console.failing_with("Graph Finalize failure"):
-            if self._platform.client_brings_pools:
-                alignment = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-                self._backend.get_property([alignment, None])
-                self._memory.hand_over_pools(graph)
-            configs = graph_configs(self._config, graph.name)
-            if configs:
-                with self._times.timed("QnnGraph_setConfig"):
-                    graph.set_config([*configs, None])
-            with self._console.failing_with(failed), self._times.timed("QnnGraph_finalize"):
-                graph.finalize()
-
     # Executing
 
-    def _execute(self) -> None:
+    def _execute(self, device: RunDevice) -> None:
         self._console.say("Executing Graphs")
         try:
             for job in self._jobs:
                 failed = (f"Execution of Graph: {job.index} failed!", "Graph Execution failure")
                 with self._console.failing_with(*failed):
-                    self._execute_job(job)
+                    self._execute_job(device, job)
         finally:
             self._write_metadata()
         self._console.say("Finished Executing Graphs")
 
-    def _execute_job(self, job: Job) -> None:
-        graph, options = job.graph, self._options
-        if graph is None:  # every job was retrieved before
-            return
-        loop = Loop(graph, job.native, job.writer, self._times, self._show_progress)
+    def _execute_job(self, device: RunDevice, job: Job) -> None:
+        options, name = self._options, job.compiled.name
+        loop = Loop(device, job, self._show_progress)
         loop.tally = self._tally
         inferences = schedule(job.lines, options.num_inferences, options.duration_s)
         try:
             if options.asynchronous:
-                loop.queued(inferences, job.buffers)
+                loop.queued(inferences, self._sets(job))
             else:
-                loop.one_by_one(inferences, job.buffers[0])
+                loop.one_by_one(inferences)
         except WrongSize as exc:
             self._console.log(LogLevel.ERROR, str(exc))
             cure = "write the file again with one float32 for each element, or pass native files"
             raise qnn_error(6004, finding("R4", str(exc), cure=cure)) from exc
-        copied, count = graph.counters.copied_bytes, graph.counters.executions
-        text = (
-            f"Graph {quote(graph.name)}: executions {count}, bytes of IO and state copied {copied}"
-        )
+        count, copied = device.counted(name)
+        text = f"Graph {quote(name)}: executions {count}, bytes of IO and state copied {copied}"
         self._console.log(LogLevel.INFO, text)
 
     def _show_progress(self, tally: Tally) -> None:
@@ -263,25 +245,6 @@ class _Run:
 
     # Coming to an end
 
-    def _close(self) -> None:
-        """Free in the documented order, and look once more whether all buffers are intact."""
-        context, self._context = self._context, None
-        if context is not None:
-            with self._times.timed("QnnContext_free"):
-                context.free()
-            if self._options.sanitize:
-                for zone in self._memory.broken_guards():
-                    self._backend.note(finding("X2", f"bytes {zone} were overwritten"))
-        for job in self._jobs:
-            for buffers in job.buffers:
-                buffers.close()
-        self._binary = None
-        self._backend.free()
-
-    def _findings(self, failure: QnnError | None) -> tuple[Finding, ...]:
-        failed = None if failure is None else failure.finding
-        return tuple(found for found in self._backend.findings if found is not failed)
-
     def _shortage(self, failure: QnnError | None) -> TcmAccount | None:
         short = failure is not None and failure.finding.rule == "T1"
         return self._tcm_account() if short else None
@@ -289,13 +252,11 @@ class _Run:
     def _tcm_account(self) -> TcmAccount | None:
         """The account of the TCM pool, where the binary can be read at all."""
         try:
-            graphs = unpack(map_file(self._options.retrieve_context)).graphs
+            context = unpack(map_file(self._options.retrieve_context))
         except (QnnError, LoadError):
             return None
-        enabled = None if self._config is None else self._config.context.enable_graphs
-        wanted = [graph for graph in graphs if enabled is None or graph.name in enabled]
         alignment = TcmAlignment(self._platform.start_alignment, self._platform.size_alignment)
-        chosen = chosen_graphs(wanted, self._lists)
+        chosen = chosen_graphs(enabled_graphs(context, self._config), self._lists)
         return explain_tcm(request_of(chosen, self._size, alignment))
 
     def _check_graph_configs(self) -> None:
@@ -304,3 +265,9 @@ class _Run:
             if entry.graph_name not in names:
                 name = quote(entry.graph_name)
                 self._console.warn(f"the config has an entry for graph {name}, which does not run")
+
+
+def _others(device: RunDevice, failure: QnnError | None) -> tuple[Finding, ...]:
+    """Broken rules other than the one that made the run fail."""
+    failed = None if failure is None else failure.finding
+    return tuple(found for found in device.findings if found is not failed)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
+from qnnmem.lpai.net_run.device import Executed, RunDevice
 from qnnmem.lpai.net_run.inputs import InputList, native_tensors, read_input
-from qnnmem.lpai.net_run.log import ApiTimes, Line
-from qnnmem.lpai.net_run.memory import IoBuffers
+from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.net_run.options import SKIP, RunOptions
 from qnnmem.lpai.net_run.outputs import OutputTree, ResultWriter, file_stems
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
+from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One graph that runs."""
 
@@ -35,19 +37,41 @@ class Job:
     lines: Sequence[Files]
     writer: ResultWriter
     native: frozenset[str]  # inputs whose files hold the tensor's own type
-    buffers: list[IoBuffers] = field(default_factory=list)
-    graph: Graph | None = None
+
+    def inputs(self, files: Files) -> list[memoryview]:
+        """What the files of one inference hold, as bytes of each tensor in the graph's order."""
+        return [self._input(name, files[name]) for name in dict.fromkeys(self.compiled.inputs)]
+
+    def outputs(self, content: bytes) -> dict[str, NDArray[Any]]:
+        """The bytes of each output, from those of all in the graph's order."""
+        import numpy
+
+        names = tuple(dict.fromkeys(self.compiled.outputs))
+        sizes = [self.compiled.model.tensors[name].nbytes for name in names]
+        parts = (numpy.frombuffer(part, numpy.uint8) for part in cut(content, sizes))
+        return dict(zip(names, parts, strict=True))
+
+    def _input(self, name: str, path: Path) -> memoryview:
+        tensor, quant = self.compiled.model.tensors[name], self.compiled.quants.get(name)
+        return read_input(path, tensor, quant, native=name in self.native).data
+
+
+def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
+    """Parts of these sizes, one after the other."""
+    at, whole = 0, memoryview(content)
+    for size in sizes:
+        yield whole[at : at + size]
+        at += size
 
 
 def make_jobs(
-    context: Context,
+    graphs: Sequence[CompiledGraph],
     lists: Sequence[InputList | None],
     tree: OutputTree,
     options: RunOptions,
     warn: Line,
 ) -> list[Job]:
-    """The graphs that have an input list; one list belongs to each graph, None skips it."""
-    graphs = [graph for graph in context.compiled.graphs if context.config.enables(graph.name)]
+    """Of the enabled graphs those with an input list; one belongs to each, None skips it."""
     if len(graphs) != len(lists):
         raise UsageError(_wrong_count(graphs, len(lists)))
     natives = native_tensors(options.native_names, {g.name: g.inputs for g in graphs})
@@ -126,74 +150,54 @@ def schedule(
 class Loop:
     """Executes a finalized graph for each inference of a schedule."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        native: frozenset[str],
-        writer: ResultWriter,
-        times: ApiTimes,
-        progress: Callable[[Tally], None],
-    ) -> None:
-        self._graph, self._native, self._writer = graph, native, writer
-        self._times, self._progress = times, progress
+    def __init__(self, device: RunDevice, job: Job, progress: Callable[[Tally], None]) -> None:
+        self._device, self._job, self._progress = device, job, progress
         self.tally = Tally()
 
-    def one_by_one(self, inferences: Iterator[tuple[int, Files]], io: IoBuffers) -> None:
+    def one_by_one(self, inferences: Iterator[tuple[int, Files]]) -> None:
         """Each inference waits for the one before."""
         for number, files in inferences:
-            self._fill(io, files)
-            with self._times.timed("QnnGraph_execute"):
-                code = self._graph.execute(io.inputs, io.outputs)
-            self._finish(number, io, code)
+            inputs = self._job.inputs(files)
+            self._finish(number, self._device.execute(self._job.compiled.name, inputs))
 
-    def queued(self, inferences: Iterator[tuple[int, Files]], buffers: Sequence[IoBuffers]) -> None:
+    def queued(self, inferences: Iterator[tuple[int, Files]], sets: int) -> None:
         """Inferences wait in the queue, as many as there are sets of buffers."""
-        free = deque(buffers)
-        waiting: deque[tuple[int, IoBuffers]] = deque()
-        done: SimpleQueue[int] = SimpleQueue()
+        free = deque(range(sets))
+        waiting: deque[tuple[int, int]] = deque()
+        graph = self._job.compiled.name
 
         def take() -> None:
-            # One worker serves the queue in order, so the oldest is the one that is done.
-            code = done.get()
-            number, io = waiting.popleft()
-            self._finish(number, io, code)
-            free.append(io)
+            number, slot = waiting.popleft()
+            self._finish(number, self._device.take(graph, slot))
+            free.append(slot)
 
         for number, files in inferences:
             if not free:
                 take()
-            io = free.popleft()
             try:
-                self._fill(io, files)
+                inputs = self._job.inputs(files)
             except QnnMemError:
                 while waiting:  # what was asked for before has its result all the same
                     take()
                 raise
-            with self._times.timed("QnnGraph_executeAsync"):
-                self._graph.execute_async(io.inputs, io.outputs, done.put)
-            waiting.append((number, io))
+            slot = free.popleft()
+            self._device.submit(graph, slot, inputs)
+            waiting.append((number, slot))
         while waiting:
             take()
 
-    def _fill(self, io: IoBuffers, files: Files) -> None:
-        compiled = self._graph.compiled
-        for name, path in files.items():
-            tensor, quant = compiled.model.tensors[name], compiled.quants.get(name)
-            native = name in self._native
-            io.input_bytes[name][:] = read_input(path, tensor, quant, native=native)
-
-    def _finish(self, number: int, io: IoBuffers, code: int) -> None:
+    def _finish(self, number: int, done: Executed) -> None:
         self.tally.executions += 1
-        if code == EARLY_TERMINATION:
+        if done.code == EARLY_TERMINATION:
             self.tally.early += 1
-        elif code == SUCCESS:
+        elif done.code == SUCCESS:
             self.tally.completed += 1
-            self._writer.write(number, io.output_bytes)
+            self._job.writer.write(number, self._job.outputs(done.outputs))
         else:
-            self._raise(code)
+            self._raise(done.code)
         self._progress(self.tally)
 
     def _raise(self, code: int) -> None:
         """An execution in the queue failed: its code came here, its reason is in the record."""
-        findings = self._graph.context.backend.findings
+        findings = self._device.findings
         raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))

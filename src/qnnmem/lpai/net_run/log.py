@@ -91,7 +91,7 @@ class ApiTimes:
         try:
             yield
         finally:
-            self._add(name, perf_counter_ns() - start)
+            self.add(name, perf_counter_ns() - start)
 
     def report(self, producer: str) -> str:
         """All of it as text, the shortest unit being a microsecond."""
@@ -110,7 +110,8 @@ class ApiTimes:
                 lines.append(f"# later calls than these {_MAX_LISTED} are not listed")
         return "\n".join(lines) + "\n"
 
-    def _add(self, name: str, duration: int) -> None:
+    def add(self, name: str, duration: int) -> None:
+        """Count one call of so many nanoseconds."""
         found = self._totals.setdefault(name, [0, 0, duration, duration])
         found[0] += 1
         found[1] += duration

@@ -8,7 +8,7 @@ output of its stage, bound to its address, so that onnxruntime reads and writes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from qnnmem.errors import LoadError, ProgramError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX
+from qnnmem.lpai.program.contents import check_contents
 from qnnmem.lpai.program.source import bytes_of, element_of, outside_reads
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import sentence
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
+    from qnnmem.load.onnx.trial.child import NodeOrder
+
 _LOCATION = "constants"  # external data must name a file; the bytes come from memory
 _UNUSED_ADDRESS = 64  # an address that is never read or written
 _CHECK_TIME_LIMIT_S = 120.0
 _OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
+_Input = tuple[str, int, tuple[int, ...]]  # name, ONNX element type, shape
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,7 @@ class Parts:
         path = Path(f"program of graph {self.graph.name[:80]!r}")
         try:
             content = admit(path, self.graph.program)
-            _check_enclosed(content.blob)
-            return guard(content).proto
+            return guard(replace(content, blob=_checked(content.blob))).proto
         except LoadError as exc:
             raise ProgramError(str(exc)) from exc
 
@@ -255,11 +258,14 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
         raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
 
 
-def runs_in_order(parts: Parts, time_limit_s: float | None = None) -> bool:
+def runs_in_order(
+    parts: Parts, time_limit_s: float = _CHECK_TIME_LIMIT_S, *, here: bool = False
+) -> bool:
     """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
     shapes than planned. One that merely fails on made-up inputs is not: its order stays unknown.
+    `here` tries it in this process, which then must be a limited child itself.
     """
     from qnnmem.errors import ChildFailed
     from qnnmem.load.onnx.trial.child import TrialChild
@@ -276,40 +282,49 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None) -> bool:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     try:
-        limit = time_limit_s or _CHECK_TIME_LIMIT_S
-        with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), limit) as child:
-            order, shapes = child.order(model, forms)
+        if here:
+            tried = _try_here(model, forms)
+        else:
+            with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), time_limit_s) as child:
+                tried = child.order(model, forms)
     except ChildFailed as exc:
-        # The child has a limit that this process has not.
-        if any(word in str(exc).lower() for word in _OUT_OF_MEMORY):
-            raise ProgramError(f"the program cannot be run: {sentence(exc)}") from exc
-        _open(model, {})  # which did not crash the child
-        return False
+        raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
     except LoadError as exc:
         raise ProgramError(f"the program cannot be run: {exc.reason}") from exc
-    for name, shape in shapes.items():
+    if any(word in tried.failure.lower() for word in _OUT_OF_MEMORY):
+        raise ProgramError(f"the program cannot be run: {tried.failure}")
+    for name, shape in tried.shapes.items():
         if shape != parts.form(name)[1]:
             planned = list(parts.form(name)[1])
             raise ProgramError(f"{name[:80]!r} has shape {list(shape)}, planned was {planned}")
     wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
-    ran = [name for name in order if name.startswith(NODE_PREFIX)]
+    ran = [name for name in tried.names if name.startswith(NODE_PREFIX)]
     return ran[-len(wanted) :] == wanted  # a try that failed before may have run some nodes
 
 
-def _check_enclosed(program: bytes) -> None:
-    """A binary is one file: a program that reads anything else is refused."""
+def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
+    from qnnmem.errors import ChildFailed
+    from qnnmem.load.onnx.trial.child import NodeOrder
+    from qnnmem.load.onnx.trial.program import order
+
+    try:
+        header, _ = order({"inputs": forms}, model.SerializeToString())
+    except Exception as exc:  # onnxruntime's classes have no common base of their own
+        raise ChildFailed(sentence(exc)) from exc
+    return NodeOrder.of(header)
+
+
+def _checked(program: bytes) -> bytes:
+    """The program as it may run: nothing but what is listed, and without notes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-    from qnnmem.load.onnx.stored import tensors
-
     try:
         proto = onnx.ModelProto.FromString(program)
-    except (DecodeError, ValueError, RuntimeError):
-        return  # whoever reads it next says so
-    for tensor in tensors(proto):
-        if tensor.external_data or tensor.data_location:
-            raise ProgramError(f"constant {tensor.name!r:.80} lies in another file")
+    except (DecodeError, ValueError, RuntimeError, MemoryError):
+        return program  # whoever reads it next says so
+    check_contents(proto)
+    return bytes(proto.SerializeToString())
 
 
 def _tensor(name: str, value: NDArray[Any]) -> onnx.TensorProto:

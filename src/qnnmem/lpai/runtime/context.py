@@ -57,11 +57,13 @@ class Context:
         *,
         sanitize: bool = True,
         trusted: bool = False,
+        limited: bool = False,
     ) -> Context:
         """`QnnContext_createFromBinary`.
 
         A program is first tried in a child process, once per process and binary; `trusted` skips
-        that. Without persistent binary the bytes are copied and the buffer may go.
+        that, and a process that is a `limited` child itself tries it on its own. Without persistent
+        binary the bytes are copied and the buffer may go.
         """
         if not isinstance(backend, Backend):
             raise UsageError("a context needs the backend that Backend.create made")
@@ -87,7 +89,9 @@ class Context:
         check_names(backend, compiled, config)
         context = cls(backend, compiled, config)
         context.sanitize = sanitize is not False
-        context._in_order = try_programs(backend, compiled, content, trusted=trusted)
+        context._in_order = try_programs(
+            backend, compiled, content, trusted=trusted, limited=limited
+        )
         if config.persistent_binary:
             context._watch(buffer)
         return context

@@ -17,15 +17,24 @@ _lock = threading.Lock()
 
 
 def try_programs(
-    backend: Backend, compiled: CompiledContext, content: memoryview, *, trusted: bool = False
+    backend: Backend,
+    compiled: CompiledContext,
+    content: memoryview,
+    *,
+    trusted: bool = False,
+    limited: bool = False,
 ) -> dict[str, bool]:
-    """Whether each graph runs in the planned order; a program that cannot run is 5005."""
+    """Whether each graph runs in the planned order; a program that cannot run is 5005.
+
+    `limited` says that this process is a limited child, which needs no other for the trial.
+    """
     if trusted:
         return {graph.name: graph.in_order for graph in compiled.graphs}
     digest = hashlib.sha256(content).digest()
     with _lock:
         if digest not in _known:
-            _store(digest, {g.name: _try(backend, compiled, g.name) for g in compiled.graphs})
+            order = {g.name: _try(backend, compiled, g.name, limited) for g in compiled.graphs}
+            _store(digest, order)
         return _known[digest]
 
 
@@ -35,12 +44,12 @@ def _store(digest: bytes, order: dict[str, bool]) -> None:
     _known[digest] = order
 
 
-def _try(backend: Backend, compiled: CompiledContext, name: str) -> bool:
+def _try(backend: Backend, compiled: CompiledContext, name: str, limited: bool) -> bool:
     graph = compiled.graph(name)
     if graph is None or not graph.program:
         return False
     try:
-        return runs_in_order(Parts(graph, compiled.constants))
+        return runs_in_order(Parts(graph, compiled.constants), here=limited)
     except ProgramError as exc:
         found = finding("B1", str(exc), call="QnnContext_createFromBinary")
         backend.fail(5005, found)

@@ -41,6 +41,20 @@ class RunResult(NamedTuple):
     types: Mapping[str, str]
 
 
+class NodeOrder(NamedTuple):
+    """Names of nodes in the order they ran, shapes of outputs, or why every run failed."""
+
+    names: Sequence[str]
+    shapes: Mapping[str, tuple[int, ...]]
+    failure: str = ""
+
+    @classmethod
+    def of(cls, header: Mapping[str, Any]) -> NodeOrder:
+        """What the child's answer says."""
+        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
+        return cls(list(header["order"]), shapes, str(header.get("failure", "")))
+
+
 class TrialChild(ChildProcess):
     """A limited process for one model; starts at once so that it imports while we parse."""
 
@@ -102,12 +116,11 @@ class TrialChild(ChildProcess):
 
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
-    ) -> tuple[list[str], dict[str, tuple[int, ...]]]:
-        """Names of the nodes in the order that onnxruntime runs them in, and shapes of outputs."""
+    ) -> NodeOrder:
+        """The order that onnxruntime runs the nodes in; opening the model must not fail."""
         options = {"verb": "order", "inputs": [list(item) for item in inputs]}
         header, _ = self._ask(options, model.SerializeToString())
-        shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
-        return list(header["order"]), shapes
+        return NodeOrder.of(header)
 
     def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
         """Answer that holds at most `values` bytes of values beside what describes a model."""

@@ -1,0 +1,159 @@
+"""What the program inside a binary may hold: what is listed here, and nothing else.
+
+A binary is one file, and its program reads no other. ONNX has many places that can name a file
+(tensors anywhere, sparse ones, functions, training, operators that load something), and later
+versions will have more: so every message is walked, and a field that is not listed is refused.
+
+    fields a program needs                kept, and walked
+    notes of people and tools             dropped: nothing after this sees them
+    a single value that is its default    as if it were absent
+    anything else                         refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import ProgramError
+from qnnmem.load.onnx.graph import ONNX_DOMAINS
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _words(table: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    return {f"onnx.{message}": frozenset(names.split()) for message, names in table.items()}
+
+
+_NEEDED = _words(
+    {
+        "ModelProto": "ir_version opset_import graph",
+        "OperatorSetIdProto": "domain version",
+        "GraphProto": "name node initializer input output value_info",
+        "NodeProto": "name op_type domain input output attribute",
+        "AttributeProto": "name type f i s t g tp floats ints strings",
+        "TensorProto": "name dims data_type raw_data float_data double_data int32_data int64_data "
+        "uint64_data string_data",
+        "ValueInfoProto": "name type",
+        "TypeProto": "tensor_type sequence_type optional_type",
+        "TypeProto.Tensor": "elem_type shape",
+        "TypeProto.Sequence": "elem_type",
+        "TypeProto.Optional": "elem_type",
+        "TensorShapeProto": "dim",
+        "TensorShapeProto.Dimension": "dim_value dim_param",
+    }
+)
+_NOTES = _words(
+    {
+        "ModelProto": "producer_name producer_version domain model_version doc_string "
+        "metadata_props",
+        "GraphProto": "doc_string metadata_props quantization_annotation",
+        "NodeProto": "doc_string metadata_props",
+        "AttributeProto": "doc_string",
+        "TensorProto": "doc_string metadata_props",
+        "ValueInfoProto": "doc_string metadata_props",
+        "TypeProto": "denotation",
+        "TensorShapeProto.Dimension": "denotation",
+    }
+)
+_NOTHING: frozenset[str] = frozenset()
+_SINGLE = (int, float, str, bytes)
+_NOT_TEXT = "the program holds names that are not text"
+
+# Operators that onnxruntime adds to ONNX, as far as models that were optimised or quantized with it
+# use them on a CPU. None of them reads a file or holds a graph; EPContext and Snpe do the former.
+_RUNTIME_DOMAIN = "com.microsoft"
+_RUNTIME_OPERATORS = """
+    Attention BiasGelu BifurcationDetector CDist CausalConvWithState ConvTransposeWithDynamicPads
+    CropAndResize DecoderMaskedMultiHeadAttention DequantizeLinear DynamicQuantizeLSTM
+    DynamicQuantizeMatMul DynamicTimeWarping EmbedLayerNormalization ExpandDims FastGelu FusedConv
+    FusedGemm FusedMatMul GatherBlockQuantized GatherND Gelu GridSample GroupQueryAttention Inverse
+    LinearAttention MatMulBnb4 MatMulFpQ4 MatMulInteger16 MatMulIntegerToFloat MatMulNBits
+    MaxpoolWithMask MoE MultiHeadAttention MurmurHash3 NGramRepeatBlock NhwcFusedConv NhwcMaxPool
+    Pad QAttention QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat
+    QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean
+    QLinearSigmoid QLinearSoftmax QLinearWhere QMoE QuantizeLinear QuickGelu Range RotaryEmbedding
+    SampleOp ScaledSiLU SkipLayerNormalization SkipSimplifiedLayerNormalization SparseAttention
+    Tokenizer TransposeMatMul Trilu UnfoldTensor Unique WordConvEmbedding
+"""
+_STANDARD_DOMAINS = (*ONNX_DOMAINS, "ai.onnx.ml")
+# What onnxruntime itself writes into the standard domain.
+_ALMOST_STANDARD = frozenset({"SimplifiedLayerNormalization"})
+
+
+def check_contents(program: onnx.ModelProto) -> None:
+    """Refuse a program that holds anything unlisted; notes in it are dropped."""
+    size = program.ByteSize()
+    program.DiscardUnknownFields()
+    if program.ByteSize() != size:
+        raise ProgramError("the program holds fields that ONNX does not define")
+    try:
+        _check(program)
+    except UnicodeDecodeError as exc:
+        raise ProgramError(_NOT_TEXT) from exc
+
+
+def _check(message: Any) -> None:
+    """Walk one message; how deep they nest was bounded before they were unpacked."""
+    kind = message.DESCRIPTOR.full_name
+    needed, notes = _NEEDED.get(kind, _NOTHING), _NOTES.get(kind, _NOTHING)
+    for field, value in message.ListFields():
+        if field.name in notes:
+            message.ClearField(field.name)
+        elif field.name in needed:
+            for inner in _messages(field, value):
+                _check(inner)
+            if field.type == field.TYPE_STRING and not _is_text(value):
+                raise ProgramError(_NOT_TEXT)
+        elif not isinstance(value, _SINGLE) or value != field.default_value:
+            raise _refusal(message, field.name)
+    if kind == "onnx.NodeProto":
+        _check_operator(message)
+
+
+def _refusal(message: Any, field: str) -> ProgramError:
+    if field in ("external_data", "data_location"):
+        return ProgramError(f"constant {quote(message.name)} lies in another file")
+    return ProgramError(
+        f"the program holds {field} of {message.DESCRIPTOR.name}, which may name another file or "
+        "change what runs; no binary may hold that"
+    )
+
+
+def _messages(field: Any, value: Any) -> Iterable[Any]:
+    if field.message_type is None:
+        return ()
+    return (value,) if hasattr(value, "ListFields") else value
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a field for text holds text; some versions of protobuf hand out other bytes too."""
+    values = (value,) if isinstance(value, str | bytes) else value
+    return all(isinstance(item, str) for item in values)
+
+
+def _check_operator(node: onnx.NodeProto) -> None:
+    if node.op_type not in _operators().get(node.domain, _NOTHING):
+        domain = f" of domain {quote(node.domain)}" if node.domain else ""
+        raise ProgramError(
+            f"the program uses operator {quote(node.op_type)}{domain}, which is not among those "
+            "that a binary may hold"
+        )
+
+
+@cache
+def _operators() -> dict[str, frozenset[str]]:
+    """Operators that may be used, by domain."""
+    import onnx
+
+    found: dict[str, set[str]] = {domain: set() for domain in _STANDARD_DOMAINS}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain in found:
+            found[schema.domain].add(schema.name)
+    standard = found[""] | _ALMOST_STANDARD
+    known = {domain: frozenset(names) for domain, names in found.items()}
+    runtime = {_RUNTIME_DOMAIN: frozenset(_RUNTIME_OPERATORS.split())}
+    return known | dict.fromkeys(ONNX_DOMAINS, frozenset(standard)) | runtime

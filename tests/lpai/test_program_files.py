@@ -1,0 +1,96 @@
+"""No program opens any file but the binary itself: changed programs run under a watch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="opened files are seen by inotify")
+
+if sys.platform == "linux":
+    import mutate_programs as tool
+    from mutation import Mutant
+    from program_mutations import CANARY, program_mutants
+
+COUNT = 100
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Prepare the binaries that are changed."""
+    return tool.prepared_binaries(tmp_path_factory.mktemp("seeds"))
+
+
+@pytest.fixture
+def reader(binaries: list[bytes]) -> Iterator[tool.TrapReader]:
+    """Stand in a folder with files to fall for."""
+    with tool.traps() as (work, watch):
+        tool.warm_up(binaries[0], work)
+        yield tool.TrapReader(work, watch)
+
+
+def test_changed_programs_open_nothing(binaries: list[bytes], reader: tool.TrapReader) -> None:
+    """They run or fail as QNN fails; a file beside them is never looked into."""
+    outcomes = {}
+    for mutant in program_mutants(COUNT, 0, binaries):
+        outcomes[mutant.index] = reader.read(mutant)
+    assert [(at, why) for at, (how, why) in outcomes.items() if how == "FAILED"] == []
+    assert not any(how == "ended by time" for how, _ in outcomes.values())
+    assert {how for how, _ in outcomes.values()} >= {"ran", "5005"}
+
+
+def test_the_watch_sees_what_onnxruntime_opens(
+    reader: tool.TrapReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the check the file is opened, and the watch says so."""
+
+    def careless(_binary: Path) -> None:
+        import onnxruntime
+
+        tensor = onnx.TensorProto(name="w", data_type=1, dims=[4])
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=CANARY)
+        text = '<ir_version: 8, opset_import: ["" : 18]> g () => (float[4] y) { y = Relu(w) }'
+        model = onnx.parser.parse_model(text)
+        model.graph.initializer.append(tensor)
+        options = onnxruntime.SessionOptions()
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(Path.cwd()))
+        onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+    monkeypatch.setattr(tool, "execute", careless)
+    mutant = Mutant("program", 0, "careless", b"any")
+    assert reader.read(mutant) == ("FAILED", f"opened '{CANARY}'")
+
+
+def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
+    """Where strace is installed, and may trace, every file that is opened is looked at."""
+    strace = shutil.which("strace")
+    if strace is None or subprocess.run([strace, "-f", "true"], capture_output=True).returncode:
+        pytest.skip("strace is not installed or may not trace")
+    trace = tmp_path / "trace"
+    arguments = ["--count", "20", "--seed", "7", "--trace", str(trace)]
+    command = [sys.executable, tool.__file__, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 other files opened" in done.stdout
+
+
+def test_a_trace_with_another_file_is_noticed() -> None:
+    """Only successful opens of other processes after the first mutant count."""
+    opened = '12 openat(AT_FDCWD, "{}", O_RDONLY) = 3\n'
+    missing = '12 openat(AT_FDCWD, "secret", O_RDONLY) = -1 ENOENT\n'
+    before = (
+        "11 +++\n" + opened.format("/lib/a.so") + opened.format("/t/qnnmem-traps-0/work/mutant.bin")
+    )
+    assert tool.unexpected(before + missing) == []
+    assert tool.unexpected(before + opened.format("/etc/passwd")) == ["/etc/passwd"]
+    assert tool.unexpected(before + opened.format("/etc/passwd").replace("12", "11")) == []
+    canary = "/t/qnnmem-traps-0/place/canary"
+    assert tool.unexpected(before + opened.format(canary)) == [canary]
