@@ -68,7 +68,7 @@ ENTRIES = (
 @pytest.fixture(scope="session")
 def knowledge() -> Knowledge:
     """Eight lines and five entries, with every kind of condition."""
-    return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES, 0))))
+    return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES))))
 
 
 @pytest.fixture(scope="session")

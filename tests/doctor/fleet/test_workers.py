@@ -77,7 +77,7 @@ def test_an_unreadable_log_is_named(tmp_path: Path, knowledge: Knowledge) -> Non
     name = os.path.relpath(tmp_path / "absent.log")
     with Processes(1) as executor, pytest.raises(LoadError) as caught:
         diagnose_with([Stream((name,))], knowledge, executor)
-    assert str(caught.value).startswith(f"{name}: No such file")
+    assert str(caught.value).startswith(f"{name}: no such file")
 
 
 def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) -> None:

@@ -163,7 +163,7 @@ def _tasks(
     for number, stream in enumerate(streams):
         for part, name in enumerate(stream.parts):
             size = _size_of(name)
-            whole = RangeTask(name, size=size, engine=engine, region=region)
+            whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=os.path.abspath(name))  # noqa: PTH100
             starts = range(0, size or 1, range_bytes)

@@ -53,7 +53,7 @@ class KbCheck(msgspec.Struct, frozen=True):
 def check(own: Sequence[Path] = ()) -> KbCheck:
     """Checks the built-in entries, or those of a team in the company of the built-in ones."""
     lines, entries = read_all(own)
-    knowledge = Knowledge(pack(lines, entries, 0))
+    knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
     findings = [
         *_names(asked, entries),
