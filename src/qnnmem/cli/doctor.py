@@ -199,7 +199,8 @@ def _diagnose(
         return diagnose(streams, knowledge)
     from qnnmem.doctor import fleet
 
-    with fleet.cluster_executor(cluster) if cluster else fleet.jobs_executor(jobs) as executor:
+    chosen = fleet.jobs_executor(jobs) if cluster is None else fleet.cluster_executor(cluster)
+    with chosen as executor:
         return fleet.diagnose_with(streams, knowledge, executor)
 
 

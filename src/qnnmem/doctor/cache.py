@@ -6,11 +6,9 @@ name and of what follows. Whatever else stands there counts as nothing, and is r
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable
 
-from qnnmem.cache_folder import cache_folder
+from qnnmem.cache_folder import cache_folder, read_kept
 from qnnmem.errors import OutputError
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
@@ -40,7 +38,7 @@ def digest(parts: Iterable[bytes]) -> bytes:
 def load(name: str) -> bytes | None:
     """What was kept under this name, if anything was."""
     try:
-        data = _read(str(cache_folder() / name))
+        data = read_kept(cache_folder() / name, _MAX_BYTES)
     except (OSError, ValueError, RuntimeError):
         return None
     kept = data[_DIGEST:]
@@ -63,15 +61,3 @@ def keep(name: str, data: bytes) -> None:
             old.unlink(missing_ok=True)
     except (OSError, OutputError, ValueError, RuntimeError):
         return  # a read-only home, or none: everything is made anew each time
-
-
-def _read(path: str) -> bytes:
-    """A regular file of this user, not behind a link; never waits."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        state = os.fstat(descriptor)
-        mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
-        if not stat.S_ISREG(state.st_mode) or not mine or state.st_size > _MAX_BYTES:
-            raise OSError("not a file that was kept here")
-        return file.read(_MAX_BYTES)
