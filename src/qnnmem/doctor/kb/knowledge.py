@@ -21,7 +21,7 @@ from qnnmem.errors import UsageError
 BUILT_IN = Path(__file__).parent / "entries"
 
 _FORMAT = 9
-_MAX_LINES = 5000  # of one folder; ours has a thousand
+_MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
 class PackedKnowledge(msgspec.Struct, frozen=True):
