@@ -13,7 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 
 import msgspec
 
@@ -146,10 +146,13 @@ class _TaskQueue:
 
     def _result(self, task: RangeTask, future: Future[bytes] | None) -> RangeResult:
         for _ in range(_TRIES):
-            if future is None or not self._finishes(future):
+            if future is None:
                 break
             try:
-                result = decode_result(future.result())
+                data = self._awaited(future)
+                if data is None:
+                    break
+                result = decode_result(data)
             except Exception:  # a worker died, whatever its executor calls that: done again
                 future = self._submit(task)
             else:
@@ -157,17 +160,21 @@ class _TaskQueue:
                 return result
         return decode_result(read_range(task, self._base))
 
-    def _finishes(self, future: Future[bytes]) -> bool:
-        """Waits for a task as long as somebody seems to work; who is gone is not waited for."""
-        while not future.done():
+    def _awaited(self, future: Future[bytes]) -> bytes | None:
+        """Waits for a task as long as somebody seems to work; None when nobody does."""
+        while True:
             now = time.monotonic()
-            if now - self._answered > _LOST_S or now - self._moved > _STUCK_S:
+            gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S
+            try:
+                return future.result(0 if gone else _LOOK_S)
+            except TimeoutError:
+                if future.done():  # it is the task that ran out of time
+                    raise
+            if gone:
                 future.cancel()
-                return False
-            wait((future,), _LOOK_S)
-            if not future.done() and answers(self._executor):
+                return None
+            if answers(self._executor):
                 self._answered = time.monotonic()
-        return True
 
     def _submit(self, task: RangeTask) -> Future[bytes] | None:
         try:
