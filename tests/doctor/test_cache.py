@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.command_line import exit_code, verb
+from command_line import exit_code, verb
 
 from qnnmem.cache_folder import read_kept
 from qnnmem.doctor import cache

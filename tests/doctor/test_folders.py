@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command_line import exit_code, sentence, verb
+from command_line import exit_code, sentence, verb
 
-from qnnmem.doctor import folder as doctor_folder
 from qnnmem.doctor.folder import open_regular
 from qnnmem.doctor.logs import source
 from qnnmem.doctor.logs.source import find_logs, find_streams, open_part, size_of
@@ -105,7 +104,7 @@ def test_an_unreadable_subfolder_is_not_healthy(
     (logs / "sub.json").mkdir()
     (logs / "sub.json" / "failing.log").write_text(FAILING)
     assert exit_code(doctor("logs")) == 1
-    refuse(monkeypatch, doctor_folder.os, "scandir", "sub.json")
+    refuse(monkeypatch, os, "scandir", "sub.json")
     done = doctor("logs")
     assert exit_code(done) == 2
     assert "note: left out: logs/sub.json: Permission denied" in done.output
@@ -116,7 +115,7 @@ def test_an_unreadable_subfolder_is_not_healthy(
 def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for a file in the folder, and for one that is named."""
     (logs / "b.log").write_text(FAILING)
-    refuse(monkeypatch, doctor_folder.os, "open", "b.log")
+    refuse(monkeypatch, os, "open", "b.log")
     done = doctor("logs")
     assert exit_code(done) == 2
     assert "note: left out: logs/b.log: Permission denied" in done.output
@@ -125,7 +124,7 @@ def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.Monke
 
 def test_an_unreadable_folder_is_refused(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not called empty."""
-    refuse(monkeypatch, doctor_folder.os, "scandir", "logs")
+    refuse(monkeypatch, os, "scandir", "logs")
     done = doctor("logs")
     assert (exit_code(done), sentence(done)) == (2, "logs: Permission denied")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import random
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.command_line import exit_code, sentence, verb
+from command_line import exit_code, sentence, verb
 
 from qnnmem.doctor.kb import files as kb_files
 from qnnmem.doctor.kb import knowledge, prefilter
@@ -220,7 +221,7 @@ def test_choosing_prefilters_is_linear_in_the_notes(monkeypatch: pytest.MonkeyPa
         steps += 1
         return real(heap, item)
 
-    real = prefilter.heapreplace
+    real = heapq.heapreplace
     monkeypatch.setattr(prefilter, "heapreplace", counted)
     lines = ["".join(rng.choices(string.ascii_lowercase, k=60)) for _ in range(200)]
     templates = [parse(line) for line in lines]

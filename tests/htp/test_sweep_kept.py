@@ -25,15 +25,17 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
     assert from_kept(cache.get(KEY)) == result
 
 
+ODD: dict[str, tuple[Any, ...]] = {
+    "ram": (1e999, float("nan"), 1.5, True, "1", [], 1 << 70),
+    "seconds": (-1.0, float("nan"), float("inf"), None, "1", True),
+    "state": ("failed", "", "unheard of", 1, None, []),
+    "reason": (1, None, {}, [1], [{"name": 1, "value": ""}]),
+    "more": (1,),
+}
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        *({"ram": value} for value in (1e999, float("nan"), 1.5, True, "1", [], 1 << 70)),
-        *({"seconds": value} for value in (-1.0, float("nan"), float("inf"), None, "1", True)),
-        *({"state": value} for value in ("failed", "", "unheard of", 1, None, [])),
-        *({"reason": value} for value in (1, None, {}, [1], [{"name": 1, "value": ""}])),
-        {"more": 1},
-    ],
+    "changes", [{name: value} for name, values in ODD.items() for value in values]
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
     """Whatever JSON can hold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from concurrent.futures import Executor, Future
@@ -25,14 +26,17 @@ def cluster_executor(address: str) -> Executor:
     if not address.strip():  # an empty one would start a cluster
         raise UsageError((Setting("cluster"), " takes the address of a Dask scheduler"))
     try:
-        client: Any = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
+        return DaskWorkers(Client(address, timeout=_CONNECT_S))  # type: ignore[no-untyped-call]
     except Exception as exc:  # each kind of address has error classes of its own
-        raise UsageError(f"no Dask cluster answers at {address}: {sentence(exc)}") from exc
+        why = sentence(exc)
     finally:
         # What is lost is done again here: that a connection broke is nobody's concern.
         for handler in logging.getLogger("distributed").handlers:
             handler.setLevel(logging.CRITICAL + 1)
-    return DaskWorkers(client)
+    # A client that failed closes when it is collected. That waits for ever while the next one
+    # starts, so it happens here.
+    gc.collect()
+    raise UsageError(f"no Dask cluster answers at {address}: {why}")
 
 
 def jobs_executor(jobs: int) -> Executor:
