@@ -72,7 +72,7 @@ class Base:
     """The built-in knowledge base, whole or without what one source alone supports."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
-        self._packed = pack(*read_folder(BUILT_IN), 0)
+        self._packed = pack(*read_folder(BUILT_IN))
         self.whole = Knowledge(self._packed)
         self.supporters = self._supporters(cases)
 

@@ -141,7 +141,7 @@ def documented() -> None:
     from qnnmem.doctor.kb.check import spoken
     from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 
-    heard = spoken(Knowledge(pack(*read_folder(BUILT_IN), 0)))
+    heard = spoken(Knowledge(pack(*read_folder(BUILT_IN))))
     for path in sorted(Path(BUILT_IN).glob("*.md")):
         text = path.read_text("utf-8").replace("documented = true\n", "", 1)
         if path.stem not in heard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 # Nothing can be read or made there: whoever keeps files finds that they cannot be kept.
@@ -23,3 +24,18 @@ def cache_folder() -> Path:
     if not (os.path.isabs(home) and os.path.isdir(home)):  # noqa: PTH112, PTH117
         return NOWHERE
     return Path(home, ".cache", "qnnmem")
+
+
+def read_kept(path: Path, limit: int) -> bytes:
+    """A file that an earlier run kept: regular, of this user, not behind a link; never waits."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        state = os.fstat(descriptor)
+        mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+        if not stat.S_ISREG(state.st_mode) or not mine or state.st_size > limit:
+            raise OSError("not a file that was kept here")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)

@@ -136,7 +136,7 @@ def test_the_exit_code_says_how_it_ended(names: list[str], code: int, start: str
 
 def test_a_log_that_is_not_there_ends_with_2(run: Run) -> None:
     """One sentence on standard error and nothing on standard output."""
-    assert run("gone.log") == (2, "", "qnnmem: gone.log: No such file or directory\n")
+    assert run("gone.log") == (2, "", "qnnmem: gone.log: no such file\n")
 
 
 @pytest.mark.parametrize("name", ["limit.log", "code.log", "fine.log"])

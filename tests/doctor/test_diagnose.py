@@ -20,7 +20,6 @@ KNOWLEDGE = Knowledge(
             Entry("map", "Mapping", "mem_dsp_va", "memreg", (When(("map",)),), verdict="memory"),
             Entry("pool", "Pool", "mem_map_layer", "memreg", (When(("kernel",)),)),
         ),
-        0,
     )
 )
 FAILED = "05-28 20:26:{:02}.000 {:5} {:5} E QnnDsp  : mapping of 4096 bytes failed\n"

@@ -50,7 +50,7 @@ ENTRIES = (
         stage="init",
     ),
 )
-KNOWLEDGE = Knowledge(pack(LINES, ENTRIES, 0))
+KNOWLEDGE = Knowledge(pack(LINES, ENTRIES))
 
 
 def said(*signs: str | tuple[str, int]) -> Judgement:
@@ -133,7 +133,7 @@ def test_a_teams_entry_speaks_first() -> None:
         whens=(When(("half-1",)), When(("half-2",))),
         lines=(Line("half-1", "device creation failed"), Line("half-2", "never printed")),
     )
-    knowledge = Knowledge(pack(LINES, (half, own, *ENTRIES), 0))
+    knowledge = Knowledge(pack(LINES, (half, own, *ENTRIES)))
     signs = ["device", "note-1", "half-1", "note-2"]
     seen = [
         SeenTemplate(index, 1, (0,) * len(knowledge.holes[index]))

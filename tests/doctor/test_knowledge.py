@@ -98,7 +98,7 @@ def test_a_condition_about_an_unknown_sign_is_refused() -> None:
     """A typing error would otherwise make an entry silent for ever."""
     entry = Entry("x", "x", "unknown", "init", (When(("nowhere",)),))
     with pytest.raises(UsageError, match="nowhere"):
-        kb.pack((), (entry,), 0)
+        kb.pack((), (entry,))
 
 
 def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_packing_loses_nothing(tmp_path: Path) -> None:
     """What comes out of the packed form is what went in, but for the text for people."""
     (tmp_path / "a.md").write_text(GOOD, "utf-8")
     lines, entries = kb.read_folder(tmp_path)
-    knowledge = kb.Knowledge(kb.unpack(msgspec.json.encode(kb.pack(lines, entries, 0))))
+    knowledge = kb.Knowledge(kb.unpack(msgspec.json.encode(kb.pack(lines, entries))))
     people = {"lines": (), "body": "", "sources": ()}
     assert knowledge.entries == (msgspec.structs.replace(entries[0], **people),)
 
@@ -133,7 +133,7 @@ def test_the_built_in_base_is_the_same_from_the_cache(
 def test_every_template_holds_its_prefilter_text() -> None:
     """So a line without any of them cannot match; and keys lead to the anchors of all of them."""
     lines, entries = kb.read_folder(kb.BUILT_IN)
-    knowledge = kb.Knowledge(kb.pack(lines, entries, 0))
+    knowledge = kb.Knowledge(kb.pack(lines, entries))
     anchors = list(knowledge.anchors)
     for text, prefilter in zip(knowledge.texts, knowledge.prefilters, strict=True):
         template = parse(text)

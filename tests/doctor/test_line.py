@@ -17,7 +17,6 @@ KNOWLEDGE = Knowledge(
             Line("loose", "failed", also=("qnn|htp", "graph|context")),
         ),
         (),
-        0,
     )
 )
 

@@ -161,11 +161,12 @@ def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
-    from qnnmem.doctor.logs.source import find_streams
+    from qnnmem.doctor.logs.source import find_logs
 
     if request.output is not None:
         check_free(request.output, request.force)  # says so before the work, not after
-    streams = find_streams(request.paths)
+    found = find_logs(request.paths)
+    streams = found.streams
     knowledge = with_own(request.kb)
     live = _LiveOutput(request) if request.follow and request.output is None else None
     if request.follow:
@@ -173,6 +174,9 @@ def _run(request: Request) -> int:
     else:
         diagnosis = _diagnose(streams, knowledge, request.jobs, request.cluster)
     try:
+        for error in found.unread:
+            diagnosis.miss(error)
+        diagnosis.notes += (*found.notes, *knowledge.notes)
         stats = diagnosis.stats(streams)
         if live is not None and live.shown:
             write_stream(live.end(stats), None, False)
@@ -195,7 +199,8 @@ def _diagnose(
         return diagnose(streams, knowledge)
     from qnnmem.doctor import fleet
 
-    with fleet.cluster_executor(cluster) if cluster else fleet.jobs_executor(jobs) as executor:
+    chosen = fleet.jobs_executor(jobs) if cluster is None else fleet.cluster_executor(cluster)
+    with chosen as executor:
         return fleet.diagnose_with(streams, knowledge, executor)
 
 
@@ -235,9 +240,11 @@ class _LiveOutput:
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
         """What is left to say when the log has ended."""
+        from qnnmem.report.doctor import notes
         from qnnmem.report.doctor_words import amount
 
         yield f"read {amount(stats)}; incidents: {stats.incidents:,}\n"
+        yield from notes(stats)
 
 
 def _render(
@@ -266,13 +273,13 @@ def _render_groups(
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
     from qnnmem.report import fleet
-    from qnnmem.report.doctor import render_json
+    from qnnmem.report.doctor import notes, render_json
     from qnnmem.report.doctor_words import amount
 
     summary = group(diagnosis, request.group_by or "")
     if request.form == "json":
         return render_json((_with_facts(o, facts) for o in diagnosis.incidents()), stats, summary)
-    return (fleet.render_text(summary), f"read {amount(stats)}\n")
+    return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
 def _with_facts(incident: Incident, facts: ModelFacts | None) -> Incident:

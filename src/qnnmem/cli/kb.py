@@ -46,6 +46,7 @@ def list_entries(
     Exit codes: 0 listed, 2 no such cause or unreadable entries.
     """
     from qnnmem.cli.output import write
+    from qnnmem.doctor.kb.files import read_files
     from qnnmem.errors import UsageError
     from qnnmem.report import kb as report
 
@@ -56,7 +57,9 @@ def list_entries(
         for entry in _entries(own)
         if cause in (None, entry.cause) and stage in (None, entry.stage)
     ]
-    text = report.render_list_json(chosen) if as_json else report.render_list(chosen)
+    notes = [note for path in own for note in read_files(path).notes]
+    render = report.render_list_json if as_json else report.render_list
+    text = render(chosen, notes)
     write(text, None if output is None else Path(output), force)
     return 0
 

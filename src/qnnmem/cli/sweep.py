@@ -132,7 +132,7 @@ def _run(
     identity = Identity(
         model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
     )
-    results = ResultCache(folder or default_folder())
+    results = ResultCache(folder or default_folder(), must_keep=folder is not None)
     with ProgressBar(f"reading {path.name}") as bar:
 
         def compiler() -> LibraryCompiler:

@@ -1,31 +1,63 @@
-"""Files kept between runs in the user's cache folder; nothing depends on them."""
+"""Files kept between runs in the user's cache folder; nothing depends on them.
+
+A file is used only if it is a regular one of this user, and whole: it begins with a digest of its
+name and of what follows. Whatever else stands there counts as nothing, and is replaced.
+"""
 
 from __future__ import annotations
 
-from qnnmem.cache_folder import cache_folder
+from collections.abc import Iterable
+
+from qnnmem.cache_folder import cache_folder, read_kept
 from qnnmem.errors import OutputError
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
+_MAX_BYTES = 64 << 20
+_DIGEST = 32
+
+
+def name_of(kind: str, facts: Iterable[bytes], suffix: str) -> str:
+    """The name for what is made of these facts: it changes with every byte of them."""
+    return f"{kind}-{digest(facts).hex()}{suffix}"
+
+
+def digest(parts: Iterable[bytes]) -> bytes:
+    """A number for these bytes that nobody can find other bytes for; where they are cut counts."""
+    # The module behind hashlib, which itself loads OpenSSL: 4 ms at the start of every command.
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    total = blake2b(digest_size=_DIGEST)
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.digest()
 
 
 def load(name: str) -> bytes | None:
     """What was kept under this name, if anything was."""
     try:
-        return (cache_folder() / name).read_bytes()
-    except OSError:
+        data = read_kept(cache_folder() / name, _MAX_BYTES)
+    except (OSError, ValueError, RuntimeError):
         return None
+    kept = data[_DIGEST:]
+    return kept if data[:_DIGEST] == digest((name.encode(), kept)) else None
 
 
 def keep(name: str, data: bytes) -> None:
     """Keeps data if that can be done here."""
     from qnnmem.whole_file import write_whole
 
-    path = cache_folder() / name
+    if len(data) + _DIGEST > _MAX_BYTES:
+        return
     try:
+        path = cache_folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
-        kept = sorted(path.parent.glob(name.split("-")[0] + "-*"), key=lambda p: p.stat().st_mtime)
+        write_whole(path, digest((name.encode(), data)) + data)
+        kind = name.split("-")[0]
+        kept = sorted(path.parent.glob(f"{kind}-*"), key=lambda p: p.lstat().st_mtime)
         for old in kept[:-_KEPT]:
             old.unlink(missing_ok=True)
-    except (OSError, OutputError):
-        return  # a read-only home: everything is made anew each time
+    except (OSError, OutputError, ValueError, RuntimeError):
+        return  # a read-only home, or none: everything is made anew each time

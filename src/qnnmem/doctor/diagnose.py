@@ -116,6 +116,7 @@ class Diagnosis:
                 Harmless(name, titles.get(name, name), count) for name, count in self.noise.items()
             ),
             notes=tuple(self.notes),
+            unread=len(self._missed),
         )
 
     def close(self) -> None:
@@ -155,7 +156,7 @@ def _read_stream(
     base = 0
     for part, name in enumerate(stream.parts):
         try:
-            opened = open_part(name)
+            opened = open_part(name, stream.named)
         except LoadError as exc:
             diagnosis.miss(exc)
             continue

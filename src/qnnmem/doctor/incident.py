@@ -109,6 +109,7 @@ class ReadingStats(msgspec.Struct, frozen=True):
     incidents: int
     noise: tuple[Harmless, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: int = 0  # files and folders that may hold a log and could not be read
 
 
 def to_json(value: object) -> str:

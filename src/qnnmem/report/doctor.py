@@ -40,7 +40,12 @@ def render_text(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[
         yield _lines(_table(rest))
     if number and stats.incidents > 1:
         yield f"\nread {words.amount(stats)}\n"
-    yield from (f"note: {shorten(note, 600)}\n" for note in stats.notes)
+    yield from notes(stats)
+
+
+def notes(stats: ReadingStats) -> Iterator[str]:
+    """What was wrong with the logs, a line for each."""
+    return (f"note: {shorten(note, 600)}\n" for note in stats.notes)
 
 
 def render_json(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,9 @@ from qnnmem.text import shorten
 VERSION = "2.1.0"
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 UNEXPLAINED = "unexplained"
+
+# With the backslashes before it, which would otherwise take away the one that is added.
+_BRACKET = re.compile(r"(\\*)([\[\]])")
 
 _LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
 
@@ -29,7 +33,7 @@ def render_sarif(incidents: Iterable[Incident], stats: ReadingStats, version: st
         yield between + to_json(result(incident, name, list(rules).index(name)))
         between = ",\n"
     driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
-    notes = [{"level": "warning", "message": {"text": shorten(one, 600)}} for one in stats.notes]
+    notes = [{"level": "warning", "message": message(shorten(one, 600))} for one in stats.notes]
     rest = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
@@ -49,13 +53,13 @@ def rule(incident: Incident, name: str) -> dict[str, Any]:
     title = shorten(incident.title, words.WIDE)
     found: dict[str, Any] = {
         "id": name,
-        "shortDescription": {"text": title},
-        "fullDescription": {"text": shorten(incident.cause_meaning, words.WIDE)},
+        "shortDescription": message(title),
+        "fullDescription": message(shorten(incident.cause_meaning, words.WIDE)),
         "defaultConfiguration": {"level": _LEVELS[incident.verdict]},
     }
     help_text = " ".join(shorten(one, 600) for one in incident.remedies)
     if help_text:
-        found["help"] = {"text": help_text}
+        found["help"] = message(help_text)
     return found
 
 
@@ -68,7 +72,7 @@ def result(incident: Incident, name: str, index: int) -> dict[str, Any]:
         "ruleId": name,
         "ruleIndex": index,
         "level": _LEVELS[incident.verdict],
-        "message": {"text": words.verdict(incident)},
+        "message": message(words.verdict(incident)),
         "occurrenceCount": max(1, incident.count),
         "properties": incident,
     }
@@ -91,8 +95,14 @@ def location(line: Evidence) -> dict[str, Any]:
                 "snippet": {"text": shorten(line.text, words.WIDE)},
             },
         },
-        "message": {"text": shorten(line.text, words.WIDE)},
+        "message": message(shorten(line.text, words.WIDE)),
     }
+
+
+def message(text: str) -> dict[str, str]:
+    """A message that shows as it is: its braces are no placeholders, its brackets no links."""
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    return {"text": _BRACKET.sub(r"\1\1\\\2", doubled)}
 
 
 def uri(name: str) -> str:
@@ -101,8 +111,10 @@ def uri(name: str) -> str:
 
     if name == "-":
         return "stdin"
+    name = name.removeprefix("file://")
     if "://" in name:
-        return quote(name, safe=":/?#[]@!$&'()*+,;=%~")
+        quoted = quote(os.fsencode(name), safe=":/?#@!$&'()*+,;=%~")
+        return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quoted)
     data = os.fsencode(name.replace("\\", "/") if os.name == "nt" else name)
     quoted = quote(data, safe="/~")
     if os.path.isabs(name):  # noqa: PTH117 - a name is all there is

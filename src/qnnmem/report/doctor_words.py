@@ -130,6 +130,8 @@ def similar(incident: Incident) -> list[str]:
 def healthy(stats: ReadingStats) -> str:
     """One line about logs in which nothing failed."""
     words = f"healthy: no known failure in {amount(stats)}"
+    if stats.unread:  # nobody can call healthy what was not read
+        words = f"not all could be read: no known failure in {amount(stats)}"
     if stats.noise:
         named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
         more = len(stats.noise) - len(named)

@@ -17,16 +17,18 @@ LIST_SCHEMA = "qnnmem.kb/1"
 CHECK_SCHEMA = "qnnmem.kb-check/1"
 
 
-def render_list(entries: Sequence[Entry]) -> str:
-    """A table of entries."""
+def render_list(entries: Sequence[Entry], notes: Sequence[str] = ()) -> str:
+    """A table of entries, and what was left out."""
     lines = [f"{len(entries)} entries", _row("id", "stage", "cause", "verdict", "title")]
     lines += [_row(e.id, e.stage, e.cause, e.verdict, shorten(e.title, 90)) for e in entries]
+    lines += [f"note: {shorten(note, 600)}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
-def render_list_json(entries: Sequence[Entry]) -> str:
+def render_list_json(entries: Sequence[Entry], notes: Sequence[str] = ()) -> str:
     """The table as one JSON object."""
-    return write_json({"schema": LIST_SCHEMA, "entries": [_values(one) for one in entries]})
+    values: dict[str, Any] = {"schema": LIST_SCHEMA, "entries": [_values(one) for one in entries]}
+    return write_json({**values, "notes": list(notes)} if notes else values)
 
 
 def render_entry(entry: Entry) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -68,7 +72,7 @@ ENTRIES = (
 @pytest.fixture(scope="session")
 def knowledge() -> Knowledge:
     """Eight lines and five entries, with every kind of condition."""
-    return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES, 0))))
+    return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES))))
 
 
 @pytest.fixture(scope="session")
@@ -124,3 +128,36 @@ class Here(Executor):
 def here() -> type[Here]:
     """An executor without workers, for tests of order and of loss."""
     return Here
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and two workers, each a process of its own."""
+    pytest.importorskip("distributed")
+    address = tmp_path / "scheduler.json"
+    start = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_scheduler"]
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "cwd": tmp_path,
+    }
+    started = [
+        subprocess.Popen(
+            [*start, "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
+        )
+    ]
+    worker = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker"]
+    for _ in range(2):
+        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        command = [*worker, "--scheduler-file", str(address), *options]
+        started.append(subprocess.Popen(command, **quiet))
+    try:
+        for _ in range(300):
+            if address.exists() and address.stat().st_size:
+                break
+            time.sleep(0.1)
+        yield json.loads(address.read_text())["address"], started
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()

@@ -125,7 +125,7 @@ def test_other_groups_are_refused(knowledge: Knowledge) -> None:
 )
 def test_real_lines_name_device_and_build(tmp_path: Path, line: str, name: str, value: str) -> None:
     """The built-in facts understand what devices, kernels and QNN print."""
-    facts = Knowledge(pack(read_folder(Path(BUILT_IN) / "facts.toml")[0], (), 0))
+    facts = Knowledge(pack(read_folder(Path(BUILT_IN) / "facts.toml")[0], ()))
     path = tmp_path / "log"
     path.write_text(line + "\n")
     diagnosis = diagnose([Stream((str(path),))], facts)

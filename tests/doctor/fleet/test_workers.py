@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,7 +75,7 @@ def test_an_unreadable_log_is_named(tmp_path: Path, knowledge: Knowledge) -> Non
     name = os.path.relpath(tmp_path / "absent.log")
     with Processes(1) as executor, pytest.raises(LoadError) as caught:
         diagnose_with([Stream((name,))], knowledge, executor)
-    assert str(caught.value).startswith(f"{name}: No such file")
+    assert str(caught.value).startswith(f"{name}: no such file")
 
 
 def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) -> None:
@@ -122,39 +120,6 @@ def test_urls_are_read_in_ranges(log: Path, knowledge: Knowledge, say: Any, tmp_
     assert len(json.loads(expected)["incidents"]) == 2 * len(local["incidents"])
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers, each a process of its own."""
-    pytest.importorskip("distributed")
-    address = tmp_path / "scheduler.json"
-    start = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_scheduler"]
-    quiet: dict[str, Any] = {
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-        "cwd": tmp_path,
-    }
-    started = [
-        subprocess.Popen(
-            [*start, "--port", "0", "--no-dashboard", "--scheduler-file", str(address)], **quiet
-        )
-    ]
-    worker = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_worker"]
-    for _ in range(2):
-        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        command = [*worker, "--scheduler-file", str(address), *options]
-        started.append(subprocess.Popen(command, **quiet))
-    try:
-        for _ in range(300):
-            if address.exists() and address.stat().st_size:
-                break
-            time.sleep(0.1)
-        yield json.loads(address.read_text())["address"], started[1:]
-    finally:
-        for process in reversed(started):
-            process.kill()
-            process.wait()
-
-
 @pytest.mark.filterwarnings("ignore")  # of packages that are not ours
 def test_a_killed_dask_worker_changes_nothing(
     log: Path,
@@ -164,7 +129,7 @@ def test_a_killed_dask_worker_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One of two workers of a real cluster dies in mid-run, and the JSON is the same."""
-    address, workers = cluster
+    address, (_, *workers) = cluster
     streams = [Stream((str(log),))]
     expected = say(diagnose(streams, knowledge))
     take, taken = fleet_read._LogJoiner.take, 0
@@ -186,4 +151,3 @@ def test_a_killed_dask_worker_changes_nothing(
         assert workers[0].wait(20) == -signal.SIGKILL
     finally:
         executor.shutdown(wait=False)
-        executor._client.close()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import time
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import Any
 
 from qnnmem.errors import Setting, UsageError
+from qnnmem.text import sentence
 
+_CONNECT_S = 10
+_ANSWER_S = 5
 _WIDTH = 16  # workers of an executor that does not say how many it has
 
 
@@ -17,12 +23,20 @@ def cluster_executor(address: str) -> Executor:
         from distributed import Client
     except ImportError as exc:
         raise UsageError("a cluster needs pip install 'qnnmem[cluster]'") from exc
+    if not address.strip():  # an empty one would start a cluster
+        raise UsageError((Setting("cluster"), " takes the address of a Dask scheduler"))
     try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError, TimeoutError) as exc:
-        raise UsageError(f"no Dask cluster answers at {address}: {exc}") from exc
-    executor: Executor = client.get_executor(pure=False, retries=3)
-    return executor
+        return DaskWorkers(Client(address, timeout=_CONNECT_S))  # type: ignore[no-untyped-call]
+    except Exception as exc:  # each kind of address has error classes of its own
+        why = sentence(exc)
+    finally:
+        # What is lost is done again here: that a connection broke is nobody's concern.
+        for handler in logging.getLogger("distributed").handlers:
+            handler.setLevel(logging.CRITICAL + 1)
+    # A client that failed closes when it is collected. That waits for ever while the next one
+    # starts, so it happens here.
+    gc.collect()
+    raise UsageError(f"no Dask cluster answers at {address}: {why}")
 
 
 def jobs_executor(jobs: int) -> Executor:
@@ -36,6 +50,36 @@ def jobs_executor(jobs: int) -> Executor:
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(jobs)
+
+
+class DaskWorkers(Executor):
+    """The workers of a cluster, whose scheduler may go away at any time."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._executor: Executor = client.get_executor(pure=False, retries=3)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Starts a call on a worker."""
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def cores(self) -> int:
+        """Cores of all workers; 0 when there is no worker, or the scheduler does not answer."""
+        if self._client.status != "running":
+            return 0
+        try:
+            found = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
+            return int(sum(found.values()))
+        except Exception:  # whatever the connection broke with
+            return 0
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Says goodbye if anybody listens."""
+        with suppress(Exception):
+            if self.cores():
+                self._executor.shutdown(wait=wait and not cancel_futures)
+        with suppress(Exception):
+            self._client.close(timeout=_ANSWER_S)
 
 
 class Processes(Executor):
@@ -78,7 +122,11 @@ class Processes(Executor):
 
 def width(executor: Executor) -> int:
     """How many tasks run at once: pools of the standard library know, and so does Dask."""
-    client = getattr(executor, "_client", None)
-    if client is not None:
-        return max(int(sum(client.ncores().values())), 1)
+    if isinstance(executor, DaskWorkers):
+        return max(executor.cores(), 1)
     return int(getattr(executor, "_max_workers", _WIDTH))
+
+
+def answers(executor: Executor) -> bool:
+    """Whether anybody is there to work; of a pool that can be told by its futures only."""
+    return not isinstance(executor, DaskWorkers) or executor.cores() > 0

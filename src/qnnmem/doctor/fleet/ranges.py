@@ -10,6 +10,7 @@ import zlib
 
 import msgspec
 
+from qnnmem.doctor.cache import digest
 from qnnmem.doctor.kb.knowledge import Knowledge, unpack
 from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
@@ -23,6 +24,7 @@ class RangeTask(msgspec.Struct, frozen=True):
     """A piece of work: one range of a plain part, or a whole part."""
 
     name: str
+    named: bool = True  # by the user, not found in a folder
     start: int = 0
     end: int | None = None
     size: int | None = None  # bytes of the part, where known
@@ -50,7 +52,7 @@ class PackedBase(msgspec.Struct, frozen=True):
     def of(cls, knowledge: Knowledge) -> PackedBase:
         """The compressed JSON of a knowledge base."""
         text = msgspec.json.encode(knowledge.packed)
-        return cls(f"{knowledge.key}-{zlib.crc32(text)}", zlib.compress(text))
+        return cls(digest([text]).hex(), zlib.compress(text))
 
 
 def read_range(task: RangeTask, base: PackedBase) -> bytes:
@@ -66,7 +68,7 @@ def decode_result(data: bytes) -> RangeResult:
 def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     known = _known(base)
     try:
-        opened = open_part(task.name)
+        opened = open_part(task.name, task.named)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))
     sessions = SessionGrouper()

@@ -10,6 +10,7 @@ the work and however often a worker died over it.
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -17,7 +18,7 @@ from concurrent.futures import Executor, Future
 import msgspec
 
 from qnnmem.doctor.diagnose import Diagnosis
-from qnnmem.doctor.fleet.executors import width
+from qnnmem.doctor.fleet.executors import answers, width
 from qnnmem.doctor.fleet.ranges import (
     PackedBase,
     RangeResult,
@@ -35,6 +36,9 @@ from qnnmem.errors import LoadError, UsageError
 RANGE_BYTES = 64 << 20
 
 _TRIES = 3  # of a task on the executor; after that it is done here
+_LOOK_S = 1.0  # how often to ask whether anybody is still there
+_LOST_S = 5.0  # without an answer: nobody is
+_STUCK_S = 600.0  # without a result: whoever is there does not work
 
 
 def diagnose_with(
@@ -115,6 +119,7 @@ class _TaskQueue:
     def __init__(self, executor: Executor, knowledge: Knowledge) -> None:
         self._executor, self._base = executor, PackedBase.of(knowledge)
         self._waiting: deque[_Pending] = deque()
+        self._answered = self._moved = time.monotonic()
 
     def run(
         self, tasks: Iterator[tuple[int, int, RangeTask]]
@@ -122,8 +127,7 @@ class _TaskQueue:
         """Number of the log, number of the part and what was found, in order."""
         most = 2 * width(self._executor)
         for number, part, task in tasks:
-            here = task.name == "-"  # standard input: no worker can read it
-            future = None if here else self._submit(task)
+            future = None if _only_here(task.name) else self._submit(task)
             self._waiting.append(_Pending(number, part, task, future))
             if len(self._waiting) >= most:
                 yield self._next()
@@ -145,15 +149,37 @@ class _TaskQueue:
             if future is None:
                 break
             try:
-                return decode_result(future.result())
+                data = self._awaited(future)
+                if data is None:
+                    break
+                result = decode_result(data)
             except Exception:  # a worker died, whatever its executor calls that: done again
                 future = self._submit(task)
+            else:
+                self._answered = self._moved = time.monotonic()
+                return result
         return decode_result(read_range(task, self._base))
+
+    def _awaited(self, future: Future[bytes]) -> bytes | None:
+        """Waits for a task as long as somebody seems to work; None when nobody does."""
+        while True:
+            now = time.monotonic()
+            gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S
+            try:
+                return future.result(0 if gone else _LOOK_S)
+            except TimeoutError:
+                if future.done():  # it is the task that ran out of time
+                    raise
+            if gone:
+                future.cancel()
+                return None
+            if answers(self._executor):
+                self._answered = time.monotonic()
 
     def _submit(self, task: RangeTask) -> Future[bytes] | None:
         try:
             return self._executor.submit(read_range, task, self._base)
-        except RuntimeError:  # broken for good
+        except Exception:  # broken for good, whatever its executor calls that
             return None
 
 
@@ -163,7 +189,7 @@ def _tasks(
     for number, stream in enumerate(streams):
         for part, name in enumerate(stream.parts):
             size = _size_of(name)
-            whole = RangeTask(name, size=size, engine=engine, region=region)
+            whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=os.path.abspath(name))  # noqa: PTH100
             starts = range(0, size or 1, range_bytes)
@@ -171,6 +197,13 @@ def _tasks(
                 # The last range has no end: it reads what was written meanwhile, as others do.
                 end = None if start == starts[-1] else start + range_bytes
                 yield number, part, msgspec.structs.replace(whole, start=start, end=end)
+
+
+def _only_here(name: str) -> bool:
+    """Whether no worker can read it: standard input, or a pipe, whose bytes come once."""
+    if name == "-":
+        return True
+    return "://" not in name and os.path.exists(name) and not os.path.isfile(name)  # noqa: PTH110, PTH113
 
 
 def _size_of(name: str) -> int | None:

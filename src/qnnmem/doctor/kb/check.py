@@ -17,6 +17,7 @@ import msgspec
 
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs.line import bare_line, match
@@ -53,7 +54,7 @@ class KbCheck(msgspec.Struct, frozen=True):
 def check(own: Sequence[Path] = ()) -> KbCheck:
     """Checks the built-in entries, or those of a team in the company of the built-in ones."""
     lines, entries = read_all(own)
-    knowledge = Knowledge(pack(lines, entries, 0))
+    knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
     findings = [
         *_names(asked, entries),
@@ -69,7 +70,7 @@ def check(own: Sequence[Path] = ()) -> KbCheck:
         len(healthy()),
         sum(entry.documented for entry in asked),
         tuple(findings),
-        (*_unseen_signs(asked, knowledge), *_common_anchors(asked)),
+        (*_left_out(own), *_unseen_signs(asked, knowledge), *_common_anchors(asked)),
     )
 
 
@@ -106,6 +107,11 @@ def typical_lines(entry: Entry) -> tuple[str, ...]:
     )
     shown = match_[1] if match_ else ""
     return tuple(line for line in shown.splitlines() if line.strip() and not line.startswith("```"))
+
+
+def _left_out(own: Iterable[Path]) -> Iterator[EntryFinding]:
+    for path in own:
+        yield from (EntryFinding(str(path), note) for note in read_files(path).notes)
 
 
 def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFinding]:

@@ -1,28 +1,27 @@
 """The knowledge base in the form in which logs are matched against it.
 
 Reading Markdown and TOML takes longer than diagnosing a small log, so what is read is packed into
-plain lists and kept in the user's cache folder under a name that changes with the files.
+plain lists and kept in the user's cache folder under a name that changes with what they hold.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import Entry, Line
+from qnnmem.doctor.kb.files import KbFiles, read_files
 from qnnmem.errors import UsageError
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 8
-_MAX_FILE = 1 << 20
-_MAX_FILES = 2000
+_FORMAT = 9
+_MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
 class PackedKnowledge(msgspec.Struct, frozen=True):
@@ -32,7 +31,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
     """
 
     format: int
-    key: int  # changes with everything below
+    key: str  # changes with everything below
     signs: list[str]
     calls: list[str]
     opens: list[bool]
@@ -52,8 +51,9 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
 class Knowledge:
     """All lines and entries, indexed the way matching and judging need them."""
 
-    def __init__(self, packed: PackedKnowledge) -> None:
+    def __init__(self, packed: PackedKnowledge, notes: tuple[str, ...] = ()) -> None:
         self.packed = packed
+        self.notes = notes  # about files that were left out
         self.key = packed.key
         self.signs, self.calls, self.opens = packed.signs, packed.calls, packed.opens
         self.texts, self.holes, self.anchors = packed.texts, packed.holes, packed.anchors
@@ -84,19 +84,20 @@ def built_in() -> Knowledge:
 
 def with_own(paths: Sequence[Path | str]) -> Knowledge:
     """The built-in knowledge base and a team's own entries, which speak first."""
-    key = _key_of([BUILT_IN, *map(Path, paths)])
-    name = f"kb-{key:08x}.json"
+    own = [read_files(path) for path in paths]
+    notes = tuple(note for folder in own for note in folder.notes)
+    name = cache.name_of("kb", _facts(own), ".json")
     kept = cache.load(name)
     if kept is not None:
         try:
             packed = unpack(kept)
-            if packed.format == _FORMAT and packed.key == key:
-                return Knowledge(packed)
+            if packed.format == _FORMAT and packed.key == name:
+                return Knowledge(packed, notes)
         except msgspec.DecodeError:
-            pass  # damaged: made anew
-    packed = pack(*read_all(paths), key)
+            pass  # of a form that is not ours: made anew
+    packed = pack(*_together(own), name)
     cache.keep(name, msgspec.json.encode(packed))
-    return Knowledge(packed)
+    return Knowledge(packed, notes)
 
 
 def unpack(data: bytes) -> PackedKnowledge:
@@ -106,34 +107,43 @@ def unpack(data: bytes) -> PackedKnowledge:
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
     """Common lines and entries of the built-in base and of a team's, the team's entries first."""
-    lines, entries = read_folder(BUILT_IN)
-    for path in paths:
-        more_lines, more = read_folder(path, own=True)
-        lines, entries = (*lines, *more_lines), (*more, *entries)
-    return lines, entries
+    return _together([read_files(path) for path in paths])
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
     """Common lines and entries of a folder of Markdown files, or of one such file."""
-    from qnnmem.doctor.kb.read import read_entries, read_lines
+    return _parsed(read_files(path), own)
 
-    lines: tuple[Line, ...] = ()
+
+def _together(own: Sequence[KbFiles]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
+    lines, entries = read_folder(BUILT_IN)
+    for folder in own:
+        more_lines, more = _parsed(folder, own=True)
+        lines, entries = (*lines, *more_lines), (*more, *entries)
+    return lines, entries
+
+
+def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
+    from qnnmem.doctor.kb.read import read_file
+
+    lines: list[Line] = []
     entries: list[Entry] = []
-    for file in _files(Path(path)):
-        text = _read(file)
-        if file.suffix == ".toml":
-            lines += read_lines(text, file.name)
-        else:
-            entries += read_entries(text, file.name, own)
+    for name, data in folder.files:
+        more_lines, more = read_file(data, name, own)
+        lines += more_lines
+        entries += more
+    count = len(lines) + sum(len(entry.lines) for entry in entries)
+    if count > _MAX_LINES:
+        raise UsageError(f"{count:,} lines in one knowledge base: at most {_MAX_LINES:,} are read")
     seen: set[str] = set()
     for entry in entries:
         if entry.id in seen:
             raise UsageError(f"two entries are called '{entry.id}'")
         seen.add(entry.id)
-    return lines, tuple(entries)
+    return tuple(lines), tuple(entries)
 
 
-def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> PackedKnowledge:
+def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
     """Everything as plain lists; refuses conditions about signs that no line gives."""
     from qnnmem.doctor.kb import prefilter
     from qnnmem.doctor.kb.template import parse
@@ -157,7 +167,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: int) -> PackedKno
                 tested.update(test.sign or sign for test in when.where)
     return PackedKnowledge(
         format=_FORMAT,
-        key=key or zlib.crc32(repr((lines, entries)).encode()),
+        key=key or cache.digest([repr((lines, entries)).encode("utf-8", "replace")]).hex(),
         signs=[line.sign for line in every],
         calls=[line.call for line in every],
         opens=[line.opens for line in every],
@@ -193,47 +203,30 @@ def _for_judging(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder of the knowledge base")
-    if path.is_file():
-        return [path]
-    found = sorted(p for p in path.iterdir() if p.suffix in (".md", ".toml") and p.is_file())
-    if not found or len(found) > _MAX_FILES:
-        raise UsageError(f"{path}: a knowledge base has 1 to {_MAX_FILES} Markdown files")
-    return found
+def _facts(own: Sequence[KbFiles]) -> Iterator[bytes]:
+    """What a packed base depends on: every byte of a team's files, the state of our own.
 
-
-def _read(file: Path) -> str:
-    try:
-        if file.stat().st_size > _MAX_FILE:
-            raise UsageError(f"{file.name}: larger than {_MAX_FILE:,} bytes")
-        return file.read_text("utf-8")
-    except UnicodeDecodeError as exc:
-        raise UsageError(f"{file.name}: not UTF-8 text") from exc
-    except OSError as exc:
-        raise UsageError(f"{file.name}: {exc.strerror or exc}") from exc
-
-
-def _key_of(paths: Sequence[Path]) -> int:
-    """A number that changes when a file does; names, sizes and times are enough for that."""
+    Ours come with the package, and reading them takes longer than looking at them.
+    """
     from qnnmem.version import __version__
 
-    rows: list[tuple[str, int, int]] = []
-    for path in paths:
-        try:
-            rows += _states(path)
-        except OSError as exc:
-            raise UsageError(f"{path}: {exc.strerror or exc}") from exc
-    return zlib.crc32(repr((__version__, _FORMAT, rows)).encode())
+    yield f"{__version__} {_FORMAT} {BUILT_IN}".encode("utf-8", "surrogateescape")
+    yield repr(_state_of(BUILT_IN)).encode("utf-8", "surrogateescape")
+    for folder in own:
+        yield b"folder"
+        for name, data in folder.files:
+            yield name.encode("utf-8", "surrogateescape")
+            yield data
 
 
-def _states(path: Path) -> list[tuple[str, int, int]]:
-    if not path.is_dir():
-        return [_state(str(path), path.stat())]
-    with os.scandir(path) as found:
-        return sorted(_state(item.path, item.stat()) for item in found)
-
-
-def _state(path: str, state: os.stat_result) -> tuple[str, int, int]:
-    return path, state.st_size, state.st_mtime_ns
+def _state_of(folder: Path) -> list[tuple[str, int, int, int, int]]:
+    """Names, sizes and times; the time of change is the one that nobody can set."""
+    try:
+        with os.scandir(folder) as found:
+            states = [(item.name, item.stat()) for item in found]
+    except OSError as exc:
+        raise UsageError(f"{folder}: {exc.strerror or exc}") from exc
+    return sorted(
+        (name, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
+        for name, state in states
+    )

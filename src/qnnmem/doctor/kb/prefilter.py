@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
 
 from qnnmem.doctor.kb.stored import healthy
 from qnnmem.doctor.kb.template import Template
@@ -37,11 +38,13 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
             return word
     text = template.anchors[0]
     ends = range(min(_LEAST, len(text)), len(text) + 1)
+    # Once a start is not in there, no longer one is.
+    rare = next((end for end in ends if text[:end] not in ordinary), len(text) + 1)
 
     def cost(end: int) -> tuple[bool, int, int]:
         tail = text[max(end - 6, 0) : end]
         common = sum(grams[tail[k : k + 3]] for k in range(len(tail) - 2))
-        return text[:end] in ordinary, common, -end
+        return end < rare, common, -end
 
     return text[: min(ends, key=cost)]
 
@@ -60,10 +63,25 @@ def keys(
     for text in behind:
         for k in range(len(text) - _KEY + 1):
             holders.setdefault(text[k : k + _KEY], set()).add(text)
-    cost = {key: _SEARCH + sum(key in line for line in lines) / len(lines) for key in holders}
+    common = Counter(
+        gram for line in lines for gram in {line[k : k + _KEY] for k in range(len(line) - _KEY + 1)}
+    )
+
+    def gain(key: str) -> tuple[float, str]:
+        return -len(holders[key]) / (_SEARCH + common[key] / len(lines)), key
+
+    # What a key gains only shrinks, so the best one is known without looking at the others again.
+    ranked = [gain(key) for key in holders]
+    heapify(ranked)
     while behind:
-        best = min(holders, key=lambda key: (-len(holders[key] & behind.keys()) / cost[key], key))
-        covered = holders[best] & behind.keys()
+        was, best = ranked[0]
+        if gain(best)[0] != was:
+            heapreplace(ranked, gain(best))
+            continue
+        covered = set(holders[best])
+        for text in covered:
+            for k in range(len(text) - _KEY + 1):
+                holders[text[k : k + _KEY]].discard(text)
         found[best] = found.get(best, set()).union(*(behind.pop(text) for text in covered))
     return {key: sorted(numbers) for key, numbers in found.items()}
 

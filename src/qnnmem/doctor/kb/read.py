@@ -18,6 +18,7 @@ from qnnmem.doctor.kb.entry import (
     When,
 )
 from qnnmem.errors import UsageError
+from qnnmem.text import quote, sentence
 
 HEADINGS = ("Typical Logs", "Root Cause", "Solutions")
 
@@ -28,6 +29,8 @@ _TEST = re.compile(
     r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
     r"\s*(KB|MB|GB)?"
 )
+_MAX_VALUE = 1 << 63
+_MAX_PLAIN = 300  # characters of a typical line that count
 _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _KEYS = {
     *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
@@ -37,9 +40,26 @@ _LINE_KEYS = {"sign", "text", "call", "opens", "also"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
 
 
+def read_file(
+    data: bytes, name: str, own: bool = False
+) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
+    """Lines or entries of one file, whatever it holds; every wrong shape is refused here."""
+    try:
+        text = data.decode("utf-8").removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+        if name.endswith(".toml"):
+            return read_lines(text, name), ()
+        return (), read_entries(text, name, own)
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{name}: not UTF-8 text") from exc
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise UsageError(f"{name}: not an entry: {sentence(exc)}") from exc
+    except RecursionError as exc:
+        raise UsageError(f"{name}: nested too deeply") from exc
+
+
 def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
     """The entries of one file: one with front matter, any number without."""
-    text = text.replace("\r\n", "\n").removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+    text = text.replace("\r\n", "\n")
     if text.startswith(_FENCE + "\n"):
         return (_formal(text, name, own),)
     found = tuple(_plain(text, name, own))
@@ -54,7 +74,8 @@ def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
 def read_lines(text: str, name: str) -> tuple[Line, ...]:
     """Lines that belong to no diagnosis, from a TOML file with `[[line]]` tables."""
     table = _toml(text, name)
-    return _lines(table.get("line", []), name)
+    _known(table, {"line"}, name)
+    return _lines(_tables(table, "line", name), name)
 
 
 def _formal(text: str, name: str, own: bool) -> Entry:
@@ -75,16 +96,16 @@ def _formal(text: str, name: str, own: bool) -> Entry:
         lines=_lines(_tables(table, "line", name), name),
         verdict=_one_of(table, "verdict", VERDICTS, name, "cause"),
         confidence=_one_of(table, "confidence", CONFIDENCES, name, "high"),
-        stage_from_call=table.get("stage_from_call") is True,
+        stage_from_call=_flag(table, "stage_from_call", name),
         over=_words(table, "over", name),
-        explains=_words(table, "explains", name),
+        explains=_signs(_words(table, "explains", name), name),
         candidates=_candidates(table.get("candidates", []), name),
         remedies=_words(table, "remedies", name),
         collect=_words(table, "collect", name),
         sources=_words(table, "sources", name),
         body=body.strip() + "\n",
         own=own,
-        documented=table.get("documented") is True,
+        documented=_flag(table, "documented", name),
     )
     if not entry.whens:
         raise UsageError(f"{name}: without a [[when]] the entry can never speak")
@@ -96,8 +117,8 @@ def _toml(text: str, name: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as exc:
-        raise UsageError(f"{name}: the front matter is not TOML: {exc}") from exc
+    except ValueError as exc:  # TOMLDecodeError, and a number of five thousand digits
+        raise UsageError(f"{name}: not TOML: {sentence(exc)}") from exc
 
 
 def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
@@ -105,17 +126,21 @@ def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
     for row in rows:
         _known(row, _LINE_KEYS, name)
         text = _word(row, "text", name)
-        try:
-            template.parse(text)
-        except UsageError as exc:
-            raise UsageError(f"{name}: {exc}") from exc
+        plain = _parse(text, name).plain
         call = _one_of(row, "call", (*STAGES, ""), name, "")
         sign = _match(_ID, _word(row, "sign", name), name)
-        opens = row.get("opens", True) is True
-        if row.get("also") and not template.parse(text).plain:
+        opens = _flag(row, "opens", name, default=True)
+        if row.get("also") and not plain:
             raise UsageError(f"{name}: a line with 'also' has neither holes nor choices")
         lines.append(Line(sign, text, call, opens, _words(row, "also", name)))
     return tuple(lines)
+
+
+def _parse(text: str, name: str) -> template.Template:
+    try:
+        return template.parse(text)
+    except UsageError as exc:
+        raise UsageError(f"{name}: {exc}") from exc
 
 
 def _when(row: Mapping[str, Any], name: str) -> When:
@@ -123,34 +148,49 @@ def _when(row: Mapping[str, Any], name: str) -> When:
     signs = row.get("sign")
     if isinstance(signs, str):
         row = {**row, "sign": signs.split("|")}
+    if not row.get("sign"):
+        raise UsageError(f"{name}: a [[when]] without a sign can never speak")
     return When(
-        signs=_words(row, "sign", name),
+        signs=_signs(_words(row, "sign", name), name),
         where=tuple(_test(text, name) for text in _words(row, "where", name)),
-        needs=tuple(tuple(text.split("|")) for text in _words(row, "needs", name)),
-        after=tuple(tuple(text.split("|")) for text in _words(row, "after", name)),
-        unless=_words(row, "unless", name),
+        needs=tuple(_signs(text.split("|"), name) for text in _words(row, "needs", name)),
+        after=tuple(_signs(text.split("|"), name) for text in _words(row, "after", name)),
+        unless=_signs(_words(row, "unless", name), name),
     )
+
+
+def _signs(names: Iterable[str], name: str) -> tuple[str, ...]:
+    return tuple(_match(_ID, sign, name) for sign in names)
 
 
 def _test(text: str, name: str) -> Condition:
     match = _TEST.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{name}: '{text[:60]}' is not a condition such as 'needed >= 2.5 GB'")
+        raise UsageError(f"{name}: {quote(text)} is not a condition such as 'needed >= 2.5 GB'")
     scale = _SCALE[match[5] or ""]
-    values = tuple(_value(part.strip(), scale) for part in match[4].split("|"))
+    try:
+        values = tuple(_value(part.strip(), scale) for part in match[4].split("|"))
+    except OverflowError as exc:
+        raise UsageError(f"{name}: {quote(text)} compares with a number above 2^63") from exc
     return Condition(match[1] or "", match[2], match[3], values)
 
 
 def _value(text: str, scale: int) -> int:
-    return int(text, 16) if text.startswith("0x") else round(float(text.replace("_", "")) * scale)
+    # Of infinity, round raises OverflowError too.
+    hexadecimal = text.startswith("0x")
+    value = int(text, 16) if hexadecimal else round(float(text.replace("_", "")) * scale)
+    if value >= _MAX_VALUE:
+        raise OverflowError
+    return value
 
 
 def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
     good = isinstance(rows, list) and all(
         isinstance(row, list)
         and len(row) == 2
+        and isinstance(row[0], str)
         and row[0] in CAUSES
-        and isinstance(row[1], int | float)
+        and type(row[1]) in (int, float)
         and 0 < row[1] <= 1
         for row in rows
     )
@@ -172,10 +212,10 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
         words = f"{title} {sections.get('root cause', '')} {' '.join(typical)}".lower()
         cause = "mem_unknown" if "memory" in words or "alloc" in words else "unknown"
         lines = tuple(
-            Line(f"{slug}-{k}", template.literal(line)[:300]) for k, line in enumerate(typical, 1)
+            Line(f"{slug}-{k}", _literal_start(line)) for k, line in enumerate(typical, 1)
         )
         for line in lines:
-            template.parse(line.text)
+            _parse(line.text, name)
         yield Entry(
             id=slug,
             title=title.strip(),
@@ -191,6 +231,13 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
             own=own,
             typical=len(lines),
         )
+
+
+def _literal_start(line: str) -> str:
+    """The template of a line, or of its start; not cut between a backslash and what it escapes."""
+    text = template.literal(line)[:_MAX_PLAIN]
+    odd = (len(text) - len(text.rstrip("\\"))) % 2
+    return text[:-1] if odd else text
 
 
 def _sections(text: str) -> Iterable[tuple[str, str]]:
@@ -221,10 +268,10 @@ def _guess_stage(words: str) -> str:
 
 def _known(table: Mapping[str, Any], keys: set[str], name: str) -> None:
     if not isinstance(table, dict):
-        raise UsageError(f"{name}: a table is expected, not {str(table)[:40]!r}")
+        raise UsageError(f"{name}: a table is expected, not {quote(table)}")
     if extra := sorted(set(table) - keys):
         raise UsageError(
-            f"{name}: '{extra[0]}' is not a key here; known are {', '.join(sorted(keys))}"
+            f"{name}: {quote(extra[0])} is not a key here; known are {', '.join(sorted(keys))}"
         )
 
 
@@ -233,6 +280,13 @@ def _tables(table: Mapping[str, Any], key: str, name: str) -> list[Any]:
     if not isinstance(rows, list):
         raise UsageError(f"{name}: '{key}' is written as [[{key}]] tables")
     return rows
+
+
+def _flag(table: Mapping[str, Any], key: str, name: str, default: bool = False) -> bool:
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: '{key}' is true or false")
+    return value
 
 
 def _word(table: Mapping[str, Any], key: str, name: str) -> str:
@@ -261,6 +315,6 @@ def _one_of(
 def _match(pattern: re.Pattern[str], text: str, name: str) -> str:
     if not pattern.fullmatch(text):
         raise UsageError(
-            f"{name}: '{text[:60]}' is not a name of lower-case letters, digits and dashes"
+            f"{name}: {quote(text)} is not a name of lower-case letters, digits and dashes"
         )
     return text

@@ -6,7 +6,6 @@ the standard library alone. Small logs are read with the last one, which needs n
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -210,8 +209,7 @@ def _database(kind: str, texts: list[bytes]) -> Any:
     from qnnmem.doctor import cache
 
     version = getattr(hyperscan, "__version__", "")
-    key = zlib.crc32(repr((version, texts)).encode())
-    name = f"{kind}-{len(texts)}-{key:08x}.hs"
+    name = cache.name_of(kind, [version.encode(), *texts], ".hs")
     kept = cache.load(name)
     if kept is not None:
         try:

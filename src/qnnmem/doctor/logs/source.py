@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
 
+from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
+from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.errors import LoadError, UsageError
 
 _MAGIC = {
@@ -28,6 +32,7 @@ _BOMB_BYTES = 1 << 30
 # Frames may ask for gigabytes of memory; what common levels write needs 8 MiB.
 _ZSTD_WINDOW_LOG = 25
 _MAX_FILES = 100_000
+_SAID = 20  # things left out that are named
 _STEP = 256 << 10
 _CHUNK = 64 << 10
 
@@ -40,6 +45,15 @@ class Stream(msgspec.Struct, frozen=True):
     """One log: a file, or the files that a rotating logger cut it into, oldest first."""
 
     parts: tuple[str, ...]
+    named: bool = True  # by the user; what a folder holds must be regular files
+
+
+class FoundLogs(msgspec.Struct, frozen=True):
+    """The logs that are meant, and what their folders hold besides."""
+
+    streams: tuple[Stream, ...]
+    unread: tuple[LoadError, ...] = ()  # may be logs, but are not read
+    notes: tuple[str, ...] = ()  # about what is left out and is no log
 
 
 class OpenPart:
@@ -116,15 +130,13 @@ class OpenPart:
             )
 
 
-def open_part(name: str) -> OpenPart:
+def open_part(name: str, named: bool = True) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
     try:
-        file = _open(name)
+        file = _open(name, named)
         head = file.peek(8)[:8] if hasattr(file, "peek") else b""
-    except LoadError:
-        raise
     except (OSError, ValueError) as exc:
-        raise LoadError(name, getattr(exc, "strerror", None) or str(exc)) from exc
+        raise LoadError(name, reason(exc)) from exc
     for magic, packed in _MAGIC.items():
         if head.startswith(magic):
             return OpenPart(name, file, packed)
@@ -136,46 +148,97 @@ def size_of(name: str) -> int | None:
     if name == "-":
         return None
     try:
-        if "://" not in name and not os.path.isfile(name):  # noqa: PTH113
+        path = _local(name)
+        if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
             return None  # opening a pipe would take its bytes
-        with _open(name) as file:
+        with _open(name, named=False) as file:
             if file.read(8).startswith((*_MAGIC, *_WIDE)) or not file.seekable():
                 return None
             return int(file.seek(0, os.SEEK_END))
     except (OSError, ValueError) as exc:
-        raise LoadError(name, getattr(exc, "strerror", None) or str(exc)) from exc
+        raise LoadError(name, reason(exc)) from exc
 
 
 def find_streams(names: Sequence[str]) -> list[Stream]:
     """The logs that are meant; the files of a folder that a logger rotated are one log."""
+    return list(find_logs(names).streams)
+
+
+def find_logs(names: Sequence[str]) -> FoundLogs:
+    """The logs that are meant, and what of their folders is left out."""
     streams: list[Stream] = []
+    left_out: list[LeftOut] = []
+    notes: list[str] = []
     for name in names:
-        if name == "-" or ("://" in name and not name.endswith("/")):
+        path = _local(name)
+        if name == "-" or (path is None and not name.endswith("/")):
             streams.append(Stream((name,)))
-        elif "://" in name:
-            streams += _rotated(_remote_files(name))
-        elif os.path.isdir(name):  # noqa: PTH112
-            streams += _rotated(_files_below(name))
+        elif path is None:
+            streams += _rotated(_few(name, list_urls(name)))
+        elif os.path.isdir(path):  # noqa: PTH112
+            streams += _rotated(_files_below(name, path, left_out, notes))
         else:
             streams.append(Stream((name,)))
+    # A folder may hold a hundred thousand pipes: the first ones are named, the rest is counted.
+    left_out.sort(key=lambda one: not one.unread)
+    said = left_out[:_SAID]
+    if more := len(left_out[_SAID:]):
+        notes.append(f"left out: {more:,} more")
+    unread = tuple(LoadError(one.path, one.why) for one in said if one.unread)
+    notes[:0] = [f"left out: {one.path}: {one.why}" for one in said if not one.unread]
     if not streams:
-        raise UsageError("no log in " + ", ".join(names))
-    return streams
+        raise UsageError("; ".join(["no log in " + ", ".join(names), *map(str, unread), *notes]))
+    return FoundLogs(tuple(streams), unread, tuple(notes))
 
 
-def _open(name: str) -> Any:
+def _local(name: str) -> str | None:
+    """The path that a name stands for; None for a URL of a store."""
+    for scheme in ("file://", "local://"):
+        if name.startswith(scheme):
+            return name.removeprefix(scheme)
+    return None if "://" in name else name
+
+
+def _open(name: str, named: bool) -> Any:
     if name == "-":
-        return sys.stdin.buffer
-    if "://" in name:
-        try:
-            import fsspec
-        except ImportError as exc:
-            raise LoadError(name, "URLs need pip install 'qnnmem[cluster]'") from exc
-        try:
-            return io.BufferedReader(fsspec.open(name, "rb").open(), 1 << 16)
-        except ImportError as exc:
-            raise LoadError(name, f"{exc}") from exc
-    return open(name, "rb", buffering=1 << 16)  # noqa: PTH123 - closed by OpenPart
+        return _standard_input()
+    path = _local(name)
+    if path is None:
+        return open_url(name)
+    way = _open_named if named else open_regular
+    # Closed by OpenPart.
+    return open(path, "rb", buffering=1 << 16, opener=lambda path, _: way(path))
+
+
+def _standard_input() -> Any:
+    if sys.stdin is None:
+        raise OSError("standard input is closed")
+    file = sys.stdin.buffer
+    with suppress(io.UnsupportedOperation):  # not a file of the system
+        if not file.isatty():
+            _refuse_device(os.fstat(file.fileno()))
+    return file
+
+
+def _open_named(path: str) -> int:
+    """Opens what the user named; the other end of a pipe is waited for."""
+    _refuse_device(os.stat(path))  # noqa: PTH116 - pathlib is not needed otherwise
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        _refuse_device(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_device(state: os.stat_result) -> None:
+    """A device may have no end; the one that is always empty is no danger."""
+    device = stat.S_ISCHR(state.st_mode) or stat.S_ISBLK(state.st_mode)
+    if device and state.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116
+        raise OSError("a device, not a log")
 
 
 def _reader(file: Any) -> Callable[[memoryview], int]:
@@ -267,37 +330,51 @@ class _Wide:
         return got
 
 
-def _files_below(folder: str) -> list[str]:
-    found = []
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            if not name.startswith(".") and not name.lower().endswith(_SKIPPED):
-                found.append(f"{where}/{name}")
-        if len(found) > _MAX_FILES:
-            raise UsageError(f"{folder}: more than {_MAX_FILES:,} files")
+def _files_below(
+    name: str, folder: str, left_out: list[LeftOut], notes: list[str]
+) -> Iterator[str]:
+    """Names of the logs below a folder; what else is there goes to the lists."""
+    url = name.removesuffix(folder)
+    seen = others = 0
+    for found in files_in(folder.rstrip("/") or "/", below=True):
+        if _is_no_log(found):
+            others += 1
+            continue
+        seen += 1
+        if seen > _MAX_FILES:
+            raise UsageError(f"{name}: more than {_MAX_FILES:,} files")
+        if isinstance(found, str):
+            yield url + found
+        else:
+            left_out.append(found)
+    if others:
+        notes.append(f"left out: files in {name} that are no logs by their names: {others:,}")
+
+
+def _is_no_log(found: str | LeftOut) -> bool:
+    """Whether its name says so; a folder of any name may hold logs."""
+    if isinstance(found, LeftOut) and found.folder:
+        return False
+    path = found.path if isinstance(found, LeftOut) else found
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or name.lower().endswith(_SKIPPED)
+
+
+def _few(name: str, found: list[str]) -> list[str]:
+    if len(found) > _MAX_FILES:
+        raise UsageError(f"{name}: more than {_MAX_FILES:,} files")
     return found
 
 
-def _remote_files(url: str) -> list[str]:
-    try:
-        import fsspec
-    except ImportError as exc:
-        raise LoadError(url, "URLs need pip install 'qnnmem[cluster]'") from exc
-    try:
-        system, path = fsspec.core.url_to_fs(url)
-        return sorted(system.unstrip_protocol(name) for name in system.find(path))
-    except (OSError, ValueError, ImportError) as exc:
-        raise LoadError(url, str(exc)) from exc
-
-
-def _rotated(names: Sequence[str]) -> list[Stream]:
+def _rotated(names: Iterable[str]) -> list[Stream]:
     """Files whose names differ in a running number only are one log."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         key, order = _place(name)
         groups.setdefault(key, []).append((order, name))
-    return [Stream(tuple(name for _, name in sorted(group))) for group in groups.values()]
+    return [
+        Stream(tuple(name for _, name in sorted(group)), named=False) for group in groups.values()
+    ]
 
 
 def _place(name: str) -> tuple[str, int]:

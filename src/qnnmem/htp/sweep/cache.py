@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
 from qnnmem.errors import OutputError, Setting, UsageError
 
 FORMAT = 1  # of the files; other formats are not read
@@ -48,7 +48,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
 
     names = {
         entry.value
-        for tensor in read_guarded(path).proto.graph.initializer
+        for tensor in _tensors(read_guarded(path).proto)
         for entry in tensor.external_data
         if entry.key == "location"
     }
@@ -56,6 +56,27 @@ def _weight_files(path: Path) -> Iterator[Path]:
         file = path.absolute().parent / name
         if file.is_file():
             yield file
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every tensor of a model that may point to a file, at whatever depth it stands."""
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            nodes += graph.node
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+            continue
+        for attribute in nodes.pop().attribute:
+            graphs += (
+                [attribute.g, *attribute.graphs] if attribute.HasField("g") else attribute.graphs
+            )
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)
 
 
 def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> str:
@@ -71,18 +92,20 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 
 class ResultCache:
-    """A folder of results; a file is there whole or not at all, and a bad one counts as missing."""
+    """A folder of results; a file is there whole or not at all, and a bad one counts as missing.
 
-    def __init__(self, folder: Path) -> None:
+    Where results `must_keep`, a folder that takes none is an error; else nothing is kept.
+    """
+
+    def __init__(self, folder: Path, *, must_keep: bool = True) -> None:
         self.folder = folder / "sweep"
+        self._must_keep = must_keep
 
     def get(self, key: str) -> dict[str, Any] | None:
         """A result that was kept."""
         path = self._path(key)
         try:
-            if path.stat().st_size > _MAX_FILE:
-                return None
-            found = json.loads(path.read_bytes())
+            found = json.loads(read_kept(path, _MAX_FILE))
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(found, dict) or found.get("key") != key:
@@ -98,6 +121,8 @@ class ResultCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, text)
         except OSError as exc:
+            if not self._must_keep:
+                return
             raise OutputError(f"{path.parent} cannot be written: {exc.strerror or exc}") from exc
 
     def _path(self, key: str) -> Path:

@@ -9,6 +9,10 @@ from typing import Any
 from qnnmem.errors import Setting, Words
 from qnnmem.htp.sweep.value import Result
 
+_STATES = ("fits", "over", "refused")  # what failed is not kept
+_MAX_NUMBER = 1 << 63
+_MAX_SECONDS = 1e9
+
 
 def to_kept(result: Result) -> dict[str, Any]:
     """A result as values for JSON."""
@@ -21,11 +25,20 @@ def from_kept(values: Mapping[str, Any] | None) -> Result | None:
         return None
     rest = dict(values)
     state, reason = rest.pop("state"), _words(rest.pop("reason"))
-    if not isinstance(state, str) or reason is None:
+    seconds = rest.pop("seconds")
+    if state not in _STATES or reason is None or not _is_time(seconds):
         return None
-    if not all(isinstance(value, int | float | None) for value in rest.values()):
+    if not all(value is None or _is_number(value) for value in rest.values()):
         return None
-    return Result(state, reason, **rest)
+    return Result(state, reason, **rest, seconds=seconds)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and abs(value) < _MAX_NUMBER
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < _MAX_SECONDS  # type: ignore[operator]
 
 
 def _words(value: object) -> Words | None:

@@ -1,0 +1,109 @@
+"""What stands in a folder of strangers: regular files are read, the rest is said.
+
+A pipe would be waited for, a device has no end, and a link may lead to what the sender of the
+folder could not read. So a link counts for what it leads to, and only inside the folder. What is
+named on the command line is another matter: whoever names it means it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+import msgspec
+
+from qnnmem.errors import LoadError
+
+_ELSEWHERE = "a link out of the folder: name what it leads to"
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Something in a folder that is not read."""
+
+    path: str
+    why: str
+    unread: bool  # whether it may hold what is looked for
+    folder: bool = False
+
+
+def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
+    """Regular files in order, those of subfolders last if they are wanted; and what is left out."""
+    top = os.path.realpath(folder)
+    waiting = [folder]
+    while waiting:
+        where = waiting.pop()
+        try:
+            with os.scandir(where) as found:
+                items = sorted(found, key=lambda item: item.name)
+        except (OSError, ValueError) as exc:
+            if where == folder:
+                raise LoadError(folder, reason(exc)) from exc
+            yield LeftOut(where, reason(exc), unread=True, folder=True)
+            continue
+        folders = []
+        for item in items:
+            path = f"{where}/{item.name}"
+            if item.is_symlink():
+                yield from _followed(path, top)
+            elif item.is_dir(follow_symlinks=False):
+                folders.append(path)
+            elif item.is_file(follow_symlinks=False):
+                yield path
+            else:
+                yield LeftOut(path, _kind(path), unread=False)
+        waiting += reversed(folders) if below else ()
+
+
+def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
+    """What a link stands for; a folder inside is read where it stands."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - names are all there is here
+        target = os.path.realpath(path)
+    except OSError as exc:
+        nothing = exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        why = "a link to nothing" if nothing else reason(exc)
+        yield LeftOut(path, why, unread=not nothing)
+    else:
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            yield LeftOut(path, f"a link to {kind_of(mode)}", unread=False)
+        elif target != top and not target.startswith(os.path.join(top, "")):  # noqa: PTH118
+            yield LeftOut(path, _ELSEWHERE, unread=True, folder=stat.S_ISDIR(mode))
+        elif stat.S_ISREG(mode):
+            yield path
+
+
+def _kind(path: str) -> str:
+    try:
+        return kind_of(os.lstat(path).st_mode)
+    except OSError as exc:
+        return reason(exc)
+
+
+def kind_of(mode: int) -> str:
+    """What something is that is neither a file nor a folder."""
+    return next((words for test, words in _KINDS if test(mode)), "not an ordinary file")
+
+
+def open_regular(path: str) -> int:
+    """Opens a file, and nothing that has taken its place since it was looked at."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    if stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise LoadError(path, "is a folder" if stat.S_ISDIR(mode) else kind_of(mode))
+
+
+def reason(exc: BaseException) -> str:
+    """Why something cannot be opened, in few words."""
+    if isinstance(exc, FileNotFoundError):
+        return "no such file"
+    return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -1,0 +1,195 @@
+"""What is kept between runs: found by content, never trusted, never needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import exit_code, verb
+
+from qnnmem.cache_folder import read_kept
+from qnnmem.doctor import cache
+from qnnmem.doctor.kb import knowledge
+
+doctor = verb("doctor", "a.log")
+NOTE = "## Camera one\n\n### Typical Logs\n- boardcam: cdsp busy, owner camera\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small base of ours, and the folder in which it is kept."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "ours.md").write_text(NOTE.replace("camera", "sensor"))
+    monkeypatch.setattr(knowledge, "BUILT_IN", tmp_path / "ours")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text("E boardcam: cdsp busy, owner camera\n")
+    return tmp_path / "cache" / "qnnmem"
+
+
+def folder(name: str, text: str) -> Path:
+    """A folder of one note, as old as every other."""
+    path = Path(name)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "note.md").write_text(text)
+    os.utime(path / "note.md", (1_000_000_000, 1_000_000_000))
+    return path
+
+
+def titles(*paths: Path) -> list[str]:
+    """What a base knows, its own entries first."""
+    return [entry.title for entry in knowledge.with_own(paths).entries]
+
+
+def test_folders_of_equal_size_and_time_are_two(here: Path) -> None:
+    """Also under one name: the bytes decide."""
+    assert titles(folder("kb", NOTE))[0] == "Camera one"
+    assert titles(folder("kb", NOTE.replace("one", "two")))[0] == "Camera two"
+    assert titles(folder("kb", NOTE))[0] == "Camera one"
+    assert len(list(here.glob("kb-*"))) == 2
+
+
+def test_the_name_is_made_of_every_fact() -> None:
+    """Names of files, where one file ends, and which folder comes first."""
+    one, two = folder("a", NOTE), folder("b", NOTE.replace("one", "two"))
+    (folder("c", NOTE) / "note.md").rename("c/other.md")
+    keys = {
+        knowledge.with_own(paths).key
+        for paths in ((), (one,), (two,), (one, two), (two, one), (Path("c"),))
+    }
+    assert len(keys) == 6
+    assert cache.name_of("x", [b"ab", b"c"], "") != cache.name_of("x", [b"a", b"bc"], "")
+    assert knowledge.with_own([folder("elsewhere/a", NOTE)]).key == knowledge.with_own([one]).key
+
+
+def test_a_base_of_ours_that_changes_is_noticed(tmp_path: Path) -> None:
+    """Though its size and its time are what they were."""
+    file = tmp_path / "ours" / "ours.md"
+    before, state = titles(), file.stat()
+    file.write_text(file.read_text().replace("one", "two"))
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert titles() != before
+
+
+def kept(here: Path) -> Path:
+    """The one file that is kept."""
+    (found,) = here.glob("kb-*")
+    return found
+
+
+def valid_lie(path: Path) -> None:
+    """JSON of the right shape that says something else."""
+    packed = knowledge.unpack(path.read_bytes()[32:])
+    lie = msgspec.structs.replace(packed, by_sign={"x": [99_999]}, entries=(), regexes=["("])
+    path.write_bytes(path.read_bytes()[:32] + msgspec.json.encode(lie))
+
+
+def other_name(path: Path) -> None:
+    """A sound file under the name of another."""
+    cache.keep("kb-other.json", b"{}")
+    (path.parent / "kb-other.json").replace(path)
+
+
+def replaced(path: Path, data: bytes) -> None:
+    """Other bytes."""
+    path.write_bytes(data)
+
+
+def linked(path: Path) -> None:
+    """The right bytes behind a link."""
+    path.rename("moved")
+    path.symlink_to(Path("moved").absolute())
+
+
+def piped(path: Path) -> None:
+    """A pipe in its place."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def foldered(path: Path) -> None:
+    """A folder in its place."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        valid_lie,
+        other_name,
+        linked,
+        piped,
+        foldered,
+        lambda path: replaced(path, b""),
+        lambda path: replaced(path, b"x" * 31),
+        lambda path: replaced(path, path.read_bytes()[:-1]),
+        lambda path: replaced(path, path.read_bytes()[32:]),
+        lambda path: replaced(path, b"[" * 100_000),
+        lambda path: path.unlink() or path.symlink_to("/dev/zero"),
+        lambda path: path.unlink() or path.symlink_to("nowhere"),
+    ],
+    ids=range(12),
+)
+def test_a_damaged_file_counts_as_none(here: Path, damage: object) -> None:
+    """The answer is that of an empty cache, and the file is made anew where that can be."""
+    before = titles()
+    path = kept(here)
+    assert callable(damage)
+    damage(path)
+    assert cache.load(path.name) is None
+    assert titles() == before
+    assert cache.load(path.name) is not None or path.is_dir()
+
+
+def test_what_another_user_wrote_is_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared folder for caches is no way in."""
+    titles()
+    name = kept(here).name
+    assert cache.load(name) is not None
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert cache.load(name) is None
+
+
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
+    """At the limit it is."""
+    path = tmp_path / "kept"
+    path.write_bytes(b"abcd")
+    assert read_kept(path, 4) == b"abcd"
+    with pytest.raises(OSError, match="kept here"):
+        read_kept(path, 3)
+
+
+@pytest.mark.parametrize("state", ["file", "full", "read-only"])
+def test_no_cache_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    """A file where the folder should be, a full disk, a folder that takes nothing."""
+    if state == "file":
+        here.parent.write_text("")
+    elif state == "full":
+        monkeypatch.setattr("tempfile.mkstemp", no_space)
+    else:
+        here.parent.mkdir()
+        here.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    folder("kb", NOTE)
+    for _ in range(2):
+        assert exit_code(doctor("--kb", "kb")) == 1
+    if state == "read-only":
+        here.parent.chmod(stat.S_IRWXU)
+
+
+def no_space(*_values: object, **_more: object) -> None:
+    """As the system says it."""
+    raise OSError(28, "No space left on device")
+
+
+def test_eight_files_of_a_kind_are_kept(here: Path) -> None:
+    """The oldest goes; other kinds stay."""
+    cache.keep("other-1", b"x")
+    for number in range(10):
+        cache.keep(f"kb-{number}", b"x")
+    assert len(list(here.glob("kb-*"))) == 8
+    assert cache.load("other-1") == b"x"
+    assert cache.load("kb-9") == b"x"

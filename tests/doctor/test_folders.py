@@ -1,0 +1,255 @@
+"""Folders of logs as strangers send them: pipes, devices, links, what may not be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import exit_code, sentence, verb
+
+from qnnmem.doctor.folder import open_regular
+from qnnmem.doctor.logs import source
+from qnnmem.doctor.logs.source import find_logs, find_streams, open_part, size_of
+from qnnmem.errors import LoadError, UsageError
+
+doctor = verb("doctor")
+FAILING = "E QnnDsp: graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
+HEALTHY = "all is well\n"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one healthy log, and the working directory above it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text(HEALTHY)
+    return tmp_path / "logs"
+
+
+def files(names: list[str]) -> list[str]:
+    """Every file that would be read."""
+    return [part for stream in find_streams(names) for part in stream.parts]
+
+
+def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
+    """A pipe, a device, a link to either or to nothing: none is waited for, all are named."""
+    os.mkfifo(logs / "pipe.log")
+    (logs / "zero.log").symlink_to("/dev/zero")
+    (logs / "piped.log").symlink_to("pipe.log")
+    (logs / "gone.log").symlink_to("nowhere")
+    (logs / "circle.log").symlink_to("circle.log")
+    (logs / "around").symlink_to(".")
+    done = doctor("logs")
+    assert exit_code(done) == 0
+    assert done.output.startswith("healthy: no known failure in 1 line")
+    assert [line for line in done.output.splitlines() if line.startswith("note: ")] == [
+        "note: left out: logs/circle.log: a link to nothing",
+        "note: left out: logs/gone.log: a link to nothing",
+        "note: left out: logs/pipe.log: a pipe",
+        "note: left out: logs/piped.log: a link to a pipe",
+        "note: left out: logs/zero.log: a link to a device",
+    ]
+    notes = json.loads(doctor("logs", "--json").output)["notes"]
+    assert len(notes) == 5
+    assert "note: left out: logs/pipe.log: a pipe" in doctor("logs", "--group-by", "cause").output
+    assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "markdown").output
+    assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "sarif").output
+
+
+def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_path: Path) -> None:
+    """A link out of it is said and is no healthy log; one inside is read."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "failing.log").write_text(FAILING)
+    (logs / "same.log").symlink_to("a.log")
+    (logs / "file.log").symlink_to(tmp_path / "secret" / "failing.log")
+    (logs / "folder").symlink_to("../secret")
+    assert files(["logs"]) == ["logs/a.log", "logs/same.log"]
+    done = doctor("logs")
+    assert exit_code(done) == 2
+    assert done.output.startswith("not all could be read: no known failure in 2 lines")
+    assert done.output.count("a link out of the folder: name what it leads to") == 2
+    assert exit_code(doctor("logs/file.log")) == 1  # named, so meant
+    assert exit_code(doctor("logs/folder")) == 1
+
+
+def test_a_folder_that_is_itself_a_link_is_read(logs: Path, tmp_path: Path) -> None:
+    """Whoever names it means it."""
+    (tmp_path / "linked").symlink_to("logs")
+    (logs / "same.log").symlink_to("a.log")
+    assert files(["linked"]) == ["linked/a.log", "linked/same.log"]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, module: Any, call: str, name: str) -> None:
+    """Let a call of the system fail for one path, as it does for users who are not root."""
+    real = getattr(module, call)
+
+    def refused(path: Any, *values: Any, **more: Any) -> Any:
+        if str(path).endswith(name):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *values, **more)
+
+    monkeypatch.setattr(module, call, refused)
+
+
+def test_an_unreadable_subfolder_is_not_healthy(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failing log inside is not found, so nobody may call the folder healthy."""
+    (logs / "sub.json").mkdir()
+    (logs / "sub.json" / "failing.log").write_text(FAILING)
+    assert exit_code(doctor("logs")) == 1
+    refuse(monkeypatch, os, "scandir", "sub.json")
+    done = doctor("logs")
+    assert exit_code(done) == 2
+    assert "note: left out: logs/sub.json: Permission denied" in done.output
+    (logs / "b.log").write_text(FAILING)
+    assert exit_code(doctor("logs")) == 1  # an incident counts more than what is missing
+
+
+def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a file in the folder, and for one that is named."""
+    (logs / "b.log").write_text(FAILING)
+    refuse(monkeypatch, os, "open", "b.log")
+    done = doctor("logs")
+    assert exit_code(done) == 2
+    assert "note: left out: logs/b.log: Permission denied" in done.output
+    assert sentence(doctor("logs/b.log")) == "logs/b.log: Permission denied"
+
+
+def test_an_unreadable_folder_is_refused(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not called empty."""
+    refuse(monkeypatch, os, "scandir", "logs")
+    done = doctor("logs")
+    assert (exit_code(done), sentence(done)) == (2, "logs: Permission denied")
+
+
+def test_a_folder_of_pipes_alone_is_refused(tmp_path: Path) -> None:
+    """The sentence says what stands there."""
+    os.mkfifo(tmp_path / "pipe.log")
+    with pytest.raises(UsageError, match=r"no log in .*; left out: .*pipe.log: a pipe"):
+        find_logs([str(tmp_path)])
+
+
+def test_names_that_are_no_logs_are_counted(logs: Path) -> None:
+    """Files that are skipped by their names are said too."""
+    (logs / "x.json").write_text(FAILING)
+    (logs / ".hidden").write_text(FAILING)
+    assert find_logs(["logs"]).notes == (
+        "left out: files in logs that are no logs by their names: 2",
+    )
+
+
+def test_so_many_files_and_no_more(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit a folder is read, one above it is refused; pipes count, other names do not."""
+    monkeypatch.setattr(source, "_MAX_FILES", 4)
+    (logs / "sub").mkdir()
+    for name in ("b.log", "sub/c.log"):
+        (logs / name).write_text(HEALTHY)
+    os.mkfifo(logs / "pipe.log")
+    (logs / "x.png").write_text("")
+    assert len(files(["logs"])) == 3
+    (logs / "sub" / "d.log").write_text(HEALTHY)
+    with pytest.raises(UsageError, match=r"^logs: more than 4 files$"):
+        find_logs(["logs"])
+
+
+def test_many_things_left_out_are_counted(logs: Path) -> None:
+    """A folder full of pipes is no page full of notes."""
+    for number in range(50):
+        (logs / f"gone{number}.log").symlink_to("nowhere")
+    notes = find_logs(["logs"]).notes
+    assert len(notes) == 21
+    assert notes[-1] == "left out: 30 more"
+
+
+def test_a_file_that_is_swapped_for_a_pipe_is_not_waited_for(logs: Path) -> None:
+    """What a folder held when it was looked at need not be there when it is opened."""
+    (stream,) = find_logs(["logs"]).streams
+    assert not stream.named
+    (logs / "a.log").unlink()
+    os.mkfifo(logs / "a.log")
+    with pytest.raises(LoadError, match="a pipe"):
+        open_part(stream.parts[0], stream.named)
+    with pytest.raises(LoadError, match="is a folder"):
+        open_regular("logs")
+    assert size_of("logs/a.log") is None
+
+
+@pytest.mark.parametrize("words", [[], ["--jobs", "2"]], ids=["alone", "jobs"])
+def test_a_pipe_that_is_named_is_read(tmp_path: Path, words: list[str]) -> None:
+    """As shells hand over the output of a command."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(FAILING,), daemon=True)
+    writer.start()
+    done = doctor(pipe, *words)
+    writer.join(10)
+    assert exit_code(done) == 1
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "file:///dev/zero"])
+def test_a_device_that_is_named_is_refused(name: str) -> None:
+    """It has no end; the empty one is an empty log."""
+    done = doctor(name)
+    assert (exit_code(done), sentence(done)) == (2, f"{name}: a device, not a log")
+    assert exit_code(doctor("/dev/null")) == 0
+
+
+def test_a_device_as_standard_input_is_refused() -> None:
+    """The same through redirection."""
+    command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
+    with Path("/dev/zero").open("rb") as zero:
+        done = subprocess.run(command, stdin=zero, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "qnnmem: -: a device, not a log\n")
+
+
+def test_a_folder_behind_a_file_url_is_a_folder(logs: Path) -> None:
+    """Pipes in it are left out as well, and files keep their URLs."""
+    os.mkfifo(logs / "pipe.log")
+    found = find_logs([f"file://{logs}/"])
+    assert [stream.parts for stream in found.streams] == [(f"file://{logs}/a.log",)]
+    assert found.notes == (f"left out: {logs}/pipe.log: a pipe",)
+
+
+@pytest.mark.parametrize(
+    "url", ["foo://x", "foo://x/", "s3:/x://", "github://a", "data:///x", "zip://a::file:///nope"]
+)
+def test_a_url_that_nothing_opens_is_one_sentence(url: str) -> None:
+    """Each store raises what it likes; users read why, with the URL."""
+    pytest.importorskip("fsspec")
+    done = doctor(url)
+    assert exit_code(done) == 2
+    assert url in sentence(done)
+
+
+class Odd(Exception):
+    """An error class that nobody knows."""
+
+
+def test_a_store_that_breaks_while_reading_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only opening raises."""
+    fsspec = pytest.importorskip("fsspec")
+
+    class Breaking:
+        def read(self, _count: int) -> bytes:
+            raise Odd("the line is dead")
+
+        def seekable(self) -> bool:
+            return False
+
+        def close(self) -> None:
+            raise Odd("closing too")
+
+    class Opened:
+        def open(self) -> Breaking:
+            return Breaking()
+
+    monkeypatch.setattr(fsspec, "open", lambda *_: Opened())
+    done = doctor("odd://x")
+    assert (exit_code(done), sentence(done)) == (2, "odd://x: the line is dead")

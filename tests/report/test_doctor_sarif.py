@@ -1,0 +1,116 @@
+"""SARIF of hostile logs: messages show as they are, names of files are URIs, levels are right."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from qnnmem.doctor.incident import Incident, ReadingStats
+from qnnmem.report import doctor, doctor_markdown, doctor_sarif
+
+LINK = "see [the fix](http://evil.example/x) {0} {1} \\[a](1)\x1b[31m\r\u202e\x9b"
+
+
+def incident(verdict: str = "cause", text: str = LINK, file: str = "dev.log") -> Incident:
+    """An incident in which every text is hostile."""
+    line = {"file": file, "line": 1, "text": text, "count": 1, "decides": True}
+    return msgspec.convert(
+        {
+            **{"stage": "graph", "cause": "unknown", "cause_meaning": text, "is_memory": False},
+            **{"confidence": "low", "verdict": verdict, "entry": "x", "title": text},
+            **{"remedies": [text], "collect_next": [text], "candidates": [], "file": file},
+            **{"first_line": 1, "last_line": 1, "last_file": file, "process": None},
+            **{"producer": text, "count": 1, "evidence": [line, line], "quantities": {"op": text}},
+            "shortage_bytes": None,
+        },
+        Incident,
+    )
+
+
+def stats(*notes: str) -> ReadingStats:
+    """What was read."""
+    return ReadingStats(("dev.log",), 1, 1, 0.1, 1, notes=notes)
+
+
+def sarif(one: Incident, *notes: str) -> dict[str, Any]:
+    """The one run of a SARIF log."""
+    text = "".join(doctor_sarif.render_sarif([one], stats(*notes), "1.0"))
+    assert text.isascii()
+    run: dict[str, Any] = json.loads(text)["runs"][0]
+    return run
+
+
+def messages(value: Any) -> list[str]:
+    """Every message string: of results, places, notes and rules."""
+    if isinstance(value, list):
+        return [text for one in value for text in messages(one)]
+    if not isinstance(value, dict):
+        return []
+    found = [text for key, one in value.items() if key != "properties" for text in messages(one)]
+    kinds = ("message", "shortDescription", "fullDescription", "help")
+    return found + [value[kind]["text"] for kind in kinds if kind in value]
+
+
+def shown(text: str) -> str:
+    """What a viewer shows: refuses what is a link or a placeholder to it."""
+    assert not re.search(r"(?<!\\)(?:\\\\)*[\[\]]", text), text
+    assert "{" not in text.replace("{{", "")
+    assert "}" not in text.replace("}}", "")
+    plain = re.sub(r"(\\+)([\[\]])", lambda m: m[1][: len(m[1]) // 2] + m[2], text)
+    return plain.replace("{{", "{").replace("}}", "}")
+
+
+def test_no_message_holds_a_link_or_a_placeholder() -> None:
+    """And a viewer shows the text as it stood in the log, without its control characters."""
+    run = sarif(incident(), LINK)
+    found = messages(run)
+    assert len(found) == 7
+    safe = "see [the fix](http://evil.example/x) {0} {1} \\[a](1)"
+    assert sum(safe in shown(text) for text in found) == 7
+    assert all(text.isprintable() for text in found)
+    snippet = run["results"][0]["locations"][0]["physicalLocation"]["region"]["snippet"]["text"]
+    assert snippet.startswith(safe)  # not a message
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level"), [("cause", "error"), ("memory", "error"), ("undecided", "warning")]
+)
+def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
+    """In the result, and in the rule that it is of."""
+    run = sarif(incident(verdict), "a note")
+    assert run["results"][0]["level"] == level
+    assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"]["level"] == level
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["level"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [
+        ("a[1]{0}.log", "a%5B1%5D%7B0%7D.log"),
+        ("a#b?c%2f.log", "a%23b%3Fc%252f.log"),
+        ("javascript:x", "javascript%3Ax"),
+        ("/x/\udcff\x1b\u202e.log", "file:///x/%FF%1B%E2%80%AE.log"),
+        ("file:///x/a#b.log", "file:///x/a%23b.log"),
+        ("s3://b/\udcff[x].log", "s3://b/%FF%5Bx%5D.log"),
+        ("s3://b/100%.log", "s3://b/100%25.log"),
+    ],
+)
+def test_a_name_of_a_file_is_a_uri(name: str, uri: str) -> None:
+    """Whatever bytes it has."""
+    place = sarif(incident(file=name))["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == uri
+
+
+@pytest.mark.parametrize("render", [doctor.render_text, doctor_markdown.render_markdown])
+@pytest.mark.parametrize(
+    "bad", ["\x1b]0;x\x07", "\r", "\x9b31m", "\u202e", "\u2066", "\udcff", "\0"]
+)
+def test_no_control_gets_through_anywhere(render: Any, bad: str) -> None:
+    """Neither from lines nor from names nor from notes."""
+    text = "".join(render([incident(text=f"a{bad}b", file=f"f{bad}.log")], stats(f"n{bad}")))
+    assert all(c.isprintable() or c == "\n" for c in text)
