@@ -7,10 +7,10 @@ plain lists and kept in the user's cache folder under a name that changes with t
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +18,12 @@ from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import Entry, Line
 from qnnmem.errors import UsageError
 
+if TYPE_CHECKING:
+    from qnnmem.doctor.kb.matcher import Matcher
+
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 8
+_FORMAT = 9
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
 
@@ -66,14 +69,15 @@ class Knowledge:
         }
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
-        self._compiled: dict[int, re.Pattern[bytes]] = {}
+        self._matchers: dict[int, Matcher] = {}
 
-    def pattern(self, line: int) -> re.Pattern[bytes]:
-        """The compiled template of a line; compiled when first needed."""
-        found = self._compiled.get(line)
+    def matcher(self, line: int) -> Matcher:
+        """The template of a line ready for matching; made when first needed."""
+        found = self._matchers.get(line)
         if found is None:
-            regex = self.packed.regexes[line].encode("ascii")
-            found = self._compiled[line] = re.compile(regex, re.IGNORECASE)
+            from qnnmem.doctor.kb.matcher import Matcher
+
+            found = self._matchers[line] = Matcher(self.packed.regexes[line])
         return found
 
 

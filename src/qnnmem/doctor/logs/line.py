@@ -35,12 +35,12 @@ def match(
     for index in lines:
         if index in also:
             loose.append(index)
-        elif plain := plains[index]:  # compiling an expression takes longer than this
+        elif plain := plains[index]:
             if plain in low:
                 found.append((index, ()))
-        elif (hit := knowledge.pattern(index).search(text)) is not None:
+        elif (caught := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
-            found.append((index, _values(hit, holes) if holes else ()))
+            found.append((index, _values(caught, holes) if holes else ()))
     if loose and not found:
         found = [(index, ()) for index in loose if _all_words(plains[index], also[index], low)]
         return [] if found and _calm(text, low) else found
@@ -67,8 +67,10 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def _values(hit: re.Match[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
+def _values(
+    caught: Sequence[bytes], holes: Sequence[tuple[str, str]]
+) -> tuple[int | str, ...]:
     return tuple(
-        caught.decode("utf-8", "replace") if kind in ("word", "text") else number(caught, kind)
-        for (_name, kind), caught in zip(holes, hit.groups(), strict=True)
+        one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
+        for (_name, kind), one in zip(holes, caught, strict=True)
     )
