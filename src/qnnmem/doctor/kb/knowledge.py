@@ -63,9 +63,10 @@ class Knowledge:
         self.prefilters, self.keys = packed.prefilters, packed.keys
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
+        groups = {tuple(group): [w.encode() for w in group] for g in packed.also.values() for group in g}
+        # The same list for the same words: a line is asked for them once.
         self.also = {
-            line: [[word.encode() for word in group] for group in groups]
-            for line, groups in packed.also.items()
+            line: [groups[tuple(group)] for group in words] for line, words in packed.also.items()
         }
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]

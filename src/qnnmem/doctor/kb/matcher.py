@@ -92,6 +92,11 @@ class Matcher:
                 caught += part.hit.groups()
         return tuple(caught)
 
+    @property
+    def at(self) -> int:
+        """Where the match that was found last begins."""
+        return self._parts[0].start
+
     def _place(self, low: bytes) -> bool:
         """Moves parts on until every hole fits."""
         parts, holes = self._parts, self._holes
