@@ -159,7 +159,9 @@ class LogScanner:
                 high = self._end_of_short(low, end)
                 long = high < 0
                 if long:
-                    high = end + (low - end) % SHORT
+                    block = end + (low - end) % SHORT
+                    high = buffer.find(b"\n", end, block)
+                    high = block if high < 0 else high
             for index in templates[anchor]:
                 wanted[index] = None
         if wanted:
@@ -265,10 +267,11 @@ class LogScanner:
         left = [index for index in wanted if index not in self._done]
         if not left:
             return
-        start = max(low, high - 2 * SHORT, 0)
-        # The line does not end before the last hit of the block, but it may end within the block.
-        stop = self._buffer.find(b"\n", max(low, high - SHORT, 0), high + SHORT)
-        stop = min(high + SHORT, self._fill) if stop < 0 else stop
+        block = high + (low - high) % SHORT  # where it would end if the line did not before
+        start = max(low, block - 2 * SHORT, 0)
+        far = min(block + SHORT, self._fill)
+        stop = self._buffer.find(b"\n", high, far)
+        stop = far if stop < 0 else stop
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
         found = match(self._knowledge, text, self._passed(raw, left))
