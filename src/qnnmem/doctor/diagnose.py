@@ -41,7 +41,7 @@ class Diagnosis:
 
     def take(self, stream: int, sessions: Iterable[LogSession], parts: Sequence[str]) -> None:
         """Judges settled sessions of one log."""
-        for session in sessions:
+        for session in sorted(sessions, key=lambda one: one.first):
             for line in self._telling.keys() & session.seen.keys():
                 self._note_facts(stream, line, session.seen[line], parts)
             incident = self._builder.build(session, parts)

@@ -30,6 +30,7 @@ Report: TypeAlias = Callable[[Incident], None]
 
 QUIET = 2.0  # seconds without a new line after which a chain has paused
 _MOMENT = 0.25
+_REST = 4  # times as long as a look took
 _TOLD = float("inf")  # since when a chain is quiet that needs no telling
 _REGION = 64 << 10
 _CHUNK = 64 << 10
@@ -72,7 +73,7 @@ class Follower:
         self._sessions, self._attribution = SessionGrouper(), Attribution()
         self._scanner = _LiveScanner(knowledge, self._engine, self._readinto, region=_REGION)
         self._left = b""
-        self._looked = clock()
+        self._next_look = clock() + _MOMENT
         self._fresh = False  # whether bytes came since the last look
         # By process and first line of a session that is not settled: its last line, and since when.
         self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
@@ -114,9 +115,15 @@ class Follower:
         """Tells the incidents whose chains have paused."""
         now = self._clock()
         waiting = any(now - since >= QUIET for _, since in self._last.values())
-        if now - self._looked < _MOMENT or not (self._fresh or waiting):
+        if now < self._next_look or not (self._fresh or waiting):
             return
-        self._looked, self._fresh = now, False
+        self._fresh = False
+        self._tell_paused(now)
+        done = self._clock()
+        # A look costs what is open, and looks may not take the time that reading needs.
+        self._next_look = done + max(_MOMENT, _REST * (done - now))
+
+    def _tell_paused(self, now: float) -> None:
         sessions = deepcopy(self._sessions)
         scanner = self._scanner
         for hit in scanner.rest(self._knowledge, self._engine):

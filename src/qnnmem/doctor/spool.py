@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import struct
 from array import array
 from collections.abc import Iterator
 from typing import IO
@@ -9,23 +11,29 @@ from typing import IO
 from qnnmem.doctor.incident import Incident, from_json, to_json
 
 _IN_MEMORY = 256
+_HEAD = struct.Struct("<qqq")  # stream, offset, bytes that follow
 
 
 class Spool:
-    """Keeps incidents, each with its place, and hands them out in order of the places."""
+    """Keeps incidents, each with its place, and hands them out in order of the places.
+
+    In the file, incidents that come in order are a run. Runs are merged when they are read, so that
+    memory is needed for the runs and not for the incidents.
+    """
 
     def __init__(self) -> None:
         self._few: list[tuple[int, int, Incident]] = []
         self._file: IO[bytes] | None = None
-        # Stream, offset, where in the file, how long.
-        self._places: array[int] = array("q")
-        self._end = 0
+        self._runs: array[int] = array("q")  # where each starts in the file
+        self._last = (-1, -1)
+        self._count = self._end = 0
 
     def __len__(self) -> int:
-        return len(self._places) // 4 if self._file else len(self._few)
+        return self._count
 
     def put(self, stream: int, offset: int, incident: Incident) -> None:
         """Takes an incident and its place."""
+        self._count += 1
         if self._file is None and len(self._few) < _IN_MEMORY:
             self._few.append((stream, offset, incident))
             return
@@ -40,22 +48,34 @@ class Spool:
 
     def _write(self, file: IO[bytes], stream: int, offset: int, incident: Incident) -> None:
         data = to_json(incident).encode("ascii")
-        self._places.extend((stream, offset, self._end, len(data)))
-        self._end += file.write(data)
+        if not self._runs or (stream, offset) < self._last:
+            self._runs.append(self._end)
+        self._last = stream, offset
+        self._end += file.write(_HEAD.pack(stream, offset, len(data)) + data)
 
     def incidents(self) -> Iterator[Incident]:
         """All incidents, in the order of their places."""
         if self._file is None:
             yield from (one for _, _, one in sorted(self._few, key=lambda row: row[:2]))
             return
-        places = self._places
-        order = sorted(range(0, len(places), 4), key=lambda k: (places[k], places[k + 1]))
-        for row in order:
-            self._file.seek(places[row + 2])
-            yield from_json(self._file.read(places[row + 3]))
+        ends = [*self._runs[1:], self._end]
+        runs = [_rows(self._file, *run) for run in zip(self._runs, ends, strict=True)]
+        for _, _, start, length in heapq.merge(*runs, key=lambda row: row[:2]):
+            self._file.seek(start)
+            yield from_json(self._file.read(length))
         self._file.seek(0, 2)
 
     def close(self) -> None:
         """Lets go of the temporary file."""
         if self._file is not None:
             self._file.close()
+
+
+def _rows(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Place, start and length of each incident of a run."""
+    while start < end:
+        file.seek(start)
+        stream, offset, length = _HEAD.unpack(file.read(_HEAD.size))
+        start += _HEAD.size
+        yield stream, offset, start, length
+        start += length

@@ -77,6 +77,7 @@ def short_reach() -> Iterator[None]:
         patch.setattr(session, "NEAR", 300)
         patch.setattr(attribution, "NEAR", 300)
         patch.setattr(session, "REACH", 2000)
+        patch.setattr(session, "_SWEEP", 500)
         yield
 
 

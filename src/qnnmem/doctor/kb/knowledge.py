@@ -7,9 +7,9 @@ plain lists and kept in the user's cache folder under a name that changes with w
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +18,12 @@ from qnnmem.doctor.kb.entry import Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
 from qnnmem.errors import UsageError
 
+if TYPE_CHECKING:
+    from qnnmem.doctor.kb.matcher import Matcher
+
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 9
+_FORMAT = 10
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
@@ -60,20 +63,24 @@ class Knowledge:
         self.prefilters, self.keys = packed.prefilters, packed.keys
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
+        groups = {
+            tuple(group): [w.encode() for w in group] for g in packed.also.values() for group in g
+        }
+        # The same list for the same words: a line is asked for them once.
         self.also = {
-            line: [[word.encode() for word in group] for group in groups]
-            for line, groups in packed.also.items()
+            line: [groups[tuple(group)] for group in words] for line, words in packed.also.items()
         }
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
-        self._compiled: dict[int, re.Pattern[bytes]] = {}
+        self._matchers: dict[int, Matcher] = {}
 
-    def pattern(self, line: int) -> re.Pattern[bytes]:
-        """The compiled template of a line; compiled when first needed."""
-        found = self._compiled.get(line)
+    def matcher(self, line: int) -> Matcher:
+        """The template of a line ready for matching; made when first needed."""
+        found = self._matchers.get(line)
         if found is None:
-            regex = self.packed.regexes[line].encode("ascii")
-            found = self._compiled[line] = re.compile(regex, re.IGNORECASE)
+            from qnnmem.doctor.kb.matcher import Matcher
+
+            found = self._matchers[line] = Matcher(self.packed.regexes[line])
         return found
 
 

@@ -11,12 +11,20 @@ A template is the message as people know it, with holes:
 cases; blanks beside a hole may be missing. Templates are matched anywhere in a line.
 
 Templates are not regular expressions on purpose: they can neither run for ever nor grow without
-bound, whoever wrote them.
+bound, whoever wrote them. What a hole takes is decided once and never taken back:
+
+    a hole for a word or for any text   the shortest text after which the next fixed text stands
+    a number, a choice                  the first form after which the next piece can follow
+    blanks beside a hole or a choice    up to 40 of them, all there are
+
+So a line costs time in proportion to its length times that of the template (`matcher`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,7 +32,8 @@ from qnnmem.errors import UsageError
 
 _MAX_LENGTH = 400
 _MAX_HOLES = 12
-_MAX_FREE = 3  # holes for any text: each multiplies what a hostile line can cost
+_MAX_FREE = 3  # holes for any text
+_BLANK = (" ", "\t")
 _MIN_ANCHOR = 6
 _GOOD_ANCHOR = 16  # long enough to be rare
 
@@ -34,9 +43,15 @@ _NUMBER = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})"
 _BYTES = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})"
 _DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 
+MOST_BLANKS = 40
+BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
+# Holes that the matcher takes a template apart at; the last piece of one takes what it can.
+ANY_WORD = r"[^\s]{0,200}"
+WORD = r"[^\s]{1,200}"
+TEXT = r".{0,120}"
 _SHAPES = {
-    "word": r"[^\s]{1,200}?",
-    "text": r".{0,120}?",
+    "word": WORD,
+    "text": TEXT,
     "int": _NUMBER,
     "code": _NUMBER,
     "bytes": _BYTES,
@@ -50,43 +65,62 @@ class Template(msgspec.Struct, frozen=True):
     """A template ready for matching."""
 
     text: str
-    regex: str  # of bytes written as ASCII, to be compiled with IGNORECASE
+    regex: str  # of bytes written as ASCII, in small letters: what `matcher` is made from
     plain: str  # without holes and choices: the text in small letters, else empty
     anchors: tuple[str, ...]  # lower-case texts of which a matching line holds all
     runs: tuple[str, ...]  # all its fixed texts in small letters
     holes: tuple[tuple[str, str], ...]  # name and type, in the order of the groups
 
 
+class _Piece(NamedTuple):
+    """A fixed text, a choice between texts, or a hole."""
+
+    sort: Literal["text", "choice", "hole"]
+    text: str  # of a hole: the expression of what it takes
+    named: bool = False
+
+
 def parse(text: str) -> Template:
     """A template from its text; what is not a template is refused in one sentence."""
     if not text.strip() or len(text) > _MAX_LENGTH:
         raise UsageError(f"a line template has 1 to {_MAX_LENGTH} characters: {_shown(text)}")
-    regex: list[str] = []
-    runs: list[str] = [""]
     holes: list[tuple[str, str]] = []
-    for hole, choice, escaped, plain, stray in _PIECE.findall(text):
-        if stray:
-            raise UsageError(f"'{stray}' stands alone in the line template {_shown(text)}")
-        if plain or escaped:
-            _add_plain(plain or escaped, regex, runs)
-        elif choice:
-            regex.append("(?:" + "|".join(map(_literal, choice.split("|"))) + ")")
-            runs.append("")
-        else:
-            regex.append(_add_hole(hole, holes, text))
-            runs.append("")
+    pieces = _pieces(text, holes)
     if len({name for name, _ in holes}) != len(holes):
         raise UsageError(f"two holes of one name in the line template {_shown(text)}")
-    if text.count("{") > _MAX_HOLES or "".join(regex).count(_SHAPES["text"]) > _MAX_FREE:
+    free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
+    if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(
             f"at most {_MAX_HOLES} holes, {_MAX_FREE} of them for any text, in {_shown(text)}"
         )
+    runs = [piece.text for piece in pieces if piece.sort == "text"]
     anchors = _anchors(runs)
     if not anchors:
         raise UsageError(f"no fixed text of {_MIN_ANCHOR} characters in {_shown(text)}")
-    plain = runs[0].lower() if len(runs) == 1 else ""
-    fixed = tuple(run.lower() for run in runs if run)
-    return Template(text, _loose("".join(regex)), plain, anchors, fixed, tuple(holes))
+    plain = runs[0] if len(pieces) == 1 else ""
+    return Template(text, _regex(pieces), plain, anchors, tuple(runs), tuple(holes))
+
+
+def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
+    """What a template is made of, in small letters; named holes are noted."""
+    pieces: list[_Piece] = []
+    for hole, choice, escaped, plain, stray in _PIECE.findall(text):
+        if stray:
+            raise UsageError(f"'{stray}' stands alone in the line template {_shown(text)}")
+        if fixed := _small(plain or escaped):
+            if pieces and pieces[-1].sort == "text":
+                fixed = pieces.pop().text + fixed
+            pieces.append(_Piece("text", fixed))
+        elif choice:
+            pieces.append(_Piece("choice", _small(choice)))
+        else:
+            pieces.append(_hole(hole, holes, text))
+    return pieces
+
+
+def _small(text: str) -> str:
+    """The letters that logs are made small by: those of ASCII."""
+    return text.encode("utf-8").lower().decode("utf-8")
 
 
 def literal(line: str) -> str:
@@ -94,39 +128,65 @@ def literal(line: str) -> str:
     return re.sub(r"([{}()\\])", r"\\\1", line)
 
 
-def _add_plain(plain: str, regex: list[str], runs: list[str]) -> None:
-    regex.append(_literal(plain))
-    runs[-1] += plain
-
-
 def _literal(plain: str) -> str:
     """Matches UTF-8 text byte by byte; escapes whatever means something to the engine."""
     return "".join(re.escape(chr(b)) if b < 128 else f"\\x{b:02x}" for b in plain.encode("utf-8"))
 
 
-def _add_hole(hole: str, holes: list[tuple[str, str]], text: str) -> str:
+def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
     if hole == "*":
-        return _SHAPES["text"]
+        return _Piece("hole", TEXT)
     match = _HOLE.fullmatch(hole)
     if match is None or (match[2] and match[2] not in _SHAPES):
         raise UsageError(f"'{{{hole[:40]}}}' is not a hole of a line template, in {_shown(text)}")
     name, kind = match[1], match[2] or "word"
     if name is None:
-        return _SHAPES[kind] if kind != "word" else r"[^\s]{0,200}?"
+        return _Piece("hole", ANY_WORD if kind == "word" else _SHAPES[kind])
     holes.append((name, kind))
-    return f"({_SHAPES[kind]})"
+    return _Piece("hole", _SHAPES[kind], named=True)
 
 
-def _loose(regex: str) -> str:
-    """Blanks beside a hole may be missing or many; a last lazy hole takes what it can."""
-    regex = re.sub(r"(?:\\ )+(?=\(|\[\^|\.\{|-\?)", r"[ \\t]*", regex)
-    regex = re.sub(r"(?<=[)}?])(?:\\ )+", r"[ \\t]*", regex)
-    return re.sub(r"(\{[01],[0-9]+\})\?(\)?)$", r"\1\2", regex)
+def _regex(pieces: Sequence[_Piece]) -> str:
+    """The pieces one after the other; each stands by what it took once the next can follow."""
+    bare = [_bare(pieces, index) for index in range(len(pieces))]
+    out = []
+    for index, (piece, regex) in enumerate(zip(pieces, bare, strict=True)):
+        if piece.sort == "hole" and piece.text in (ANY_WORD, WORD, TEXT):
+            regex += "" if index == len(pieces) - 1 else "?"
+        elif piece.sort != "text":
+            following = bare[index + 1 : index + 2]
+            if following == [BLANKS]:
+                following = bare[index + 1 : index + 3]
+            ahead = "".join(following)
+            regex = f"(?>{regex}(?={ahead}))" if ahead else f"(?>{regex})"
+        out.append(f"({regex})" if piece.named else regex)
+    return "".join(out)
+
+
+def _bare(pieces: Sequence[_Piece], index: int) -> str:
+    """One piece as it may look; blanks beside a hole or a choice may be missing or many."""
+    sort, text, _ = pieces[index]
+    if sort == "hole":
+        return text
+    before = pieces[index - 1].text[-1:] if index else ""
+    if sort == "choice":
+        beside = before in _BLANK and pieces[index - 1].sort == "text"
+        choices = [one.lstrip(" \t") if beside else one for one in text.split("|")]
+        return "(?:" + "|".join(map(_literal, choices)) + ")"
+    first = len(text) - len(text.lstrip(" \t")) if index else 0
+    last = len(text.rstrip(" \t")) if index < len(pieces) - 1 else len(text)
+    if first >= last:
+        return BLANKS
+    return (
+        (BLANKS if first else "")
+        + _literal(text[first:last])
+        + (BLANKS if last < len(text) else "")
+    )
 
 
 def _anchors(runs: list[str]) -> tuple[str, ...]:
     """The two longest fixed texts: a line cut in two usually leaves one of them whole."""
-    plain = [run.strip().lower() for run in runs]
+    plain = [run.strip() for run in runs]
     plain = sorted((run for run in plain if len(run) >= _MIN_ANCHOR), key=len, reverse=True)
     first = [run[:64] for run in plain[:1]]
     second = [

@@ -16,13 +16,17 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 class Attribution:
     """Gives sessions without a process to the one process that failed close by.
 
-    Closed sessions are held back until their neighbours are known.
+    Closed sessions are held back until their neighbours are known. What is held does not grow with
+    the log: of two neighbours nothing depends but that there are two, and what is owed to a process
+    that still grows is joined to one session.
     """
 
     def __init__(self) -> None:
         # Each with its first and last offset before anything joined it.
         self._named: list[tuple[int, int, LogSession]] = []
         self._nameless: list[LogSession] = []
+        # By process and first offset of a session that still grows: what belongs to it.
+        self._owed: dict[tuple[int | None, int], LogSession] = {}
 
     def put(
         self, closed: Iterable[LogSession], still_open: Iterable[LogSession]
@@ -31,31 +35,59 @@ class Attribution:
         for session in closed:
             if session.pid:
                 self._named.append((session.first, session.last, session))
+                if owed := self._owed.pop((session.pid, session.first), None):
+                    session.join(owed)
             else:
                 self._nameless.append(session)
-        growing = list(still_open)
-        yield from self._settle_nameless([s.first for s in growing if s.pid])
-        waiting = [s.first for s in growing if not s.pid]
-        waiting += [s.first for s in self._nameless]
+        named, nameless = [], []
+        for session in still_open:
+            (named if session.pid else nameless).append(session)
+        yield from self._settle_nameless(named)
+        for session in nameless:
+            session.crowded = session.crowded or len(self._near(session, named)[0]) > 1
+        waiting = [s.first for s in (*nameless, *self._nameless) if not s.crowded]
         yield from self._hand_out(min(waiting, default=None))
 
-    def _settle_nameless(self, growing: list[int]) -> Iterator[LogSession]:
+    def _near(
+        self, session: LogSession, growing: Iterable[LogSession]
+    ) -> tuple[list[LogSession], bool]:
+        """Up to two processes that failed close by, and whether one may still come close."""
+        near = []
+        for first, last, other in self._named:
+            if first - session.last <= NEAR and session.first - last <= NEAR:
+                near.append(other)
+                if len(near) > 1:
+                    return near, False
+        undecided = False
+        for other in growing:
+            if other.first - session.last <= NEAR:
+                if session.first - other.last > NEAR:
+                    undecided = True
+                else:
+                    near.append(other)
+        return near[:2], undecided
+
+    def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
         """Joins each to its one neighbour; without one it stands for itself."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
-            if any(first <= session.last + NEAR for first in growing):
+            near, undecided = ([], False) if session.crowded else self._near(session, growing)
+            if undecided and len(near) < 2:
                 left.append(session)  # a process that is still growing may reach it
-                continue
-            near = [
-                other
-                for first, last, other in self._named
-                if first - session.last <= NEAR and session.first - last <= NEAR
-            ]
-            if len(near) == 1:
-                near[0].join(session)
-            else:
+            elif len(near) != 1:
                 yield session
+            else:
+                self._give(session, near[0], growing)
         self._nameless = left
+
+    def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
+        """Joins a session to its process; to one that still grows when it is over."""
+        if not any(to is other for other in growing):
+            to.join(session)
+            return
+        owed = self._owed.setdefault((to.pid, to.first), session)
+        if owed is not session:
+            owed.join(session)
 
     def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
         """Named sessions that no nameless one can join any more."""

@@ -65,6 +65,7 @@ _LEVELS = {b"TRACE": "V", b"ERR": "E"}
 _NONE = Header("plain")
 
 _DAY = 86_400
+_HEAD = 512
 
 
 @cache
@@ -89,8 +90,10 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 def parse(line: bytes) -> Header:
     """The head of a line, as far as it has one.
 
-    A glance at the first bytes saves trying, and compiling, patterns that cannot match.
+    A glance at the first bytes saves trying, and compiling, patterns that cannot match. No head is
+    longer than a few hundred bytes, and what follows costs nothing.
     """
+    line = line[:_HEAD]
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
@@ -35,20 +35,41 @@ def match(
     for index in lines:
         if index in also:
             loose.append(index)
-        elif plain := plains[index]:  # compiling an expression takes longer than this
+        elif plain := plains[index]:
             if plain in low:
                 found.append((index, ()))
-        elif (hit := knowledge.pattern(index).search(text)) is not None:
+        elif (caught := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
-            found.append((index, _values(hit, holes) if holes else ()))
+            found.append((index, _values(caught, holes) if holes else ()))
     if loose and not found:
-        found = [(index, ()) for index in loose if _all_words(plains[index], also[index], low)]
+        found = [(index, ()) for index in _with_all_words(knowledge, loose, low)]
         return [] if found and _calm(text, low) else found
     return found
 
 
-def _all_words(plain: bytes, groups: list[list[bytes]], low: bytes) -> bool:
-    return plain in low and all(any(word in low for word in group) for group in groups)
+def _with_all_words(knowledge: Knowledge, loose: Iterable[int], low: bytes) -> Iterator[int]:
+    """Loose templates whose words a line holds; many have groups of words in common."""
+    holds: dict[int, bool] = {}
+    for index in loose:
+        if knowledge.plain[index] not in low:
+            continue
+        for group in knowledge.also[index]:
+            known = holds.get(id(group))
+            if known is None:
+                known = holds[id(group)] = any(word in low for word in group)
+            if not known:
+                break
+        else:
+            yield index
+
+
+def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
+    """Where a template that a text matches begins in it."""
+    if plain := knowledge.plain[index]:
+        return low.find(plain)
+    matcher = knowledge.matcher(index)
+    matcher.search(text, low)
+    return matcher.at
 
 
 def _calm(text: bytes, low: bytes) -> bool:
@@ -67,8 +88,8 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def _values(hit: re.Match[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
+def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
-        caught.decode("utf-8", "replace") if kind in ("word", "text") else number(caught, kind)
-        for (_name, kind), caught in zip(holes, hit.groups(), strict=True)
+        one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
+        for (_name, kind), one in zip(holes, caught, strict=True)
     )

@@ -5,6 +5,11 @@
 A line belongs to the range that holds its first byte, and what is found in it depends only on the
 line and on `LOOK` bytes around it. So neither the size of the buffer nor where a file is cut into
 ranges changes what is found.
+
+Cost is linear in the size of a log, whatever it holds: a short line is matched once against each
+template whose anchor it holds, and once more with the lines it may go on in. A long line is cut
+into blocks, and each block is matched once, with a block on both sides, against each template whose
+anchor ends in it. So a byte is looked at for a template six times at most.
 """
 
 from __future__ import annotations
@@ -16,15 +21,15 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
-from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.doctor.logs.line import bare_line, match, place
 from qnnmem.doctor.logs.search import SearchEngine
 
 LOOK = 8192
-SHORT = 4096  # a longer line is looked at in pieces of this many bytes around each hit
-REGION = 2 << 20
+SHORT = 4096  # a longer line is looked at in blocks of this many bytes
+REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
-_SHOWN = 200  # bytes on both sides of what was found in a long line
+_SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _PIECES = 4  # a message is split over at most so many lines
 _SPLIT = 64  # no logger splits shorter messages
 
@@ -125,7 +130,8 @@ class LogScanner:
             return limit, True
         stop = self._buffer.rfind(b"\n", self._at, limit) + 1
         if not stop and self._base + limit - self._line > LOOK:
-            stop = limit  # a long line: scanned in pieces
+            line = self._line - self._base  # a long line: scanned in blocks
+            stop = limit - (limit - line) % SHORT
         return (stop or self._at), False
 
     def _scan(self, stop: int) -> list[Hit]:
@@ -136,13 +142,14 @@ class LogScanner:
         low, high = self._line - self._base, -1
         searched = self._at  # no line starts between `low` and here
         wanted: dict[int, None] = {}
+        long = False
         whole = not middle and (stop == self._fill or buffer[stop - 1] == _NEWLINE)
         for end, anchor in self._engine.scan(buffer, begin, stop, whole):
             if end <= self._at:
                 continue  # seen before the cut
             if end > high:
                 if wanted:
-                    self._short(low, high, wanted, out)
+                    (self._block if long else self._short)(low, high, wanted, out)
                     wanted = {}
                 newline = buffer.rfind(b"\n", searched, end - 1)
                 if newline >= 0:
@@ -150,13 +157,15 @@ class LogScanner:
                     self._done, self._long_head = set(), None
                 searched = end - 1
                 high = self._end_of_short(low, end)
-            if high >= 0:
-                for index in templates[anchor]:
-                    wanted[index] = None
-            else:
-                self._long(low, end, templates[anchor], out)
+                long = high < 0
+                if long:
+                    block = end + (low - end) % SHORT
+                    high = buffer.find(b"\n", end, block)
+                    high = block if high < 0 else high
+            for index in templates[anchor]:
+                wanted[index] = None
         if wanted:
-            self._short(low, high, wanted, out)
+            (self._block if long else self._short)(low, high, wanted, out)
         return out
 
     def _end_of_short(self, low: int, end: int) -> int:
@@ -253,24 +262,33 @@ class LogScanner:
             return None
         return start, bare_line(bytes(self._view[start : low - 1]))
 
-    def _long(self, low: int, end: int, templates: list[int], out: list[Hit]) -> None:
-        left = [index for index in templates if index not in self._done]
+    def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
+        """What a block of a long line holds; of each template the first place in the line."""
+        left = [index for index in wanted if index not in self._done]
         if not left:
             return
-        far = min(end + SHORT, self._fill)
-        newline = self._buffer.find(b"\n", end, far)
-        high = newline if newline >= 0 else far
-        raw = bytes(self._view[max(low, end - SHORT, 0) : high])
-        found = match(self._knowledge, bare_line(raw), self._passed(raw, left))
+        block = high + (low - high) % SHORT  # where it would end if the line did not before
+        start = max(low, block - 2 * SHORT, 0)
+        far = min(block + SHORT, self._fill)
+        stop = self._buffer.find(b"\n", high, far)
+        stop = far if stop < 0 else stop
+        raw = bytes(self._view[start:stop])
+        text = bare_line(raw)
+        found = match(self._knowledge, text, self._passed(raw, left))
         if not found:
             return
         if self._long_head is None:
             self._long_head = process_of(bytes(self._view[max(low, 0) : max(low, 0) + 512]))
         self._done.update(index for index, _ in found)
         number = self._number(max(low, 0))
-        text = bare_line(bytes(self._view[max(low, end - _SHOWN, 0) : min(high, end + _SHOWN)]))
-        opens = self._opens(found)
-        out.append(Hit(self._base + low, number, *self._long_head, text, found, opens))
+        small = text.lower()
+        places: dict[int, list[tuple[int, Values]]] = {}
+        for one in found:
+            places.setdefault(place(self._knowledge, one[0], text, small), []).append(one)
+        for at, here in sorted(places.items()):
+            shown = text[max(at - _SHOWN, 0) : at + 2 * _SHOWN]
+            opens = self._opens(here)
+            out.append(Hit(self._base + low, number, *self._long_head, shown, here, opens))
 
     def _opens(self, found: list[tuple[int, Values]]) -> bool:
         opens = self._knowledge.opens

@@ -6,6 +6,7 @@ the standard library alone. Small logs are read with the last one, which needs n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -30,6 +31,11 @@ class SearchEngine(Protocol):
 
 # Below this many bytes, loading an engine costs more than it saves.
 SMALL = 1 << 18
+
+# So few anchors are looked for one by one, and all of them in a line that is longer than this.
+_FEW = 16
+_LINE = 1024
+_GRAM = 4
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -68,6 +74,33 @@ class Engines:
         return self._made[small]
 
 
+class _AnchorIndex:
+    """Anchors by four characters that few others have: most lines hold hardly any of them."""
+
+    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
+        self._anchors = anchors
+        self._by_gram: dict[bytes, list[tuple[int, bytes]]] = {}
+        if len(anchors) < _FEW:
+            return
+        times = Counter(gram for _, anchor in anchors for gram in _grams(anchor))
+        for number, anchor in anchors:
+            rarest = min(_grams(anchor), key=lambda gram: (times[gram], gram))
+            self._by_gram.setdefault(rarest, []).append((number, anchor))
+
+    def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
+        """End and number of every anchor in a line of small letters."""
+        asked: Iterable[tuple[int, bytes]] = self._anchors
+        if self._by_gram and len(line) <= _LINE:
+            by_gram = self._by_gram
+            asked = [one for gram in by_gram.keys() & _grams(line) for one in by_gram[gram]]
+        return [
+            (shift + end, number)
+            for number, anchor in asked
+            if anchor in line
+            for end in _ends(line, anchor)
+        ]
+
+
 class PlainEngine:
     """The standard library: a few short texts, then the anchors that hold them."""
 
@@ -76,7 +109,7 @@ class PlainEngine:
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         self._keys = [
-            (key.encode(), [(number, self.anchors[number]) for number in numbers])
+            (key.encode(), _AnchorIndex([(number, self.anchors[number]) for number in numbers]))
             for key, numbers in knowledge.keys.items()
         ]
 
@@ -90,10 +123,7 @@ class PlainEngine:
                 start = text.rfind(b"\n", 0, at) + 1
                 stop = text.find(b"\n", at)
                 stop = len(text) if stop < 0 else stop
-                line = text[start:stop]
-                for number, anchor in anchors:
-                    if anchor in line:
-                        found.extend((start + end, number) for end in _ends(line, anchor))
+                found += anchors.hits(text[start:stop], start)
                 at = text.find(key, stop)
         return sorted((low + end, number) for end, number in found)
 
@@ -113,6 +143,7 @@ class Re2Engine:
         prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
         self._prefilter = re2.compile(b"|".join(map(re2.escape, prefilters)), options)
         self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
+        self._index = _AnchorIndex(list(enumerate(self.anchors)))
 
     def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
         """Lines in which an alternation matches are searched for every anchor."""
@@ -124,10 +155,7 @@ class Re2Engine:
             start = text.rfind(b"\n", 0, hit.start()) + 1
             stop = text.find(b"\n", hit.end())
             at = stop = len(text) if stop < 0 else stop
-            line = text[start:stop]
-            for number, anchor in enumerate(self.anchors):
-                if anchor in line:
-                    found.extend((low + start + end, number) for end in _ends(line, anchor))
+            found += self._index.hits(text[start:stop], low + start)
         found.sort()
         return found
 
@@ -231,6 +259,10 @@ def _database(kind: str, texts: list[bytes]) -> Any:
 
 def _escaped(anchor: bytes) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in anchor)
+
+
+def _grams(text: bytes) -> set[bytes]:
+    return {text[k : k + _GRAM] for k in range(len(text) - _GRAM + 1)}
 
 
 def _ends(line: bytes, anchor: bytes) -> Iterable[int]:

@@ -18,6 +18,7 @@ REACH = 1 << 20
 GAP = 5.0
 
 _MAX_TEXT = 1000
+_SWEEP = REACH // 2  # a log may be made of sessions; few bytes pass before those that are over go
 
 
 class Sighting(msgspec.Struct, gc=False):
@@ -42,6 +43,7 @@ class LogSession(msgspec.Struct):
     seen: dict[int, Sighting] = {}  # by number of the template
     # Of the last line, those that open incidents first: offset, part and number.
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
+    crowded: bool = False  # of one without a process: several processes failed close by
 
     @classmethod
     def starting_at(cls, offset: int, pid: int | None, time: float | None) -> LogSession:
@@ -62,6 +64,11 @@ class LogSession(msgspec.Struct):
         self.until = max(self.until, (hit.opens, offset, part, number))
         if hit.time is not None:
             self.last_time = hit.time
+
+    @property
+    def reach(self) -> int:
+        """How many bytes after its last line the next one may be."""
+        return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
         """Takes all that one more session of the same process has."""
@@ -135,10 +142,10 @@ class SessionGrouper:
 
     def closed(self, offset: int) -> list[LogSession]:
         """Sessions that nothing at or after this offset can join."""
-        if offset - self._swept < REACH:
+        if offset - self._swept < _SWEEP:
             return []
         self._swept = offset
-        over = [s for s in self._open.values() if offset - s.last > REACH]
+        over = [s for s in self._open.values() if offset - s.last > s.reach]
         for session in over:
             del self._open[session.pid]
         over += self._closed

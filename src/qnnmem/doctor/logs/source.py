@@ -28,9 +28,10 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 # A compressed log is ten to thirty times smaller. One that is this much smaller, and large, was
 # made to waste time.
 _BOMB_RATIO = 400
-_BOMB_BYTES = 1 << 30
-# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB.
+_BOMB_BYTES = 64 << 20
+# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
 _ZSTD_WINDOW_LOG = 25
+_XZ_MEMORY = 72 << 20
 _MAX_FILES = 100_000
 _SAID = 20  # things left out that are named
 _STEP = 256 << 10
@@ -62,19 +63,21 @@ class OpenPart:
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
         self.notes: list[str] = []
-        self._file, self._raw = file, file
+        self._file = file
         self._out = 0
-        self._read: Callable[[memoryview], int] = _reader(file)
+        self._packed = _Counted(file)
+        self._read: Callable[[memoryview], int]
         if packed == "plain":
-            return
-        if packed in ("wide", "gzip"):
-            self._read = (_Wide if packed == "wide" else _Inflate)(file).readinto
-            return
-        try:
-            self._file = _unpacker(packed, file)
-        except ImportError as exc:
-            raise LoadError(name, f"{packed} files need pip install 'qnnmem[fast]'") from exc
-        self._read = _step_reader(self._file)
+            self._read = _reader(file)
+        elif packed == "wide":
+            self._read = _Wide(file).readinto
+        elif packed == "gzip":
+            self._read = _Inflate(self._packed).readinto
+        else:
+            try:
+                self._read = _Unpack(self._packed, _unpacker(packed)).readinto
+            except ImportError as exc:
+                raise LoadError(name, f"{packed} files need pip install 'qnnmem[fast]'") from exc
 
     def readinto(self, view: memoryview) -> int:
         """Fills the view as far as it can; 0 at the end."""
@@ -97,7 +100,7 @@ class OpenPart:
         if self.packed != "plain":
             return None
         try:
-            return os.fstat(self._raw.fileno()).st_size or None
+            return os.fstat(self._file.fileno()).st_size or None
         except (OSError, ValueError, AttributeError):
             return None
 
@@ -107,9 +110,8 @@ class OpenPart:
 
     def close(self) -> None:
         """Lets go of the file."""
-        self._file.close()
-        if self._raw is not sys.stdin.buffer:
-            self._raw.close()
+        if self._file is not sys.stdin.buffer:
+            self._file.close()
 
     def _broken(self, exc: BaseException) -> int:
         """A log may end in mid-frame because the phone died: what came before counts."""
@@ -120,10 +122,7 @@ class OpenPart:
         return 0
 
     def _check_ratio(self) -> None:
-        try:
-            packed = self._raw.tell()
-        except (OSError, ValueError):
-            return
+        packed = self._packed.bytes
         if self._out > _BOMB_RATIO * max(packed, 1):
             raise LoadError(
                 self.name, f"unpacks to over {self._out:,} bytes from {packed:,}: a log does not"
@@ -246,27 +245,63 @@ def _reader(file: Any) -> Callable[[memoryview], int]:
     return reader
 
 
-def _step_reader(file: Any) -> Callable[[memoryview], int]:
-    """Reads in steps: an error at the end then takes nothing with it that came before."""
-    step = file.readinto1
-    return lambda view: step(view[:_STEP])
+class _Counted:
+    """A packed file that counts what is read of it: pipes cannot tell."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.bytes = 0
+
+    def read(self) -> bytes:
+        data = self._file.read(_CHUNK)
+        self.bytes += len(data)
+        return data
 
 
-def _unpacker(packed: str, file: Any) -> Any:
+def _unpacker(packed: str) -> Callable[[], Any]:
+    """Makes what unpacks one stream or frame, in bounded memory."""
     if packed == "xz":
         import lzma
 
-        return lzma.LZMAFile(file)
+        return lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
     if packed == "bzip2":
         import bz2
 
-        return bz2.BZ2File(file)
+        return bz2.BZ2Decompressor
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
         from backports import zstd
     options = {int(zstd.DecompressionParameter.window_log_max): _ZSTD_WINDOW_LOG}
-    return zstd.ZstdFile(file, "rb", options=options)
+    return lambda: zstd.ZstdDecompressor(options=options)
+
+
+class _Unpack:
+    """Streams one after the other, handed out in steps.
+
+    An error at the end then takes nothing with it that came before.
+    """
+
+    def __init__(self, file: _Counted, new: Callable[[], Any]) -> None:
+        self._file, self._new = file, new
+        self._stream = new()
+
+    def readinto(self, view: memoryview) -> int:
+        while True:
+            stream, packed = self._stream, b""
+            if stream.eof:
+                packed = (stream.unused_data or self._file.read()).lstrip(b"\0")
+                if not packed:
+                    return 0
+                stream = self._stream = self._new()
+            elif stream.needs_input:
+                packed = self._file.read()
+                if not packed:
+                    raise EOFError("the compressed data breaks off")
+            out = stream.decompress(packed, min(len(view), _STEP))
+            if out:
+                view[: len(out)] = out
+                return len(out)
 
 
 def _zlib() -> Any:
@@ -286,7 +321,7 @@ class _Inflate:
     that is where a log ends in a failure.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: _Counted) -> None:
         self._file, self._zlib = file, _zlib()
         self._member = self._zlib.decompressobj(wbits=31)
         self._packed = b""
@@ -299,12 +334,12 @@ class _Inflate:
                 view[: len(out)] = out
                 return len(out)
             if self._member.eof:
-                self._packed = (self._member.unused_data or self._file.read(_CHUNK)).lstrip(b"\0")
+                self._packed = (self._member.unused_data or self._file.read()).lstrip(b"\0")
                 if not self._packed:
                     return 0
                 self._member = self._zlib.decompressobj(wbits=31)
             elif not self._packed:
-                self._packed = self._file.read(_CHUNK)
+                self._packed = self._file.read()
                 if not self._packed:
                     raise EOFError("the compressed data breaks off")
 
