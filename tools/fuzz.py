@@ -211,6 +211,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"), help="for what failed")
     parser.add_argument("--no-corpus", action="store_true", help="damaged files only")
+    parser.add_argument("--short", action="store_true", help="the corpus through one command each")
     parser.add_argument("--repeat", type=Path, help="run one case that was kept")
     return parser
 
@@ -229,9 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             end = replace(runner, traced=True).one(load(given.repeat))
             print(end.stderr, *(end.faults or ["good"]), sep="\n")
             return bool(end.faults)
-        known = () if given.no_corpus else chain.from_iterable(map(Target.corpus, targets))
+        known = [] if given.no_corpus else [one.corpus(not given.short) for one in targets]
         damaged = cases(targets, given.first, given.cases, given.seed)
-        tallies = run(targets, chain(known, damaged), runner, given.keep, given.seed)
+        tallies = run(targets, chain(*known, damaged), runner, given.keep, given.seed)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(summary(tallies)), flush=True)

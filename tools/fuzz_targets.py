@@ -77,10 +77,11 @@ class Target:
         stdin = content if "-" in words else b""
         return Case(self.name, index, kind, words, files, stdin, outputs)
 
-    def corpus(self) -> Iterator[Case]:
-        """Every file of the corpus as it is, through every command."""
+    def corpus(self, every: bool = True) -> Iterator[Case]:
+        """Every file of the corpus as it is, through every command or the first one."""
+        commands = list(dict.fromkeys(self.commands))
         for number, content in enumerate(self.seeds()):
-            for place, command in enumerate(dict.fromkeys(self.commands)):
+            for place, command in enumerate(commands if every else commands[:1]):
                 rng = stream(0, 1000 * number + place)
                 yield self.make(rng, -1 - number, "corpus", content, command)
 

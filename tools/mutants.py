@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
+import gc
 import os
 import random
 import shutil
@@ -24,12 +26,13 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Final
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path("src/qnnmem")
@@ -246,49 +249,98 @@ class Copy:
         subprocess.run([sys.executable, *words], cwd=root, check=True)  # noqa: S603
         return cls(root)
 
-    def test(self, tests: Sequence[str], limit_s: float) -> tuple[bool, float]:
-        """Whether the tests pass, and how long that took; too long is a failure."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.root / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TMPDIR": str(self.root / "tmp"),
-        }
+    def start(self, tests: Sequence[str]) -> int:
+        """Run tests in a fork of this process, which has imported what all of them need."""
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            os.setsid()
+            code = self._run(tests)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _run(self, tests: Sequence[str]) -> int:
+        import pytest
+
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nothing, stream)
         (self.root / "tmp").mkdir(exist_ok=True)
-        options = ("-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
-        started = time.monotonic()
-        process = subprocess.Popen(  # noqa: S603  our own tests
-            [sys.executable, "-m", "pytest", *options, *tests],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            good = process.wait(limit_s) == 0
-        except subprocess.TimeoutExpired:
-            good = False
-        finally:
-            _end(process)
-            shutil.rmtree(self.root / "tmp", ignore_errors=True)
-        return good, time.monotonic() - started
+        os.chdir(self.root)
+        sys.path.insert(0, str(self.root / "src"))
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ["PYTHONPATH"] = str(self.root / "src")
+        os.environ["TMPDIR"] = str(self.root / "tmp")
+        tempfile.tempdir = None
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
+        # Imported ahead: their asserts stay plain.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        return int(pytest.main([*options, *tests]))
 
-    def survives(self, fault: Fault, guard: Guard, limit_s: float) -> bool:
-        """Whether no test notices a fault."""
-        path = self.root / PACKAGE / fault.module
+
+@dataclass
+class Trial:
+    """Tests under way in a copy, with a fault planted in it or none."""
+
+    copy: Copy
+    fault: Fault | None
+    pid: int
+    started: float
+    sound: bytes = b""
+
+    def passed(self, limit_s: float) -> bool | None:
+        """Whether all tests passed; None while they run; too long is a failure."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0 and time.monotonic() - self.started < limit_s:
+            return None
+        with contextlib.suppress(ProcessLookupError):  # and what the tests have left running
+            os.killpg(self.pid, signal.SIGKILL)
+        if pid == 0:
+            os.waitpid(self.pid, 0)
+        if self.fault is not None:
+            (self.copy.root / PACKAGE / self.fault.module).write_bytes(self.sound)
+        shutil.rmtree(self.copy.root / "tmp", ignore_errors=True)
+        return pid != 0 and status == 0
+
+
+class _End:
+    """Nothing more to try."""
+
+
+_END: Final = _End()
+
+
+def trials(
+    todo: Iterable[Fault | None], tests: Sequence[str], copies: Sequence[Copy], limit_s: float
+) -> Iterator[tuple[Fault | None, bool]]:
+    """Each fault, and whether the tests passed all the same."""
+    waiting, free, running = iter(todo), list(copies), list[Trial]()
+    while True:
+        while free and not isinstance(fault := next(waiting, _END), _End):
+            running.append(_plant(free.pop(), fault, tests))
+        if not running:
+            return
+        for one in list(running):
+            if (good := one.passed(limit_s)) is not None:
+                running.remove(one)
+                free.append(one.copy)
+                yield one.fault, good
+        time.sleep(0.01)
+
+
+def _plant(copy: Copy, fault: Fault | None, tests: Sequence[str]) -> Trial:
+    sound = b""
+    if fault is not None:
+        path = copy.root / PACKAGE / fault.module
         sound = path.read_bytes()
-        try:
-            path.write_text(fault.source, "utf-8")
-            return self.test(guard.tests, limit_s)[0]
-        finally:
-            path.write_bytes(sound)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        path.write_text(fault.source, "utf-8")
+    return Trial(copy, fault, copy.start(tests), time.monotonic(), sound)
 
 
 def chosen(guard: Guard, sample: int, seed: int) -> list[Fault]:
@@ -301,33 +353,32 @@ def chosen(guard: Guard, sample: int, seed: int) -> list[Fault]:
     return found
 
 
-def try_module(
-    guard: Guard, copies: SimpleQueue[Copy], pool: ThreadPoolExecutor, given: argparse.Namespace
-) -> tuple[int, int]:
+def try_module(guard: Guard, copies: Sequence[Copy], given: argparse.Namespace) -> tuple[int, int]:
     """Try the faults of one module; say its score and who survived. Gives noticed and tried."""
-    first = copies.get()
-    good, seconds = first.test(guard.tests, _SLOWEST_S)
-    copies.put(first)
-    if not good:
+    started = time.monotonic()
+    if not all(good for _, good in trials([None], guard.tests, copies, _SLOWEST_S)):
         print(f"{guard.module}: its tests fail without any fault", flush=True)
         return 0, 1
-    limit_s = min(3 * seconds + 20, _SLOWEST_S)
-
-    def survives(fault: Fault) -> bool:
-        mine = copies.get()
-        try:
-            return mine.survives(fault, guard, limit_s)
-        finally:
-            copies.put(mine)
-
+    limit_s = min(3 * (time.monotonic() - started) + 20, _SLOWEST_S)
     todo = chosen(guard, given.sample, given.seed)
-    alive = [fault for fault, lives in zip(todo, pool.map(survives, todo), strict=True) if lives]
+    alive = [one for one, good in trials(todo, guard.tests, copies, limit_s) if good and one]
     noticed = len(todo) - len(alive)
     share = 100 * noticed // max(len(todo), 1)
     print(f"{guard.module}: {noticed} of {len(todo)} noticed, {share} %", flush=True)
-    for fault in alive:
+    for fault in sorted(alive, key=lambda one: one.line):
         print(f"  line {fault.line}, {fault.name}", flush=True)
     return noticed, len(todo)
+
+
+def import_ahead() -> None:
+    """Import what the tests need and is not under test; each fork then has it."""
+    names = ("pytest", "xdist.plugin", "pytest_cov.plugin", "pytest_randomly", "hypothesis")
+    more = ("hypothesis.extra.pytestplugin", "numpy", "onnx.parser", "onnx.helper", "msgspec")
+    for name in (*names, *more, "click.testing", "jsonschema"):
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def options() -> argparse.ArgumentParser:
@@ -352,11 +403,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     folder = Path(tempfile.mkdtemp(prefix="mutants"))
     try:
-        copies: SimpleQueue[Copy] = SimpleQueue()
-        for number in range(given.jobs):
-            copies.put(Copy.make(folder / str(number)))
-        with ThreadPoolExecutor(given.jobs) as pool:
-            scores = [try_module(guard, copies, pool, given) for guard in todo]
+        copies = [Copy.make(folder / str(number)) for number in range(given.jobs)]
+        import_ahead()
+        scores = [try_module(guard, copies, given) for guard in todo]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     noticed, tried = (sum(column) for column in zip(*scores, strict=True))
