@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz import TARGETS, Runner, cases, load, save
-from fuzz_case import Case, End, Link
-from fuzz_targets import CORPUS, READERS
+from fuzz import cases, load, save
+from fuzz_case import Case, End, Link, Runner
+from fuzz_targets import CORPUS, READERS, TARGETS
 
 # Cases are forks; the threads of a test runner are not theirs.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -176,7 +176,7 @@ def load(folder: Path) -> Case:
 
 def summary(tallies: dict[tuple[str, str], Tally]) -> Iterator[str]:
     """The table, and one line about everything."""
-    yield f"{'target':16} {'how':6} {'cases':>6} {'failed':>6} {'slowest':>8} {'memory':>8}  exit codes"
+    yield "target           how     cases failed  slowest   memory  exit codes"
     total = Tally()
     for (name, how), one in tallies.items():
         if one.codes:

@@ -96,7 +96,9 @@ class Box:
         for name, link in links:
             with contextlib.suppress(OSError):
                 make = os.link if link.hard else os.symlink
-                make(self.root / "cwd" / link.target if link.hard else link.target, self._place(name))
+                make(
+                    self.root / "cwd" / link.target if link.hard else link.target, self._place(name)
+                )
         (self.root / "stdin").write_bytes(case.stdin)
         if cache is not None:
             shutil.copytree(cache, self.root / "cache", dirs_exist_ok=True)
@@ -174,7 +176,7 @@ class Runner:
 
     def run(self, cases: Iterable[Case]) -> Iterator[tuple[Case, End]]:
         """Each case with its end, in the order in which they end."""
-        waiting, running, number = iter(cases), [], 0
+        waiting, running, number = iter(cases), list[_Running](), 0
         while True:
             while len(running) < self.jobs and (case := next(waiting, None)) is not None:
                 running.append(self._start(case, number))
@@ -262,7 +264,7 @@ def _settle(box: Box, traced: bool) -> None:
         os.dup2(file, number)
         os.close(file)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", errors=how, closefd=False)  # noqa: SIM115, PTH123  for good
+        open(number, mode, encoding="utf-8", errors=how, closefd=False)  # noqa: SIM115  for good
         for number, mode, how in (
             (0, "r", "surrogateescape"),
             (1, "w", "backslashreplace"),

@@ -29,8 +29,8 @@ _HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
 _MODELS = {
     "quantized": """g (int8[1,16] x) => (int8[1,16] y) <float s = {0.5}, int8 z = {0}>
         { f = DequantizeLinear(x, s, z) r = Relu(f) y = QuantizeLinear(r, s, z) }""",
-    "float": """g (float[1,16] x) => (float[1,16] y) <float[16] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}>
-        { m = Mul(x, w) y = Relu(m) }""",
+    "float": """g (float[1,16] x) => (float[1,16] y)
+        <float[16] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}> { m = Mul(x, w) y = Relu(m) }""",
     "free": """g (float[N,4] x) => (float[N,4] y) { h = Tanh(x) y = Add(h, x) }""",
     "loop": """g (float[2] x, int64 n, bool c) => (float[2] y)
         { y = Loop (n, c, x) <body = b (int64 i, bool k, float[2] v) => (bool k2, float[2] v2)
@@ -210,7 +210,11 @@ def samples() -> Mapping[str, bytes]:
     """Arrays as files."""
     import numpy as np
 
-    array, npy, npz = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16), io.BytesIO(), io.BytesIO()
+    array, npy, npz = (
+        np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),
+        io.BytesIO(),
+        io.BytesIO(),
+    )
     np.save(npy, array)
     with zipfile.ZipFile(npz, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo("x.npy"), npy.getvalue())

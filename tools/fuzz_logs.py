@@ -20,7 +20,17 @@ _HEADS = (
     "01-01 00:00:00.000 99999999999 -1 E \x1b[31m: ",
 )
 _ODD = tuple(text for text in TEXTS if text != "\ud800")
-_LINKS = ("[a](https://x.y)", "{0}", "{{", "<img src=x>", "`", "|", "%s%n", "\u202e", "\x1b]0;x\x07")
+_LINKS = (
+    "[a](https://x.y)",
+    "{0}",
+    "{{",
+    "<img src=x>",
+    "`",
+    "|",
+    "%s%n",
+    "\u202e",
+    "\x1b]0;x\x07",
+)
 
 
 @functools.cache
@@ -181,7 +191,9 @@ def change_note(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
         if isinstance(row, dict) and rng.random() < 0.3:
             row["text"] = hostile_template(rng)
     head = "".join(f"{json.dumps(str(key))} = {_toml(value)}\n" for key, value in table.items())
-    return (f"+++\n{head}+++\n{text[fenced.end() :]}" if fenced else head).encode("utf-8", "replace")
+    return (f"+++\n{head}+++\n{text[fenced.end() :]}" if fenced else head).encode(
+        "utf-8", "replace"
+    )
 
 
 def _toml(value: Any) -> str:
@@ -197,7 +209,15 @@ def hostile_note(rng: random.Random, data: bytes, others: Sequence[bytes]) -> by
     """A note whose typical lines and headings are odd."""
     rows = data.decode("utf-8", "replace").split("\n")
     for _ in range(rng.choice((1, 2, 8))):
-        odd = (hostile_template(rng), "```", "## ", "### Typical Logs", "+++", rng.choice(_ODD), line(rng))
+        odd = (
+            hostile_template(rng),
+            "```",
+            "## ",
+            "### Typical Logs",
+            "+++",
+            rng.choice(_ODD),
+            line(rng),
+        )
         rows.insert(rng.randrange(len(rows) + 1), rng.choice(odd))
     return "\n".join(rows).encode("utf-8", "replace")
 

@@ -14,8 +14,27 @@ from mutation import TEXTS
 
 BESIDE = "weights.data"
 LOCATIONS = (
-    *(BESIDE, "", ".", "..", "../x", "/etc/passwd", "sub/../weights.data", "link.data", "away.data"),
-    *("hard.data", "missing.data", "fifo", "C:\\x", "\\\\host\\x", "a\0b", "x" * 5000, "model.onnx"),
+    *(
+        BESIDE,
+        "",
+        ".",
+        "..",
+        "../x",
+        "/etc/passwd",
+        "sub/../weights.data",
+        "link.data",
+        "away.data",
+    ),
+    *(
+        "hard.data",
+        "missing.data",
+        "fifo",
+        "C:\\x",
+        "\\\\host\\x",
+        "a\0b",
+        "x" * 5000,
+        "model.onnx",
+    ),
 )
 DIMS = (0, 1, 2, 3, 7, 64, -1, -(2**31), 2**20, 2**31, 2**40, 2**62, 2**63 - 1)
 COUNTS = ("0", "4", "16", "64", "-1", "1e9", "99999999999999999999", "", "x")
@@ -134,7 +153,7 @@ def _giant(rng: random.Random, model: Any) -> None:
 def _name(rng: random.Random, graph: Any) -> str:
     names = [item.name for item in (*graph.input, *graph.initializer)]
     names += [name for node in graph.node for name in node.output]
-    return rng.choice(names or ["x"])
+    return str(rng.choice(names or ["x"]))
 
 
 def _body(rng: random.Random, model: Any) -> None:
@@ -144,7 +163,9 @@ def _body(rng: random.Random, model: Any) -> None:
     count = rng.choice((1, 1, 2, 40, 95))
     for level in range(count):
         node = graph.node.add(op_type=kind, output=[f"level{level}"])
-        node.input.extend([_name(rng, graph), rng.choice(("", "c", "x"))][: 1 if kind == "If" else 2])
+        node.input.extend(
+            [_name(rng, graph), rng.choice(("", "c", "x"))][: 1 if kind == "If" else 2]
+        )
         attribute = node.attribute.add(name=key, type=5)
         graph = attribute.g
         graph.name = "body"

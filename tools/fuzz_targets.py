@@ -36,7 +36,7 @@ def _alone(rng: random.Random, content: bytes) -> Mapping[str, Content]:
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: how its files are damaged, the name that they get and the commands that read them."""
+    """A reader: how its files are damaged, what they are called, which commands read them."""
 
     name: str
     file: str
@@ -61,9 +61,7 @@ class Target:
         kind = getattr(mutate_one, "__name__", "mutation")
         return self.make(rng, index, kind, content, rng.choice(self.commands))
 
-    def make(
-        self, rng: random.Random, index: int, kind: str, content: bytes, command: str
-    ) -> Case:
+    def make(self, rng: random.Random, index: int, kind: str, content: bytes, command: str) -> Case:
         """A command on a content."""
         name = self.file
         if rng.random() < 0.03:
@@ -71,7 +69,11 @@ class Target:
         files = {name: content, **self.beside(rng, content)}
         words, outputs = expand(rng, command, name)
         if "@" in words:  # not a file: what it holds is what was typed
-            words = (*words[:-1], "--", *content.replace(b"\0", b"").decode("utf-8", "surrogateescape").split("\n")[:20])
+            words = (
+                *words[:-1],
+                "--",
+                *content.replace(b"\0", b"").decode("utf-8", "surrogateescape").split("\n")[:20],
+            )
         if outputs and rng.random() < 0.05:
             files[outputs[0]] = b"older"
         stdin = content if "-" in words else b""
@@ -86,9 +88,7 @@ class Target:
                 yield self.make(rng, -1 - number, "corpus", content, command)
 
 
-def _damage(
-    rng: random.Random, mutation: Mutation, data: bytes, others: Sequence[bytes]
-) -> bytes:
+def _damage(rng: random.Random, mutation: Mutation, data: bytes, others: Sequence[bytes]) -> bytes:
     if not data:
         return data
     try:
@@ -210,7 +210,7 @@ _HTP = (
     "place FILE FILE [--soc SM8650|] [--json|]",
     "doctor run.log --binary FILE [--json|]",
     "plan FILE",
-    "net-run --backend libQnnLpai.so --retrieve_context FILE --input_list list.txt --output_dir OUT",
+    "net-run --backend x.so --retrieve_context FILE --input_list list.txt --output_dir OUT",
 )
 
 TARGETS: tuple[Target, ...] = (
@@ -273,7 +273,8 @@ TARGETS: tuple[Target, ...] = (
         (
             *("@binary FILE",) * 6,
             *("inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",) * 3,
-            "net-run --backend libQnnLpai.so --retrieve_context FILE --input_list list.txt --output_dir OUT [--use_mmap|]",
+            "net-run --backend x.so --retrieve_context FILE --input_list list.txt"
+            " --output_dir OUT [--use_mmap|]",
             "doctor run.log --binary FILE",
             "footprint FILE",
             "place FILE FILE",
@@ -308,8 +309,8 @@ TARGETS: tuple[Target, ...] = (
         (
             *("lint FILE [--json|--json -o OUT.json|] [--strict|]",) * 4,
             "lint FILE FILE eaiParams_direct.conf",
-            "net-run --backend libQnnLpai.so --retrieve_context run.bin --input_list list.txt --config_file FILE"
-            " --output_dir OUT",
+            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
+            " --config_file FILE --output_dir OUT",
         ),
         10,
         _pointed,
@@ -330,8 +331,8 @@ TARGETS: tuple[Target, ...] = (
         "list.txt",
         (*ANY, *_TEXT),
         (
-            "net-run --backend libQnnLpai.so --retrieve_context run.bin --input_list FILE --output_dir OUT [--num_inferences"
-            " 3|--shared_buffer|--use_native_input_files||]",
+            "net-run --backend x.so --retrieve_context run.bin --input_list FILE --output_dir OUT"
+            " [--num_inferences 3|--shared_buffer|--use_native_input_files||]",
         ),
         3,
         sound("run.bin", "x.raw"),
@@ -340,7 +341,10 @@ TARGETS: tuple[Target, ...] = (
         "raw",
         "x.raw",
         ANY,
-        ("net-run --backend libQnnLpai.so --retrieve_context run.bin --input_list list.txt --output_dir OUT",),
+        (
+            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
+            " --output_dir OUT",
+        ),
         1,
         sound("run.bin", "list.txt"),
     ),

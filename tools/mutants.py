@@ -5,9 +5,9 @@
     python tools/mutants.py --list text.py              what would be planted
 
 A fault changes one comparison, limit, condition, call or result. Each runs the tests that
-`mutants.toml` maps to its module, in a copy of the repository; the first test that fails has noticed
-it. Faults that no test could notice are listed there with the reason and do not count. A sample is
-the same for the same seed. Exit code 1 when fewer than the wanted share is noticed.
+`mutants.toml` maps to its module, in a copy of the repository; the first test that fails has
+noticed it. Faults that no test could notice are listed there with the reason and do not count. A
+sample is the same for the same seed. Exit code 1 when fewer than the wanted share is noticed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ PACKAGE = Path("src/qnnmem")
 WANTED = 90  # per cent
 _COPIED = ("src", "tests", "tools", "examples", "pyproject.toml", "SECURITY.md", "docs")
 _SLOWEST_S = 120.0
+_NOT_LOOKED_INTO = ("annotation", "returns", "decorator_list", "args", "bases", "type_comment")
 
 _FLIPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -130,9 +131,8 @@ def _shown(node: ast.AST) -> str:
 def _spots(node: ast.AST, where: str) -> Iterator[tuple[ast.AST, str]]:
     """Every node that might be changed; texts for people and types are left alone."""
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list", "args", "bases", "type_comment"):
-            if not (name == "args" and isinstance(node, ast.Call)):
-                continue
+        if name in _NOT_LOOKED_INTO and not (name == "args" and isinstance(node, ast.Call)):
+            continue
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or _is_left_alone(child):
                 continue
@@ -238,7 +238,7 @@ class Copy:
 
     @classmethod
     def make(cls, root: Path) -> Copy:
-        """Copy what tests need; bytecode is checked by content, for files change within a second."""
+        """Copy what tests need; bytecode is checked by content: files change within a second."""
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
         for name in _COPIED:
             if (ROOT / name).is_dir():

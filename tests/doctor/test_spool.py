@@ -14,7 +14,9 @@ from qnnmem.doctor.spool import Spool
 def incident(number: int) -> Incident:
     """An incident that can be told from others."""
     words = ("graph", "mem", "meaning", True, "high", "cause", "entry", f"title {number} é")
-    return Incident(*words, (), (), (), "a.log", number, number, "a.log", None, None, 1, (), {}, None)
+    return Incident(
+        *words, (), (), (), "a.log", number, number, "a.log", None, None, 1, (), {}, None
+    )
 
 
 def places(count: int) -> list[tuple[int, int]]:

@@ -226,7 +226,7 @@ def test_only_files_below_the_model_are_read(tmp_path: Path, location: str, word
     (folder / "away.bin").symlink_to(tmp_path / "w.bin")
     os.mkfifo(folder / "pipe")
     found = outside(folder, location=location)
-    assert words in found or ("x" * 4096 == location and "cannot be resolved" in found)
+    assert words in found or (location == "x" * 4096 and "cannot be resolved" in found)
 
 
 def test_a_missing_location_is_no_file(tmp_path: Path) -> None:

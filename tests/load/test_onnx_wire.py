@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -163,7 +164,7 @@ def test_the_limits_are_those_that_are_promised() -> None:
 
 
 # What each message may hold, as the installed onnx describes it.
-_NAMES = {
+_NAMES: dict[str, Any] = {
     "Model": onnx.ModelProto,
     "Training": onnx.TrainingInfoProto,
     "Function": onnx.FunctionProto,
@@ -175,17 +176,35 @@ _NAMES = {
     "Annotation": onnx.TensorAnnotation,
     "Value": onnx.ValueInfoProto,
     "Type": onnx.TypeProto,
+    "TensorType": onnx.TypeProto.Tensor,
+    "Nested": onnx.TypeProto.Map,
     "Shape": onnx.TensorShapeProto,
 }
+
+
+def _is_repeated(found: Any) -> bool:
+    known = getattr(found, "is_repeated", None)  # protobuf 6; label before
+    return bool(known if known is not None else found.label == found.LABEL_REPEATED)
+
+
+def test_nested_types_are_one_or_two_fields() -> None:
+    """A sequence, an optional and a map hold types; a sparse tensor type is like a dense one."""
+    for kind in (onnx.TypeProto.Sequence, onnx.TypeProto.Optional):
+        assert [found.number for found in kind.DESCRIPTOR.fields] == [1]
+    assert set(wire._FIELDS["Nested"]) == {1, 2}
+    fields = {found.number for found in onnx.TypeProto.SparseTensor.DESCRIPTOR.fields}
+    assert fields == {1, *wire._FIELDS["TensorType"]}
 
 
 @pytest.mark.parametrize("kind", _NAMES)
 def test_every_message_of_onnx_is_walked_into(kind: str) -> None:
     """No field that holds messages is stepped over, for it could hold any number of them."""
+    repeated = _NAMES[kind].DESCRIPTOR.fields_by_number
     wanted = {
-        found.number
-        for found in _NAMES[kind].DESCRIPTOR.fields
-        if found.message_type is not None and found.message_type.fields
+        number
+        for number, found in repeated.items()
+        if (found.message_type is not None and found.message_type.fields)
+        or (found.cpp_type == found.CPPTYPE_STRING and _is_repeated(found))
     }
     # An opaque type is one message of two texts, however often it is written.
     assert wanted - set(wire._FIELDS[kind]) <= ({7} if kind == "Type" else set())

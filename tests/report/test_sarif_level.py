@@ -12,10 +12,30 @@ from qnnmem.report.doctor_sarif import render_sarif
 
 def incident(verdict: str, entry: str | None = "graph-limit") -> Incident:
     """An incident with one line of evidence."""
-    words = ("graph", "mem_graph_limit", "meaning", True, "high", verdict, entry, "title")
     line = Evidence("a b.log", 3, "text", 1, True)
-    rest = ("a b.log", 3, 3, "a b.log", None, None, 2, (line,), {}, None)
-    return Incident(*words, ("do it",), (), (), *rest)
+    return Incident(
+        stage="graph",
+        cause="mem_graph_limit",
+        cause_meaning="meaning",
+        is_memory=True,
+        confidence="high",
+        verdict=verdict,
+        entry=entry,
+        title="title",
+        remedies=("do it",),
+        collect_next=(),
+        candidates=(),
+        file="a b.log",
+        first_line=3,
+        last_line=3,
+        last_file="a b.log",
+        process=None,
+        producer=None,
+        count=2,
+        evidence=(line,),
+        quantities={},
+        shortage_bytes=None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +58,11 @@ def test_rules_are_listed_once_and_numbered() -> None:
     names = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert names == ["graph-limit", "unexplained"]
     assert [one["ruleIndex"] for one in run["results"]] == [0, 1, 0]
-    assert [one["ruleId"] for one in run["results"]] == ["graph-limit", "unexplained", "graph-limit"]
+    assert [one["ruleId"] for one in run["results"]] == [
+        "graph-limit",
+        "unexplained",
+        "graph-limit",
+    ]
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "a%20b.log"
     assert place["region"]["startLine"] == 3

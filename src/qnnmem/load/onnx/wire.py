@@ -22,7 +22,10 @@ _PLAIN = {"Tensor": frozenset({4, 9, 10})}  # float_data, raw_data, double_data:
 _FIELDS = {
     "Model": {7: "Graph", 8: "Leaf", 14: "Leaf", 20: "Training", 25: "Function", 26: "Leaf"},
     "Training": {1: "Graph", 2: "Graph", 3: "Leaf", 4: "Leaf"},
-    "Function": {7: "Node", 9: "Leaf", 11: "Attribute", 12: "Value", 14: "Leaf"},
+    "Function": {
+        **{4: "Leaf", 5: "Leaf", 6: "Leaf"},
+        **{7: "Node", 9: "Leaf", 11: "Attribute", 12: "Value", 14: "Leaf"},
+    },
     "Graph": {
         **{1: "Node", 5: "Tensor", 11: "Value", 12: "Value", 13: "Value"},
         **{14: "Annotation", 15: "Sparse", 16: "Leaf"},
