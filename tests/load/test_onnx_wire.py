@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,17 @@ def test_parts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(field(7, field(1, field(1, b"x") * 3))).startswith("holds more than 4 parts")
     assert refused(field(8, b"") * 4) == ""
     assert refused(field(8, b"") * 5).startswith("holds more than 4 parts")
+
+
+def test_looking_takes_less_memory_than_the_file() -> None:
+    """A flood of empty parts is refused before as many are held anywhere."""
+    flood = field(7, field(1, b"\x0a\x00" * 20_000) + b"\x0a\x00" * 20_000)
+    tracemalloc.start()
+    try:
+        assert refused(flood) == ""
+        assert tracemalloc.get_traced_memory()[1] < len(flood) // 2
+    finally:
+        tracemalloc.stop()
 
 
 def bodies(depth: int) -> bytes:
