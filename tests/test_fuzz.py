@@ -92,6 +92,7 @@ def test_each_fault_would_be_found(tmp_path: Path, code: str, fault: str) -> Non
 def test_a_hang_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that takes too long is ended and has no exit code."""
     monkeypatch.setattr("fuzz_case.HANG_S", 0.5)
+    monkeypatch.setattr("fuzz_case._crowd", lambda: 1.0)
     end = run(tmp_path, "import time; time.sleep(60)")
     assert end.code is None
     assert end.faults[0].startswith("hang: ")

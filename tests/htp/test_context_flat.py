@@ -207,7 +207,7 @@ def test_reading_has_a_budget_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_field_list_may_end_where_the_buffer_ends() -> None:
-    """A table before its field list, which is the last thing there: sound, and a byte less is not."""
+    """A table before its field list, the last thing there, is sound; a byte less is not."""
     table = struct.pack("<iI", -8, 7)  # its field list follows it
     data = struct.pack("<I", 4) + table + struct.pack("<HHH", 6, 8, 4)
     assert FlatBuffer(data).root("").u32(0, "a") == 7
@@ -216,14 +216,14 @@ def test_a_field_list_may_end_where_the_buffer_ends() -> None:
 
 
 def test_small_fields_and_records_are_read_by_their_width() -> None:
-    """A byte at the end of its table is inside; a record is all of its numbers; names have paths."""
+    """A byte that ends its table is inside; a record is all of its numbers; names have paths."""
     vtable = struct.pack("<HHHH", 8, 13, 12, 4)
     data = struct.pack("<I", 12) + vtable + struct.pack("<iIIB", 8, 5, 6, 9)
     root = FlatBuffer(data).root("")
     assert root.u8(0, "byte") == 9
     assert root.record(struct.Struct("<II"), 1, "pair") == (5, 6)
     assert root.record(struct.Struct("<II"), 2, "absent") is None
-    with pytest.raises(Damaged, match="^big lies outside its table"):
+    with pytest.raises(Damaged, match=r"^big lies outside its table"):
         root.record(struct.Struct("<QQ"), 1, "big")
     inner = FlatBuffer(data).root("outer")
     with pytest.raises(Damaged, match=r"^outer\.big lies outside its table"):
