@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Two processes, each with whole files of tests: what a file sets up is set up once.
 SPREAD := --numprocesses 2 --dist loadfile
 
-.PHONY: install demo test lint docs coverage bench models clean
+.PHONY: install demo test fuzz mutants lint docs coverage bench models clean
 
 install: $(STAMP)
 
@@ -26,6 +26,18 @@ demo: install
 
 test: install models
 	$(BIN)/python -m pytest $(SPREAD)
+
+# Hostile files through every reader; what fails is kept in .cache/fuzz. TARGET=logs for one reader.
+CASES ?= 20000
+SEED ?= 0
+JOBS ?= 2
+fuzz: install
+	$(BIN)/python tools/fuzz.py --cases $(CASES) --seed $(SEED) --jobs $(JOBS) $(addprefix --target ,$(TARGET))
+
+# Faults planted in the modules that guard, to see whether tests notice. SAMPLE=0 plants all.
+SAMPLE ?= 40
+mutants: install
+	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) $(MODULE)
 
 # Real models, by package name and version; what cannot be had is said and its tests are skipped.
 models: install

@@ -150,7 +150,8 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
 def _beside(listed: Path, name: str, here: Path) -> Path:
     """Relative names are looked for next to the list, then in the current folder."""
     near = listed.parent / name
-    return near if near.exists() else here / name
+    # Path.exists raises for names that are too long for the system.
+    return near if os.path.exists(near) else here / name  # noqa: PTH110
 
 
 def _entries(folder: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
@@ -229,9 +230,15 @@ def _from_raw(path: Path, blob: bytes, item: Input) -> NDArray[Any]:
 
 
 def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]]:
+    import lzma
+    import struct
     import zipfile
     import zlib
 
+    # What zipfile raises for archives that are not archives: checks of its own, then whatever
+    # the numbers in the file lead to.
+    own = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+    strayed = (RuntimeError, ValueError, OSError, struct.error, LookupError, OverflowError)
     limit = sum(item.elements * _WIDEST + _ROOM for item in wanted.values())
     blob = read_bytes(path, limit)
     try:
@@ -240,7 +247,7 @@ def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]
                 name: _from_npy(f"{path}, array {quote(name)}", content, wanted[name])
                 for name, content in _members(path, archive, wanted)
             }
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as exc:
+    except (*own, *strayed) as exc:
         raise UsageError(f"{path} is not a readable .npz file") from exc
 
 

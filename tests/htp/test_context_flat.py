@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qnnmem.errors import Damaged
+from qnnmem.htp.binary import flatbuffer
 from qnnmem.htp.binary.flatbuffer import MAX_TEXT, FlatBuffer, Table
 
 
@@ -188,3 +189,42 @@ def test_a_damaged_buffer_never_leads_out_either(data: st.DataObject) -> None:
             entry.text(2, "inner")
 
     assert sentence(walk).isprintable()
+
+
+def test_reading_has_a_budget_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the buffer and a megabyte may be handed out; what is charged once more is not."""
+    assert (flatbuffer._BUDGET_FACTOR, flatbuffer._BUDGET_BASE) == (4, 1 << 20)
+    monkeypatch.setattr(flatbuffer, "_BUDGET_BASE", 0)
+    flat = FlatBuffer(bytes(100))
+    flat._charge(400, "x")  # exactly all
+    with pytest.raises(Damaged, match="x makes the metadata larger than it is"):
+        flat._charge(1, "x")
+    monkeypatch.setattr(flatbuffer, "_BUDGET_BASE", 7)
+    flat = FlatBuffer(bytes(10))
+    flat._charge(47, "x")
+    with pytest.raises(Damaged):
+        flat._charge(1, "x")
+
+
+def test_a_field_list_may_end_where_the_buffer_ends() -> None:
+    """A table before its field list, the last thing there, is sound; a byte less is not."""
+    table = struct.pack("<iI", -8, 7)  # its field list follows it
+    data = struct.pack("<I", 4) + table + struct.pack("<HHH", 6, 8, 4)
+    assert FlatBuffer(data).root("").u32(0, "a") == 7
+    with pytest.raises(Damaged):
+        FlatBuffer(data[:-1]).root("")
+
+
+def test_small_fields_and_records_are_read_by_their_width() -> None:
+    """A byte that ends its table is inside; a record is all of its numbers; names have paths."""
+    vtable = struct.pack("<HHHH", 8, 13, 12, 4)
+    data = struct.pack("<I", 12) + vtable + struct.pack("<iIIB", 8, 5, 6, 9)
+    root = FlatBuffer(data).root("")
+    assert root.u8(0, "byte") == 9
+    assert root.record(struct.Struct("<II"), 1, "pair") == (5, 6)
+    assert root.record(struct.Struct("<II"), 2, "absent") is None
+    with pytest.raises(Damaged, match=r"^big lies outside its table"):
+        root.record(struct.Struct("<QQ"), 1, "big")
+    inner = FlatBuffer(data).root("outer")
+    with pytest.raises(Damaged, match=r"^outer\.big lies outside its table"):
+        inner.record(struct.Struct("<QQ"), 1, "big")

@@ -6,6 +6,7 @@ number of messages and the bytes outside of plain weight data are bounded first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from qnnmem.errors import Damaged, LoadError
@@ -22,7 +23,10 @@ _PLAIN = {"Tensor": frozenset({4, 9, 10})}  # float_data, raw_data, double_data:
 _FIELDS = {
     "Model": {7: "Graph", 8: "Leaf", 14: "Leaf", 20: "Training", 25: "Function", 26: "Leaf"},
     "Training": {1: "Graph", 2: "Graph", 3: "Leaf", 4: "Leaf"},
-    "Function": {7: "Node", 9: "Leaf", 11: "Attribute", 12: "Value", 14: "Leaf"},
+    "Function": {
+        **{4: "Leaf", 5: "Leaf", 6: "Leaf"},
+        **{7: "Node", 9: "Leaf", 11: "Attribute", 12: "Value", 14: "Leaf"},
+    },
     "Graph": {
         **{1: "Node", 5: "Tensor", 11: "Value", 12: "Value", 13: "Value"},
         **{14: "Annotation", 15: "Sparse", 16: "Leaf"},
@@ -59,28 +63,35 @@ class _Scan:
         self.plain_bytes = 0
 
     def walk(self) -> None:
-        """Visit every message with a stack of our own: depth is the file's choice."""
-        stack = [("Model", 0, len(self.blob), 0)]
+        """Visit every message with a stack of our own: depth is the file's choice.
+
+        Only the messages around the present one are held: a list of all those beside it would be
+        the very thing that is looked for.
+        """
+        stack = [self._children("Model", 0, len(self.blob))]
         while stack:
-            kind, start, end, depth = stack.pop()
-            if depth > MAX_DEPTH:
+            found = next(stack[-1], None)
+            if found is None:
+                stack.pop()
+                continue
+            self.messages += 1
+            if self.messages > MAX_MESSAGES:
+                raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to be read")
+            if found[0] == "Leaf":
+                continue
+            if len(stack) > MAX_DEPTH:
                 raise Damaged("graphs are nested too deeply to be read")
-            for child, lower, upper in self._children(kind, start, end):
-                self.messages += 1
-                if self.messages > MAX_MESSAGES:
-                    raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to be read")
-                if child != "Leaf":
-                    stack.append((child, lower, upper, depth + 1))
+            stack.append(self._children(*found))
         if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
             size = MAX_STRUCTURE_BYTES >> 20
             raise Damaged(
                 f"holds more than {size} MiB besides raw weights; store weights as raw_data"
             )
 
-    def _children(self, kind: str, at: int, end: int) -> list[tuple[str, int, int]]:
+    def _children(self, kind: str, at: int, end: int) -> Iterator[tuple[str, int, int]]:
         fields: dict[int, str] = _FIELDS[kind]
         plain: frozenset[int] = _PLAIN.get(kind, frozenset())
-        blob, children = self.blob, []
+        blob = self.blob
         while at < end:
             tag = blob[at]
             at += 1
@@ -98,11 +109,10 @@ class _Scan:
                 if number in plain:
                     self.plain_bytes += size
                 elif number in fields:
-                    children.append((fields[number], at, at + size))
+                    yield fields[number], at, at + size
                 at += size
             else:
                 at = self._skip(wire, at, end)
-        return children
 
     def _skip(self, wire: int, at: int, end: int) -> int:
         if wire == _VARINT:

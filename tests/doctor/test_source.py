@@ -1,0 +1,76 @@
+"""Limits on what is read as a log: windows of zstd, numbers of files, bombs."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor.logs import source
+from qnnmem.doctor.logs.source import find_streams, open_part
+from qnnmem.errors import LoadError, UsageError
+
+zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+def packed(window_log: int) -> bytes:
+    """A frame whose header asks for a window of this size."""
+    options = {zstd.CompressionParameter.window_log: window_log}
+    packer = zstd.ZstdCompressor(options=options)  # of unknown size: the header names the window
+    return bytes(packer.compress(b"a line\n" * 9) + packer.flush())
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a log, unpacked."""
+    part = open_part(str(path))
+    try:
+        room = bytearray(1 << 16)
+        got = part.readinto(memoryview(room))
+        return bytes(room[:got])
+    finally:
+        part.close()
+
+
+@pytest.mark.parametrize(("window_log", "good"), [(23, True), (25, True), (26, False), (27, False)])
+def test_a_frame_may_not_ask_for_any_memory(tmp_path: Path, window_log: int, good: bool) -> None:
+    """32 MiB of window are given, twice that is refused before it is allocated."""
+    path = tmp_path / "a.log.zst"
+    path.write_bytes(packed(window_log))
+    if good:
+        assert read(path) == b"a line\n" * 9
+    else:
+        with pytest.raises(LoadError, match="cannot be read"):
+            read(path)
+
+
+def test_files_of_a_folder_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as allowed are read, one more is refused, over all folders below."""
+    (tmp_path / "sub").mkdir()
+    for name in ("a.log", "b.log", "sub/c.log"):
+        (tmp_path / name).write_bytes(b"x\n")
+    monkeypatch.setattr(source, "_MAX_FILES", 3)
+    assert sum(len(stream.parts) for stream in find_streams([str(tmp_path)])) == 3
+    monkeypatch.setattr(source, "_MAX_FILES", 2)
+    with pytest.raises(UsageError, match="more than 2 files"):
+        find_streams([str(tmp_path)])
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a size, what is four hundred times larger than its file is no log."""
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(bytes(8 << 20)))
+    monkeypatch.setattr(source, "_BOMB_BYTES", 1 << 20)
+    part, room = open_part(str(path)), memoryview(bytearray(1 << 20))
+    with pytest.raises(LoadError, match="a log does not"):
+        any(part.readinto(room) == 0 for _ in range(100))
+    part.close()
+
+
+def test_the_limits_are_those_that_are_promised() -> None:
+    """A change of a limit is a decision, and changes SECURITY.md as well."""
+    module = importlib.import_module("qnnmem.doctor.logs.source")
+    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 1 << 30)
+    assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)

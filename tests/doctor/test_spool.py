@@ -1,0 +1,71 @@
+"""Incidents on their way out: in order of their places, few or many."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from qnnmem.doctor import spool as module
+from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.spool import Spool
+
+
+def incident(number: int) -> Incident:
+    """An incident that can be told from others."""
+    words = ("graph", "mem", "meaning", True, "high", "cause", "entry", f"title {number} é")
+    return Incident(
+        *words, (), (), (), "a.log", number, number, "a.log", None, None, 1, (), {}, None
+    )
+
+
+def places(count: int) -> list[tuple[int, int]]:
+    """Places of three logs, mixed up; equal ones do not occur."""
+    found = [(n % 3, n) for n in range(count)]
+    random.Random(0).shuffle(found)  # noqa: S311  wanted: the same again
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 257, 300])
+def test_incidents_come_in_order_of_their_places(count: int) -> None:
+    """By log, then by offset, whatever order they came in and wherever they were kept."""
+    spool = Spool()
+    for number, place in enumerate(places(count)):
+        spool.put(*place, incident(place[1]))
+        assert len(spool) == number + 1
+    wanted = [incident(offset) for _, offset in sorted(places(count))]
+    assert list(spool.incidents()) == wanted
+    assert list(spool.incidents()) == wanted  # and again
+    spool.close()
+
+
+def test_incidents_may_come_after_a_look() -> None:
+    """What is put after reading is found as well."""
+    spool = Spool()
+    for number in range(300):
+        spool.put(0, number, incident(number))
+    assert len(list(spool.incidents())) == 300
+    spool.put(0, 1000, incident(1000))
+    assert [one.first_line for one in spool.incidents()] == [*range(300), 1000]
+    spool.close()
+
+
+def test_many_are_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three in memory the fourth moves all to a file, which is gone when closed."""
+    monkeypatch.setattr(module, "_IN_MEMORY", 3)
+    spool = Spool()
+    for number in range(3):
+        spool.put(0, number, incident(number))
+    assert spool._file is None
+    spool.put(0, 3, incident(3))
+    file = spool._file
+    assert file is not None
+    assert not spool._few
+    assert len(spool) == 4
+    spool.close()
+    assert file.closed
+
+
+def test_memory_holds_256() -> None:
+    """A change of this number changes what a log can cost."""
+    assert module._IN_MEMORY == 256

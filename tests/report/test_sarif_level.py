@@ -1,0 +1,69 @@
+"""The level of a result in SARIF: what is decided is an error, what is not is a warning."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from qnnmem.doctor.incident import Evidence, Incident, ReadingStats
+from qnnmem.report.doctor_sarif import render_sarif
+
+
+def incident(verdict: str, entry: str | None = "graph-limit") -> Incident:
+    """An incident with one line of evidence."""
+    line = Evidence("a b.log", 3, "text", 1, True)
+    return Incident(
+        stage="graph",
+        cause="mem_graph_limit",
+        cause_meaning="meaning",
+        is_memory=True,
+        confidence="high",
+        verdict=verdict,
+        entry=entry,
+        title="title",
+        remedies=("do it",),
+        collect_next=(),
+        candidates=(),
+        file="a b.log",
+        first_line=3,
+        last_line=3,
+        last_file="a b.log",
+        process=None,
+        producer=None,
+        count=2,
+        evidence=(line,),
+        quantities={},
+        shortage_bytes=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level"), [("cause", "error"), ("memory", "error"), ("undecided", "warning")]
+)
+def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
+    """Result and rule agree, and a gate that counts errors sees every decided failure."""
+    stats = ReadingStats(("a b.log",), 9, 99, 0.1, 1)
+    log = json.loads("".join(render_sarif([incident(verdict)], stats, "1")))
+    run = log["runs"][0]
+    assert run["results"][0]["level"] == level
+    assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"] == {"level": level}
+
+
+def test_rules_are_listed_once_and_numbered() -> None:
+    """Each result points to the rule of its entry; without an entry there is one for that."""
+    stats = ReadingStats(("a b.log",), 9, 99, 0.1, 3)
+    rows = [incident("cause"), incident("undecided", None), incident("cause")]
+    run = json.loads("".join(render_sarif(rows, stats, "1")))["runs"][0]
+    names = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert names == ["graph-limit", "unexplained"]
+    assert [one["ruleIndex"] for one in run["results"]] == [0, 1, 0]
+    assert [one["ruleId"] for one in run["results"]] == [
+        "graph-limit",
+        "unexplained",
+        "graph-limit",
+    ]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "a%20b.log"
+    assert place["region"]["startLine"] == 3
+    assert run["results"][0]["occurrenceCount"] == 2

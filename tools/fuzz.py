@@ -1,0 +1,254 @@
+"""Runs qnnmem on files that mean harm, through every reader it has.
+
+    python tools/fuzz.py --cases 20000 --seed 0 --jobs 2
+    python tools/fuzz.py --target logs --target notes
+    python tools/fuzz.py --repeat .cache/fuzz/logs-0-17
+
+A case is a verb with its options on a damaged file, or a parser by itself where a verb would start
+a process of its own (`reader` in the table). It is good when the exit code is a documented one, no
+traceback is shown, it ends within 20 s and 1 GiB, shows no control characters and leaves nothing
+behind but the file that it was told to write, whole. First comes every file of the corpus as it is,
+then as many damaged ones as asked for. The same seed makes the same cases. What failed is made as
+small as is simple and kept with the words to repeat it. Exit code 1 when something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork takes no threads along
+
+from fuzz_case import Case, End, Link, Runner, family
+from fuzz_targets import READERS, TARGETS, Target
+
+_SHRINKING = 60  # runs to make a failing case smaller
+
+
+def cases(targets: Sequence[Target], first: int, count: int, seed: int) -> Iterator[Case]:
+    """The cases of a seed, targets interleaved by their weights."""
+    heaviest = max(target.weight for target in targets)
+    turns = [
+        target
+        for step in range(heaviest)
+        for target in targets
+        # Spread evenly: a target of half the weight has every second turn.
+        if (step + 1) * target.weight // heaviest > step * target.weight // heaviest
+    ]
+    for index in range(first, first + count):
+        yield turns[index % len(turns)].case(seed, index)
+
+
+@dataclass
+class Tally:
+    """What came of the cases of one target."""
+
+    codes: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    slowest: float = 0.0
+    memory: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+    def add(self, end: End) -> None:
+        """Count one case."""
+        self.codes["hang" if end.code is None else str(end.code)] += 1
+        self.failed += bool(end.faults)
+        self.kinds.update([family(end.faults)] if end.faults else [])
+        self.slowest, self.memory = max(self.slowest, end.seconds), max(self.memory, end.memory)
+
+
+def warm_up() -> None:
+    """Import here what every fork would import again."""
+    from importlib import import_module
+
+    from qnnmem.cli.verbs import VERBS
+    from qnnmem.plan.warm import warm_up as compile_search
+
+    for verb in VERBS:
+        import_module(f"qnnmem.cli.{verb.replace('-', '_')}")
+    for name in ("numpy", "onnx.checker", "onnx.helper", "onnx.numpy_helper", "onnxruntime"):
+        import_module(name)
+    for name in ("qnnmem.doctor.diagnose", "qnnmem.report.doctor", "qnnmem.load.onnx.passes.build"):
+        import_module(name)
+    compile_search()
+    gc.collect()
+    gc.freeze()  # forks would copy every page that a collection touches
+
+
+def run(
+    targets: Sequence[Target], todo: Iterable[Case], runner: Runner, keep: Path, seed: int
+) -> dict[tuple[str, str], Tally]:
+    """Run everything; failures are said and kept as they come."""
+    tallies: dict[tuple[str, str], Tally] = {
+        (target.name, how): Tally() for target in targets for how in ("verb", "reader")
+    }
+    failed: dict[tuple[str, str], list[tuple[Case, End]]] = {}
+    for case, end in runner.run(todo):
+        tallies[case.target, case.how].add(end)
+        if end.faults:
+            name = f"{case.target}-{seed}-{case.index}"
+            print(f"{name} ({case.kind}): {'; '.join(end.faults)}", flush=True)
+            failed.setdefault((case.target, family(end.faults)), []).append((case, end))
+    for several in failed.values():
+        for case, end in several[:3]:  # of one kind, three are enough to find it
+            small = shrink(case, end, runner) if case is several[0][0] else case
+            save(keep / f"{case.target}-{seed}-{case.index}", small, end, runner)
+    return tallies
+
+
+# --- What failed ---------------------------------------------------------------------------------
+
+
+def shrink(case: Case, end: End, runner: Runner) -> Case:
+    """Cut pieces out of the damaged file as long as it fails in the same way."""
+    if end.code is None:  # twenty seconds a try
+        return case
+    name = next(iter(case.files))
+    content, tries = case.files[name], 0
+    if not isinstance(content, bytes) or case.stdin:
+        return case
+    small, step = case, max(len(content) // 2, 1)
+    while step and tries < _SHRINKING:
+        at, before = 0, len(content)
+        while at < len(content) and tries < _SHRINKING:
+            shorter = content[:at] + content[at + step :]
+            trial = replace(small, files={**small.files, name: shorter})
+            tries += 1
+            if family(runner.one(trial).faults) == family(end.faults):
+                small, content = trial, shorter
+            else:
+                at += step
+        step = step // 2 if len(content) == before else min(step, len(content) // 2)
+    return small
+
+
+def save(folder: Path, case: Case, end: End, runner: Runner) -> None:
+    """Keep a case so that it can be repeated, with the trace of where it failed."""
+    files = folder / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    for name, content in case.files.items():
+        if isinstance(content, bytes):
+            (files / name).parent.mkdir(parents=True, exist_ok=True)
+            (files / name).write_bytes(content)
+    links = {n: [c.target, c.hard] for n, c in case.files.items() if isinstance(c, Link)}
+    rest = {"target": case.target, "index": case.index, "kind": case.kind, "words": case.words}
+    rest |= {"outputs": case.outputs, "links": links, "main": next(iter(case.files))}
+    (folder / "case.json").write_text(json.dumps(rest, indent=1) + "\n", "ascii")
+    if case.stdin:
+        (folder / "stdin").write_bytes(case.stdin)
+    trace = "" if end.code is None else replace(runner, traced=True).one(case).stderr
+    command = f"cd {shlex.quote(str(files))} && qnnmem {shlex.join(case.words)}"
+    why = "\n".join((*end.faults, "", command, "", trace))
+    (folder / "why.txt").write_text(why, "utf-8", "backslashreplace")
+
+
+def load(folder: Path) -> Case:
+    """A case that was kept."""
+    rest = json.loads((folder / "case.json").read_text("ascii"))
+    files = folder / "files"
+    found = {str(p.relative_to(files)): p.read_bytes() for p in files.rglob("*") if p.is_file()}
+    main = rest["main"]
+    stdin = folder / "stdin"
+    return Case(
+        rest["target"],
+        rest["index"],
+        rest["kind"],
+        tuple(rest["words"]),
+        {main: found.pop(main), **found, **{n: Link(*link) for n, link in rest["links"].items()}},
+        stdin.read_bytes() if stdin.exists() else b"",
+        tuple(rest["outputs"]),
+    )
+
+
+# --- The program ---------------------------------------------------------------------------------
+
+
+def summary(tallies: dict[tuple[str, str], Tally]) -> Iterator[str]:
+    """The table, and one line about everything."""
+    yield "target           how     cases failed  slowest   memory  exit codes"
+    total = Tally()
+    for (name, how), one in tallies.items():
+        if one.codes:
+            codes = ", ".join(f"{code}: {n}" for code, n in sorted(one.codes.items()))
+            yield (
+                f"{name:16} {how:6} {one.codes.total():6} {one.failed:6} {one.slowest:6.1f} s "
+                f"{one.memory >> 20:4} MiB  {codes}"
+            )
+        total.codes += one.codes
+        total.kinds += one.kinds
+        total.failed += one.failed
+        total.slowest, total.memory = (
+            max(total.slowest, one.slowest),
+            max(total.memory, one.memory),
+        )
+    yield from (f"{count} x {kind}" for kind, count in total.kinds.most_common())
+    yield (
+        f"{total.codes.total()} cases, {total.failed} failed; exit code 70: {total.codes['70']}, "
+        f"hangs: {total.codes['hang']}; slowest {total.slowest:.1f} s, "
+        f"largest memory {total.memory >> 20} MiB"
+    )
+
+
+def options() -> argparse.ArgumentParser:
+    """The options of the program."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", type=int, default=2000, help="damaged files to try")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--seed", type=int, default=0)
+    names = [target.name for target in TARGETS]
+    parser.add_argument("--target", action="append", choices=names, help="only this reader")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
+    parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"), help="for what failed")
+    parser.add_argument("--no-corpus", action="store_true", help="damaged files only")
+    parser.add_argument("--short", action="store_true", help="the corpus through one command each")
+    parser.add_argument("--repeat", type=Path, help="run one case that was kept")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the options and run."""
+    given = options().parse_args(arguments)
+    targets = [one for one in TARGETS if not given.target or one.name in given.target]
+    warm_up()
+    # Not a TemporaryDirectory: forks would remove it, too, when they clean up after themselves.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  mkdtemp's
+    folder = Path(tempfile.mkdtemp(prefix="fuzz", dir=memory))
+    try:
+        runner = Runner(folder, READERS, given.jobs, warm_cache(folder))
+        if given.repeat:
+            end = replace(runner, traced=True).one(load(given.repeat))
+            print(end.stderr, *(end.faults or ["good"]), sep="\n")
+            return bool(end.faults)
+        known = [] if given.no_corpus else [one.corpus(not given.short) for one in targets]
+        damaged = cases(targets, given.first, given.cases, given.seed)
+        tallies = run(targets, chain(*known, damaged), runner, given.keep, given.seed)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(summary(tallies)), flush=True)
+    return 1 if any(one.failed for one in tallies.values()) else 0
+
+
+def warm_cache(folder: Path) -> Path:
+    """The cache as one run of the doctor leaves it: each case gets a copy."""
+    from qnnmem.doctor.kb.knowledge import built_in
+
+    cache = folder / "warm"
+    cache.mkdir()
+    os.environ["XDG_CACHE_HOME"] = str(cache)
+    built_in()
+    return cache
+
+
+if __name__ == "__main__":
+    sys.exit(main())

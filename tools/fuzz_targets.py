@@ -1,0 +1,421 @@
+"""Every reader of qnnmem as a target: what is damaged, how, and which commands then read it.
+
+To add one, put seeds into `tests/corpus/NAME`, write a `Target` and list it in `TARGETS`. A command
+is a text: `FILE` is the damaged file, `OUT.x` a file to write, `[a|b|]` one of several, and a first
+word with `@` a reader by itself, without the verb around it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import fuzz_logs
+import fuzz_onnx
+import mutate
+import mutate_binaries
+import mutate_contexts
+from fuzz_case import Case, Content, Link, Reader
+from mutation import ANY, Mutation, stream
+
+CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
+BESIDE = CORPUS / "beside"  # sound files that commands need besides the damaged one
+NAMES = ("a\x1b[31mb", "line\nbreak", "\u202eabc", "x" * 200, "\udcff", "a b", "-", "#{}", "<b>")
+_CHOICE = re.compile(r"\[([^\]]*)\]")
+
+Beside = Callable[[random.Random, bytes], Mapping[str, Content]]
+
+
+def _alone(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: how its files are damaged, what they are called, which commands read them."""
+
+    name: str
+    file: str
+    mutations: tuple[Mutation, ...]
+    commands: tuple[str, ...]
+    weight: int
+    beside: Beside = _alone
+
+    @cache  # noqa: B019  targets live as long as the program
+    def seeds(self) -> tuple[bytes, ...]:
+        """The sound files and the regressions of the corpus."""
+        return tuple(path.read_bytes() for path in sorted((CORPUS / self.name).iterdir()))
+
+    def case(self, seed: int, index: int) -> Case:
+        """The case of a number; the same seed and number give the same case."""
+        rng, seeds = stream(seed, index), self.seeds()
+        data = rng.choice(seeds)
+        mutate_one = rng.choice(self.mutations)
+        content = _damage(rng, mutate_one, data, seeds)
+        if content and rng.random() < 0.15:
+            content = rng.choice(ANY)(rng, content, seeds)
+        kind = getattr(mutate_one, "__name__", "mutation")
+        return self.make(rng, index, kind, content, rng.choice(self.commands))
+
+    def make(self, rng: random.Random, index: int, kind: str, content: bytes, command: str) -> Case:
+        """A command on a content."""
+        name = self.file
+        if rng.random() < 0.03:
+            name = rng.choice(NAMES) + Path(name).suffix
+        files = {name: content, **self.beside(rng, content)}
+        words, outputs = expand(rng, command, name)
+        if "@" in words:  # not a file: what it holds is what was typed
+            words = (
+                *words[:-1],
+                "--",
+                *content.replace(b"\0", b"").decode("utf-8", "surrogateescape").split("\n")[:20],
+            )
+        if outputs and rng.random() < 0.05:
+            files[outputs[0]] = b"older"
+        stdin = content if "-" in words else b""
+        return Case(self.name, index, kind, words, files, stdin, outputs)
+
+    def corpus(self, every: bool = True) -> Iterator[Case]:
+        """Every file of the corpus as it is, through every command or the first one."""
+        commands = list(dict.fromkeys(self.commands))
+        for number, content in enumerate(self.seeds()):
+            for place, command in enumerate(commands if every else commands[:1]):
+                rng = stream(0, 1000 * number + place)
+                yield self.make(rng, -1 - number, "corpus", content, command)
+
+
+def _damage(rng: random.Random, mutation: Mutation, data: bytes, others: Sequence[bytes]) -> bytes:
+    if not data:
+        return data
+    try:
+        return mutation(rng, data, others)
+    except Exception:  # a regression that is not of its format any more: damaged as bytes
+        return rng.choice(ANY)(rng, data, others)
+
+
+def expand(rng: random.Random, command: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The words of a command, and the files among them that are to be written."""
+    text = _CHOICE.sub(lambda found: rng.choice(found[1].split("|")), command)
+    words = [file if word == "FILE" else word for word in text.split()]
+    outputs = tuple(word for word in words if word.startswith("OUT"))
+    return tuple(words), outputs
+
+
+def sound(*names: str) -> Beside:
+    """Sound files beside the damaged one."""
+    return lambda rng, content: {name: (BESIDE / name).read_bytes() for name in names}
+
+
+# --- Readers by themselves -----------------------------------------------------------------------
+
+
+def _guard(path: Path) -> None:
+    from qnnmem.load.onnx import read_guarded
+
+    read_guarded(path)
+
+
+def _load(path: Path) -> None:
+    import qnnmem
+
+    qnnmem.load(path)
+
+
+def _context(path: Path) -> None:
+    from qnnmem.htp.binary.read import read_context
+
+    read_context(path)
+
+
+def _binary(path: Path) -> None:
+    from qnnmem.lpai.binary import unpack
+
+    unpack(path.read_bytes())
+
+
+def _samples(path: Path) -> None:
+    from qnnmem.calibration import Input, find_samples, read_sample
+
+    inputs = [Input("x", "float32", (1, 16))]
+    for sample in find_samples(path.parent, inputs)[:4]:
+        read_sample(sample, inputs)
+
+
+def _note(path: Path) -> None:
+    from qnnmem.doctor.kb.knowledge import pack, read_folder
+
+    pack(*read_folder(path, own=True), 0)
+
+
+READERS: Mapping[str, Reader] = {
+    "@guard": _guard,
+    "@load": _load,
+    "@context": _context,
+    "@binary": _binary,
+    "@samples": _samples,
+    "@note": _note,
+}
+
+
+# --- Files beside --------------------------------------------------------------------------------
+
+
+def _weights(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    """What external data may lead to: a file, links to it and out of the folder, a second name."""
+    return {
+        fuzz_onnx.BESIDE: bytes(rng.choice((0, 16, 64, 4096))),
+        "link.data": Link(fuzz_onnx.BESIDE),
+        "away.data": Link("/etc/passwd"),
+        "hard.data": Link(fuzz_onnx.BESIDE, hard=True),
+    }
+
+
+def _pointed(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    """The LPAI file that a tool file points to: sound, the damaged file itself, or a link."""
+    good = (BESIDE / "eaiParams_direct.conf").read_bytes()
+    pointed: Content = rng.choice((good, good, content, Link("tool.json"), Link("/dev/zero")))
+    return {"eaiParams_direct.conf": pointed, **sound("run.bin", "list.txt", "x.raw")(rng, content)}
+
+
+def _tool(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    """The tool file that brings a damaged LPAI file along."""
+    return sound("tool.json", "quantized.onnx")(rng, content)
+
+
+def _note_folder(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    """A log that holds the lines of the note, so that its templates are tried."""
+    rows = re.findall(rb'text = "([^"\n]*)"|```text\n(.*?)\n```', content, re.DOTALL)
+    told = b"\n".join(one or other for one, other in rows)
+    return {"run.log": told + b"\n" + fuzz_logs.line(rng).encode("utf-8", "replace") + b"\n"}
+
+
+def _log_folder(rng: random.Random, content: bytes) -> Mapping[str, Content]:
+    other = fuzz_logs.add_lines(rng, b"healthy\n", ())
+    return {"logs/a.log": content, "logs/b.001.log": other, "logs/b.002.log": content[:99]}
+
+
+# --- The targets ---------------------------------------------------------------------------------
+
+_TEXT = mutate.TEXT
+_PLAN = "--time-limit 1 [--format json|--format csv||] [--io outside|] [--inplace|] [--reorder|]"
+_HTP = (
+    "inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",
+    "footprint FILE [--soc SM8650|--soc SM7325|] [--json|]",
+    "fit FILE [--soc SM8650|--all-socs|] [--budget pd=1M|] [--json|]",
+    "qmem FILE [--json|]",
+    "place FILE FILE [--soc SM8650|] [--json|]",
+    "doctor run.log --binary FILE [--json|]",
+    "plan FILE",
+    "net-run --backend x.so --retrieve_context FILE --input_list list.txt --output_dir OUT",
+)
+
+TARGETS: tuple[Target, ...] = (
+    Target(
+        "onnx",
+        "model.onnx",
+        (*mutate.MUTATIONS["onnx"], *(fuzz_onnx.craft,) * 12),
+        (
+            *("@guard FILE",) * 20,
+            f"plan FILE {_PLAN} [--bits 8|--bits 16||] [--dim N=2|--shape x=1x4||]",
+            "plan FILE --time-limit 1 --format json -o OUT.json [--force|] [--state h_in=h_out|]",
+            "prepare FILE --time-limit 1 [--float|--quantize int8|--quantize int16] -o OUT.bin",
+            "footprint FILE --soc SM8650 --time-limit 2",
+            "doctor run.log --model FILE",
+        ),
+        30,
+        lambda rng, data: {**_weights(rng, data), **sound("run.log")(rng, data)},
+    ),
+    Target(
+        "tflite",
+        "model.tflite",
+        mutate.MUTATIONS["tflite"],
+        (
+            *("@load FILE",) * 3,
+            f"plan FILE {_PLAN}",
+            "plan FILE --time-limit 1 -o OUT.txt",
+            "prepare FILE --time-limit 1 -o OUT.bin",
+            "inspect FILE",
+        ),
+        10,
+    ),
+    Target(
+        "eaix",
+        "report.eaix",
+        mutate.MUTATIONS["eaix"],
+        (
+            *("@load FILE",) * 3,
+            f"plan FILE {_PLAN}",
+            "plan FILE --time-limit 1 --format json -o OUT.json [--force|]",
+            "prepare FILE --time-limit 1 -o OUT.bin",
+        ),
+        10,
+    ),
+    Target(
+        "csv",
+        "buffers.csv",
+        mutate.MUTATIONS["csv"],
+        (
+            *("@load FILE",) * 2,
+            "plan FILE --time-limit 1 [--format json|--format csv|] [--align 64|] [--capacity 1K|]",
+            "plan FILE --time-limit 1 --format json -o OUT.json [--force|]",
+            "prepare FILE --time-limit 1 -o OUT.bin",
+        ),
+        10,
+    ),
+    Target(
+        "lpai",
+        "context.bin",
+        (*mutate_binaries.RAW, *mutate_binaries.SEALED * 2),
+        (
+            *("@binary FILE",) * 6,
+            *("inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",) * 3,
+            "net-run --backend x.so --retrieve_context FILE --input_list list.txt"
+            " --output_dir OUT [--use_mmap|]",
+            "doctor run.log --binary FILE",
+            "footprint FILE",
+            "place FILE FILE",
+        ),
+        20,
+        sound("list.txt", "x.raw", "run.log"),
+    ),
+    Target(
+        "htp",
+        "context.bin",
+        mutate_contexts.MUTATIONS,
+        (*("@context FILE",) * 8, *_HTP),
+        15,
+        sound("list.txt", "x.raw", "run.log"),
+    ),
+    Target(
+        "epcontext",
+        "context.onnx",
+        (*ANY, *(mutate.change_proto,) * 4, fuzz_onnx.craft),
+        (*("@context FILE",) * 6, *_HTP[:6]),
+        8,
+        lambda rng, data: {
+            "beside.bin": (BESIDE / "htp.bin").read_bytes(),
+            "link.bin": Link(rng.choice(("beside.bin", "/etc/passwd", "link.bin", "/dev/zero"))),
+            **sound("run.log")(rng, data),
+        },
+    ),
+    Target(
+        "config",
+        "tool.json",
+        mutate.MUTATIONS["eaix"],
+        (
+            *("lint FILE [--json|--json -o OUT.json|] [--strict|]",) * 4,
+            "lint FILE FILE eaiParams_direct.conf",
+            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
+            " --config_file FILE --output_dir OUT",
+        ),
+        10,
+        _pointed,
+    ),
+    Target(
+        "lpai_config",
+        "eaiParams_direct.conf",
+        mutate.MUTATIONS["eaix"],
+        (
+            *("lint tool.json [--json|] [--strict|]", "lint FILE [--json|]") * 3,
+            "prepare quantized.onnx --config FILE --time-limit 1 -o OUT.bin",
+        ),
+        8,
+        _tool,
+    ),
+    Target(
+        "inputs",
+        "list.txt",
+        (*ANY, *_TEXT),
+        (
+            "net-run --backend x.so --retrieve_context run.bin --input_list FILE --output_dir OUT"
+            " [--num_inferences 3|--shared_buffer|--use_native_input_files||]",
+        ),
+        3,
+        sound("run.bin", "x.raw"),
+    ),
+    Target(
+        "raw",
+        "x.raw",
+        ANY,
+        (
+            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
+            " --output_dir OUT",
+        ),
+        1,
+        sound("run.bin", "list.txt"),
+    ),
+    Target(
+        "calibration",
+        "samples/x.npy",
+        (*ANY, *_TEXT),
+        (
+            *("@samples FILE",) * 30,
+            "prepare float.onnx --quantize int8 --calibration samples --time-limit 1 -o OUT.bin",
+        ),
+        8,
+        sound("float.onnx"),
+    ),
+    Target(
+        "calibration_zip",
+        "samples/x.npz",
+        ANY,
+        ("@samples FILE",),
+        4,
+    ),
+    Target(
+        "calibration_list",
+        "samples/input_list.txt",
+        (*ANY, *_TEXT),
+        ("@samples FILE",),
+        3,
+        lambda rng, data: {"samples/x.raw": (BESIDE / "x.raw").read_bytes()},
+    ),
+    Target(
+        "notes",
+        "note.md",
+        fuzz_logs.NOTE,
+        (
+            *("@note FILE",) * 3,
+            "kb check --kb FILE [--json|]",
+            "kb list --kb FILE [--json|]",
+            "kb show own --kb FILE",
+            *("doctor run.log --kb FILE [--format json|--format markdown|--format sarif|]",) * 2,
+        ),
+        16,
+        _note_folder,
+    ),
+    Target(
+        "lines",
+        "common.toml",
+        fuzz_logs.NOTE,
+        ("@note FILE", "kb check --kb FILE", "doctor run.log --kb FILE"),
+        3,
+        _note_folder,
+    ),
+    Target(
+        "logs",
+        "run.log",
+        fuzz_logs.LOG,
+        (
+            *("doctor FILE --format [text|json|markdown|sarif]",) * 6,
+            "doctor FILE --format json -o OUT.json [--force|]",
+            "doctor FILE --group-by [cause|stage|entry|device|build|file] [--json|]",
+            "doctor - --format [text|json|markdown|sarif]",
+            "doctor logs [--json|--group-by cause||--jobs 2]",
+        ),
+        25,
+        _log_folder,
+    ),
+    Target(
+        "packed",
+        "run.log",
+        fuzz_logs.PACKED,
+        (*("doctor FILE --format [text|json|markdown|sarif]",) * 4, "doctor - [--json|]"),
+        10,
+    ),
+    Target("words", "words.txt", (*ANY, *_TEXT), ("explain @", "socs @", "kb show @"), 6),
+)
