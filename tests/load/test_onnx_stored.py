@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from command_line import exit_code, run
 from onnx import helper, numpy_helper
-from tests.command_line import exit_code, run
 
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx import read_guarded
