@@ -17,7 +17,7 @@ from qnnmem.errors import ChildFailed, OutputError, UsageError
 from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
 
 ECHO = "qnnmem.load.onnx.trial.program"
-TRIES = "tests.limited_child"
+TRIES = "limited_child"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc of Linux")
 
 
@@ -214,7 +214,7 @@ resource.setrlimit(resource.RLIMIT_AS, ({gigabytes << 30}, {gigabytes << 30}))
 from qnnmem.cli import main
 sys.argv = ["qnnmem", *sys.argv[1:]]
 main()"""
-    for words in (["prepare", source, "--float", "-o", binary], ["inspect", binary]):
+    for words in (["prepare", str(source), "--float", "-o", str(binary)], ["inspect", str(binary)]):
         done = subprocess.run(
             [sys.executable, "-c", limited, *words],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},

@@ -52,9 +52,10 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(("text", "code"), [(LARGE, 2), (USED, 0)])
 def test_constants_are_not_computed_in_the_parent(tmp_path: Path, text: str, code: int) -> None:
     """400 MB of the file's wish, and the parent stays what it was."""
-    command = [sys.executable, "-c", MEASURED, "prepare", write(tmp_path, text), "--float", "-o"]
+    path = str(write(tmp_path, text))
+    command = [sys.executable, "-c", MEASURED, "prepare", path, "--float", "-o"]
     done = subprocess.run(
-        [*command, tmp_path / "m.bin"], capture_output=True, text=True, check=False
+        [*command, str(tmp_path / "m.bin")], capture_output=True, text=True, check=False
     )
     assert done.returncode == code, done.stderr
     assert int(done.stdout.split()[-1]) < 300_000
