@@ -104,7 +104,8 @@ class _FreeStretches:
         return None
 
     def _find_in(self, number: int, size: int, align: int, looks: int) -> tuple[int, int] | None:
-        heap, seen, found = self.classes.get(number, []), [], None
+        heap, found = self.classes.get(number, []), None
+        seen: list[tuple[int, int]] = []
         while heap and found is None and len(seen) < looks:
             start, end = heappop(heap)
             if self.end_of.get(start) != end:

@@ -25,6 +25,9 @@ from qnnmem.units import Bytes, round_up
 EFFORT = 500_000
 WORK_PER_LOOK = 300  # in the units of plan/effort.py
 
+# Sets of nodes are masks, which take (nodes squared / 8) bytes for each kind of set: 12 MB here.
+MOST_OPS = 10_000
+
 _WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
 
 
@@ -52,6 +55,8 @@ def reorder(
     as it is.
     """
     before = live_peak(model, bits=bits, inplace=inplace, align=align)
+    if len(model.ops) > MOST_OPS or effort <= 0:
+        return Reordering(model, before, before, proven=False)
     graph = fuse(build_graph(model, bits=bits, inplace=inplace, align=align))
     parts = [_Part(segment) for segment in split(graph)]
     bound = _improve(parts, Work(effort)) * align

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from qnnmem.plan.order.graph import OrderGraph
 
+# A node with many neighbours would have all of them looked at again for each it takes in; past this
+# a pair may stay apart that could be one.
+MOST_LOOKS = 1_000_000
+
 
 def fuse(graph: OrderGraph) -> OrderGraph:
     """Fuse all such nodes; the result's best order is as good as the graph's."""
     work = _Fusion(graph)
     waiting = list(range(len(graph) - 2, 0, -1))
+    looks = MOST_LOOKS
     while waiting:
         partner = work.absorb(waiting.pop())
-        if partner is not None:
+        if partner is None:
+            continue
+        looks -= len(work.before[partner]) + len(work.after[partner])
+        if looks > 0:
             waiting.extend(sorted({partner, *work.before[partner], *work.after[partner]}))
     return work.result()
 
