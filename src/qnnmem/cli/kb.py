@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import OutputPath, result_options
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, Entry
 
 
@@ -114,12 +114,12 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputPath(is_text=False),
     metavar="FILE",
     help="The file to write; ID.md in this folder if left out.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-def new(name: str, output: Path | None, force: bool) -> int:
+def new(name: str, output: str | None, force: bool) -> int:
     """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
 
     Exit codes: 0 written, 2 not a good name, or the file exists.
@@ -127,7 +127,7 @@ def new(name: str, output: Path | None, force: bool) -> int:
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
 
-    write(skeleton(name), output or Path(f"{name}.md"), force)
+    write(skeleton(name), Path(output or f"{name}.md"), force)
     return 0
 
 
