@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy
 import onnx
 import pytest
-from command_line import run
+from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper
 
 import qnnmem
@@ -41,7 +41,7 @@ VERBS: dict[str, tuple[str, ...]] = {
         *("prepare", "model.onnx", "--backend", "htp", "--soc", "SM8650"),
         *("-o", "out/model.bin"),
     ),
-    "lpai profiles": ("lpai", "profiles"),
+    "lpai rules": ("lpai", "rules"),
     "lpai selftest": ("lpai", "selftest"),
     "lint": ("lint", "config/eaiParams_direct.json"),
     "config": ("config", "--backend", "lpai", "-o", "out/config"),
@@ -62,7 +62,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "doctor with jobs": ("doctor", "graph_limit.log", "--jobs", "2"),
     "explain": ("explain", "1002"),
     "kb list": ("kb", "list"),
-    "kb show": ("kb", "show", "htp-graph-limit"),
+    "kb show": ("kb", "show", "graph-over-limit"),
     "kb check": ("kb", "check"),
     "kb new": ("kb", "new", "my-entry", "-o", "out/my-entry.md"),
 }
@@ -149,6 +149,28 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _listing(folder: Path) -> list[str]:
     names = (str(path.relative_to(folder)) for path in folder.rglob("*"))
     return sorted(name for name in names if name != ".ses")  # which onnxruntime writes for itself
+
+
+QUICK = (
+    "help",
+    "plan csv",
+    "lpai rules",
+    "lint",
+    "inspect",
+    "socs",
+    "doctor",
+    "explain",
+    "kb show",
+)
+
+
+@pytest.mark.parametrize("verb", QUICK)
+def test_the_table_is_of_commands_that_work(
+    verb: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake in the command line would be one sentence too, and would show nothing."""
+    monkeypatch.chdir(inputs)
+    assert exit_code(run(*VERBS[verb])) in (0, 1)
 
 
 @pytest.mark.parametrize(("verb", "shortage"), _table())
