@@ -88,9 +88,7 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def _values(
-    caught: Sequence[bytes], holes: Sequence[tuple[str, str]]
-) -> tuple[int | str, ...]:
+def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
         one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
         for (_name, kind), one in zip(holes, caught, strict=True)
