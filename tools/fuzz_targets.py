@@ -148,7 +148,7 @@ def _samples(path: Path) -> None:
 def _note(path: Path) -> None:
     from qnnmem.doctor.kb.knowledge import pack, read_folder
 
-    pack(*read_folder(path, own=True), 0)
+    pack(*read_folder(path, own=True), "")
 
 
 READERS: Mapping[str, Reader] = {

@@ -6,10 +6,14 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -307,3 +311,96 @@ def test_memory_is_bounded(tmp_path: Path, knowledge: Knowledge, kind: str) -> N
     peak, incidents = json.loads(run.stdout)
     assert incidents
     assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("lines", ["hits", "zeros"])
+@packed
+def test_a_bomb_in_a_pipe_is_refused(
+    knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, name: str, lines: str
+) -> None:
+    """What is read of a pipe is counted: it cannot tell its place."""
+    monkeypatch.setattr(source, "_BOMB_BYTES", 1 << 18)
+    text = (HEAD % (1, 7) + MAP + b"\n") * 8000 if lines == "hits" else bytes(1 << 20)
+    data = PACKERS[name](text)
+    with piped(data * 2, monkeypatch), pytest.raises(LoadError, match="a log does not"):
+        diagnose([Stream(("-",))], knowledge)
+
+
+@packed
+def test_a_packed_log_in_a_pipe_is_read(
+    tmp_path: Path, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As from a file."""
+    path = tmp_path / "log"
+    path.write_bytes(plain_log())
+    expected = told(path, knowledge)
+    with piped(PACKERS[name](plain_log()), monkeypatch):
+        diagnosis = diagnose([Stream(("-",))], knowledge)
+    assert [one.process for one in diagnosis.incidents()] == [one.process for one in expected]
+    diagnosis.close()
+
+
+@contextmanager
+def piped(data: bytes, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard input is a pipe with this in it."""
+    out, into = os.pipe()
+
+    def write() -> None:
+        with os.fdopen(into, "wb") as end, suppress(BrokenPipeError):
+            end.write(data)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with os.fdopen(out) as text:
+        patch.setattr(sys, "stdin", text)
+        yield
+    writer.join()
+
+
+def zstd_frame(window_log: int, text: bytes) -> bytes:
+    """A frame of one stored block that asks for a window of this size."""
+    size = (len(text) << 3 | 1).to_bytes(3, "little")
+    return b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + size + text
+
+
+@pytest.mark.parametrize(("window", "fits"), [(23, True), (25, True), (26, False), (31, False)])
+def test_a_frame_with_a_huge_window_is_refused(
+    tmp_path: Path, knowledge: Knowledge, window: int, fits: bool
+) -> None:
+    """A few bytes may not ask for gigabytes."""
+    zstd(b"")  # skips where there is no zstd
+    path = tmp_path / "log"
+    path.write_bytes(zstd_frame(window, HEAD % (1, 7) + MAP + b"\n"))
+    if fits:
+        assert len(told(path, knowledge)) == 1
+    else:
+        with pytest.raises(LoadError, match="cannot be read"):
+            told(path, knowledge)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(22, True), (28, True), (30, False), (40, False)])
+def test_a_huge_dictionary_is_refused(
+    tmp_path: Path, knowledge: Knowledge, size: int, fits: bool
+) -> None:
+    """64 MiB, which `xz -9` asks for, are had; 128 MiB and 4 GiB are not."""
+    raw = bytearray(lzma.compress(HEAD % (1, 7) + MAP + b"\n", preset=0))
+    length = (raw[12] + 1) * 4  # of the block's header, which ends with its check
+    assert raw[14:16] == b"\x21\x01"
+    raw[16] = size
+    raw[12 + length - 4 : 12 + length] = zlib.crc32(raw[12 : 12 + length - 4]).to_bytes(4, "little")
+    path = tmp_path / "log"
+    path.write_bytes(raw)
+    if fits:
+        assert len(told(path, knowledge)) == 1
+    else:
+        with pytest.raises(LoadError, match="cannot be read"):
+            told(path, knowledge)
+
+
+@packed
+def test_empty_streams_are_skipped(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
+    """However many stand before the one that holds the log, and with zeros between."""
+    path = tmp_path / "log"
+    empty = PACKERS[name](b"")
+    path.write_bytes(empty * 3000 + b"\0" * 8 + PACKERS[name](plain_log(1)))
+    assert len(told(path, knowledge)) == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,11 @@ class Knowledge:
         self.prefilters, self.keys = packed.prefilters, packed.keys
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
-        groups = {
-            tuple(group): [w.encode() for w in group] for g in packed.also.values() for group in g
-        }
-        # The same list for the same words: a line is asked for them once.
+        groups: dict[str, list[bytes]] = {}  # one list for the same words: a line is asked once
+        for group in chain.from_iterable(packed.also.values()):
+            groups["|".join(group)] = [word.encode() for word in group]
         self.also = {
-            line: [groups[tuple(group)] for group in words] for line, words in packed.also.items()
+            line: [groups["|".join(group)] for group in rows] for line, rows in packed.also.items()
         }
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]

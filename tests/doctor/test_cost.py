@@ -1,0 +1,190 @@
+"""The doctor's cost is linear in the size of a log, whatever it holds: counted, not timed."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.kb import matcher
+from qnnmem.doctor.kb.knowledge import Knowledge, built_in
+from qnnmem.doctor.logs import scanner
+from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.scanner import Hit, LogScanner
+from qnnmem.doctor.logs.search import choose_engine
+from qnnmem.doctor.logs.session import REACH, SessionGrouper
+from qnnmem.doctor.spool import Spool
+
+ISSUE = "Failed to create context from binary. Error: Code "
+HEAD = "03-17 16:13:00.123     5     7 E QnnDsp: "
+SMALL, FACTOR = 16 << 10, 4
+GROUP = 30
+
+
+class Work:
+    """Bytes looked at for a template, and places that parts of templates were moved to."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.done = 0
+        match, move = scanner.match, matcher._Part.move
+
+        def counted(known: Knowledge, text: bytes, templates: Any) -> Any:
+            asked = list(templates)
+            self.done += len(text) * len(asked)
+            return match(known, text, asked)
+
+        def moved(part: matcher._Part, low: bytes, at: int, need: int) -> bool:
+            self.done += 1
+            return move(part, low, at, need)
+
+        patch.setattr(scanner, "match", counted)
+        patch.setattr(matcher._Part, "move", moved)
+
+    def of(self, knowledge: Knowledge, log: bytes) -> int:
+        """What reading a log takes."""
+        self.done = 0
+        engine = choose_engine(knowledge, 0, "plain")
+        for _ in LogScanner(knowledge, engine, BytesIO(log).readinto, size=len(log)).hits():
+            pass
+        return self.done
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    """The built-in one."""
+    return built_in()
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Counts from here on."""
+    return Work(monkeypatch)
+
+
+def half(text: str) -> str:
+    """All of a message but what follows its last hole, or its end."""
+    cut = text.rfind("{")
+    bare = re.sub(r"\{[^{}]*\}", "12", (text[:cut] if cut > 0 else text[:-2]).replace("\\", ""))
+    return re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", bare)
+
+
+def shapes(texts: list[str]) -> Iterator[str]:
+    """Pieces of text that a log may repeat: in one line, in lines, in lines that may go on."""
+    yield " ".join(texts)
+    yield "".join(text + "\n" for text in texts)
+    yield "".join(f"{HEAD}{'p' * 64}{text}\n" for text in texts)
+
+
+def grown(piece: str, size: int) -> bytes:
+    """A log of this size that repeats a piece."""
+    raw = piece.encode()
+    return (raw * (size // len(raw) + 1))[:size]
+
+
+def test_work_grows_with_the_log_for_every_template(knowledge: Knowledge, work: Work) -> None:
+    """Halves of messages repeated, alone and in company: a log four times as long, no more."""
+    halves = [half(text) for text in knowledge.texts]
+    groups = [halves[k : k + GROUP] for k in range(0, len(halves), GROUP)]
+    for number, group in enumerate([[ISSUE], *groups]):
+        piece = list(shapes(group))[number % 3]
+        small = work.of(knowledge, grown(piece, SMALL))
+        large = work.of(knowledge, grown(piece, SMALL * FACTOR))
+        # A block of a long line has a block on both sides of it, but the first has one only.
+        assert large <= max(small, SMALL * GROUP) * FACTOR * 1.2, piece[:200]
+
+
+@pytest.mark.parametrize("shape", range(3))
+def test_a_byte_is_looked_at_a_few_times_for_a_template(
+    knowledge: Knowledge, work: Work, shape: int
+) -> None:
+    """The bound itself, on the line that cost 17 seconds for 100 KB."""
+    log = grown(list(shapes([ISSUE]))[shape], 100_000)
+    holding = sum(anchor in ISSUE.lower() for anchor in knowledge.anchors)
+    assert work.of(knowledge, log) <= 6 * len(log) * (holding + 5)
+
+
+def test_lines_around_the_length_of_a_long_one(knowledge: Knowledge, work: Work) -> None:
+    """No length of a line is a cliff."""
+    halves = " ".join(half(text) for text in knowledge.texts)
+    costs = [
+        work.of(knowledge, (halves[: length - 1] + "\n").encode() * 12) / length
+        for length in (4095, 4096, 4097, 4098)
+    ]
+    assert max(costs) <= 4 * min(costs)
+
+
+def hits(count: int, step: int, pids: Any) -> Iterator[Hit]:
+    """Hits of one template so many bytes apart."""
+    for n in range(count):
+        yield Hit(n * step, n + 1, pids(n), 100.0, b"text", [(0, ())])
+
+
+@pytest.mark.parametrize(
+    "pids",
+    [
+        pytest.param(lambda n: n + 1, id="every line another process"),
+        pytest.param(lambda n: None if n % 9 == 0 else n + 10, id="and one that has none"),
+        pytest.param(lambda n: (5, n + 10, n + 10)[n % 3] if n else None, id="and one that stays"),
+        pytest.param(lambda n: 5 if n % 450 else None, id="one, and kernel lines far apart"),
+    ],
+)
+def test_what_is_held_back_does_not_grow_with_the_log(pids: Any) -> None:
+    """Sessions are let go of once a window of the log has passed."""
+    step, most, handed = 400, 0, 0
+    count = 8 * REACH // step
+    sessions, attribution = SessionGrouper(), Attribution()
+    for hit in hits(count, step, pids):
+        sessions.add(hit, hit.offset, 0, 0)
+        if over := sessions.closed(hit.offset):
+            handed += len(list(attribution.put(over, sessions.open)))
+            held = len(attribution._named) + len(attribution._nameless) + len(attribution._owed)
+            most = max(most, held + len(list(sessions.open)))
+    assert most <= 3 * REACH // step
+    handed += len(list(attribution.put(sessions.finish(), ())))
+    assert handed <= count
+
+
+def incident(number: int) -> Incident:
+    """One that is told from others by its line."""
+    fixed: dict[str, Any] = dict.fromkeys(
+        ("stage", "cause", "cause_meaning", "confidence", "verdict", "title", "file", "last_file"),
+        "x",
+    )
+    return Incident(
+        **fixed,
+        is_memory=True,
+        entry=None,
+        remedies=(),
+        collect_next=(),
+        candidates=(),
+        first_line=number,
+        last_line=number,
+        process=None,
+        producer=None,
+        count=1,
+        evidence=(),
+        quantities={},
+        shortage_bytes=None,
+    )
+
+
+@pytest.mark.parametrize("count", [10, 256, 257, 900])
+def test_incidents_come_out_in_order_however_they_went_in(count: int) -> None:
+    """In memory and in the file; by log first, then by place; among equals as they came."""
+    places = [(stream, offset) for stream in range(3) for offset in range(count // 3 + 1)]
+    places += places[:5]
+    order = list(range(len(places)))
+    for mixed in (order[::-1], random.Random(3).sample(order, len(order)), order):  # noqa: S311
+        spool = Spool()
+        for number in mixed:
+            spool.put(*places[number], incident(number))
+        expected = sorted(mixed, key=lambda number: places[number])
+        assert len(spool) == len(places)
+        for _ in range(2):
+            assert [one.first_line for one in spool.incidents()] == expected
+        spool.close()

@@ -1,0 +1,116 @@
+"""Matching in linear time: the answers of a backtracking engine, without its cost."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from qnnmem.doctor.kb import matcher
+from qnnmem.doctor.kb.knowledge import built_in
+from qnnmem.doctor.kb.matcher import Matcher
+from qnnmem.doctor.kb.template import parse
+
+FILL = [
+    *(
+        "123",
+        "0x1F",
+        "-5",
+        "12,345",
+        "1.5",
+        "word",
+        " ",
+        "  ",
+        "\t",
+        "0x",
+        "-",
+        ":",
+        "\r",
+        "a b c ",
+    ),
+    *("x" * 70, "y" * 119, "y" * 130, "w" * 199, "w" * 201, " " * 30),
+]
+
+
+def mixed(text: str, rng: random.Random) -> bytes:
+    """A line of pieces of a template, or one that it should match, with something before it."""
+    bare = text.replace("\\", "")
+    if rng.random() < 0.4:
+        line = re.sub(r"\{[^}]*\}", lambda _: rng.choice(FILL), bare)
+        line = re.sub(r"\(([^)]*)\)", lambda choice: rng.choice(choice[1].split("|")), line)
+        line = line[: rng.randrange(40)] + line
+    else:
+        words = [word for word in re.split(r"\{[^}]*\}|[()|]", bare) if word]
+        line = "".join(
+            rng.choice(words if rng.random() < 0.55 else FILL) for _ in range(rng.randint(1, 9))
+        )
+    return (line.upper() if rng.random() < 0.5 else line).encode()
+
+
+def test_answers_are_those_of_a_backtracking_engine() -> None:
+    """For every template of ours, on lines that match, nearly match and match twice."""
+    rng, found = random.Random(7), 0  # noqa: S311 - repeatable on purpose
+    for text in built_in().texts:
+        if "{" not in text and "|" not in text:
+            continue
+        regex = parse(text).regex
+        slow, quick = re.compile(regex.encode()), Matcher(regex)
+        for _ in range(25):
+            line = mixed(text, rng)
+            hit = slow.search(line.lower())
+            groups = quick.search(line, line.lower())
+            small = None if groups is None else tuple(group.lower() for group in groups)
+            assert small == (None if hit is None else hit.groups()), (text, line)
+            if hit is not None and ".{" not in regex[:4] and "[^" not in regex[:4]:
+                assert quick.at == hit.start(), (text, line)
+            found += hit is not None
+    assert found > 1000
+
+
+HOSTILE = [
+    "{}" * 12 + "failed to do",
+    "failed to do" + "{}" * 11 + "x",
+    "failed " + "{}a" * 11 + "z",
+    "{} " * 11 + "failed no",
+    "failed" + " {*} {} a" * 3 + "z",
+    " ".join(f"{{a{k}}}" for k in range(12)) + " failed.",
+    "(|a)(|aa)(|aaa)" + "(a|aa)" * 20 + "failed to",
+    "(|a) (|b) (|c) (|d) (|e) (|f) (|g) failed to",
+    "".join(f"{{a{k}:int}}" for k in range(12)) + "failed",
+    "{a:bytes}" + ",{}" * 5 + " failed",
+    "failed {*}{a:int}{*}{b:int}{*}zz",
+    "needed {*} failed {*} failed {*} with that",
+    "aaaaaa{*}a{*}a{*}b",
+]
+UNITS = ["a", "1", " ", "f", "failed ", "failed to do", "aaaaa ", "a b c d ", "1,234 ", "needed "]
+UNITS += ["failed" + "a" * 195, "failed to do" + "a" * 300 + "x", "failed 1 a "]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_part_moves_more_often_than_the_line_is_long(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever template and line; a backtracking engine would not come back."""
+    moves = 0
+    move = matcher._Part.move
+
+    def counted(part: matcher._Part, low: bytes, at: int, need: int) -> bool:
+        nonlocal moves
+        moves += 1
+        return move(part, low, at, need)
+
+    monkeypatch.setattr(matcher._Part, "move", counted)
+    ready = Matcher(parse(text).regex)
+    for unit in UNITS:
+        line = (unit * (2000 // len(unit) + 1))[:2000].encode()
+        moves = 0
+        ready.search(line, line)
+        assert moves <= len(ready._parts) * (len(line) + 2), unit
+
+
+def test_twelve_holes_and_a_short_line() -> None:
+    """What ran for over a minute."""
+    ready = Matcher(parse("{}" * 11 + "failed here {}").regex)
+    line = b"x" * 50 + b" failed her, failed"
+    assert ready.search(line, line) is None
