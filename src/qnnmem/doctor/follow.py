@@ -244,15 +244,13 @@ class _Pipe:
 
 
 def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
-    import sys
+    from qnnmem.doctor.logs.source import size_of, standard_input
 
-    from qnnmem.doctor.logs.source import size_of
-
-    if name == "-":
-        return _Pipe(sys.stdin.fileno(), stopped)
     if "://" in name:
         raise LoadError(name, "only files and pipes can be followed")
     try:
+        if name == "-":
+            return _Pipe(standard_input().fileno(), stopped)
         if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
             if size_of(name) is None:
                 raise LoadError(

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import Executor, ThreadPoolExecutor
+import time
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,29 @@ def test_a_killed_dask_worker_changes_nothing(
         assert workers[0].wait(20) == -signal.SIGKILL
     finally:
         executor.shutdown(wait=False)
+
+
+def test_nobody_waits_for_workers_after_an_interrupt() -> None:
+    """Ctrl-C leaves work that was asked for undone; the workers do not hear it themselves."""
+    executor = Processes(1)
+    worker = executor.submit(os.getpid).result()
+    os.kill(worker, signal.SIGINT)
+    assert executor.submit(os.getpid).result() == worker
+    late = executor.submit(time.sleep, 3600)
+    with pytest.raises(KeyboardInterrupt), executor:
+        raise KeyboardInterrupt
+    assert isinstance(late.exception(), BrokenExecutor)
+
+
+@pytest.mark.parametrize("way", [["-"], ["--follow", "-"]])
+def test_a_closed_standard_input_is_said(way: list[str]) -> None:
+    """It is no log in which nothing failed."""
+    command = [sys.executable, "-m", "qnnmem", "doctor", *way]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "qnnmem: -: standard input is closed\n"

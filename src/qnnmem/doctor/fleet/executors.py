@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 import time
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from qnnmem.errors import Setting, UsageError
@@ -93,7 +95,13 @@ class Processes(Executor):
         from concurrent.futures import ProcessPoolExecutor, wait
         from multiprocessing import get_context
 
-        pool = ProcessPoolExecutor(self._max_workers, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(
+            self._max_workers,
+            mp_context=get_context("spawn"),
+            # Ctrl-C reaches the whole group of a terminal; it is ours to end the workers.
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
         # All workers start now: a pool that starts one while another dies gets confused.
         wait([pool.submit(time.sleep, 0.1) for _ in range(self._max_workers)])
         return pool
@@ -113,11 +121,25 @@ class Processes(Executor):
         A worker that was killed may have held the lock for which the others wait, and the pool
         would wait for those: a broken pool is ended by force.
         """
-        workers = getattr(self._pool, "_processes", None) or {}
         if getattr(self._pool, "_broken", False):
-            for worker in list(workers.values()):
-                worker.kill()
+            self._kill()
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nobody waits for what was asked for before an error or Ctrl-C."""
+        if kind is not None:
+            self._kill()
+        super().__exit__(kind, error, trace)
+
+    def _kill(self) -> None:
+        workers = getattr(self._pool, "_processes", None) or {}
+        for worker in list(workers.values()):
+            worker.kill()
 
 
 def width(executor: Executor) -> int:

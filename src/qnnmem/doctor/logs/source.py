@@ -110,7 +110,7 @@ class OpenPart:
 
     def close(self) -> None:
         """Lets go of the file."""
-        if self._file is not sys.stdin.buffer:
+        if sys.stdin is None or self._file is not sys.stdin.buffer:
             self._file.close()
 
     def _broken(self, exc: BaseException) -> int:
@@ -200,7 +200,7 @@ def _local(name: str) -> str | None:
 
 def _open(name: str, named: bool) -> Any:
     if name == "-":
-        return _standard_input()
+        return standard_input()
     path = _local(name)
     if path is None:
         return open_url(name)
@@ -209,11 +209,16 @@ def _open(name: str, named: bool) -> Any:
     return open(path, "rb", buffering=1 << 16, opener=lambda path, _: way(path))
 
 
-def _standard_input() -> Any:
+def standard_input() -> Any:
+    """Standard input as bytes, if it is open and ends some time."""
     if sys.stdin is None:
         raise OSError("standard input is closed")
     file = sys.stdin.buffer
     with suppress(io.UnsupportedOperation):  # not a file of the system
+        try:
+            os.read(file.fileno(), 0)  # fails where it is closed, or open for writing only
+        except OSError as exc:
+            raise OSError("standard input is closed") from exc
         if not file.isatty():
             _refuse_device(os.fstat(file.fileno()))
     return file
