@@ -201,6 +201,7 @@ def _log_folder(rng: random.Random, content: bytes) -> Mapping[str, Content]:
 # --- The targets ---------------------------------------------------------------------------------
 
 _TEXT = mutate.TEXT
+_RUN = "net-run --backend libQnnLpai.so"
 _PLAN = "--time-limit 1 [--format json|--format csv||] [--io outside|] [--inplace|] [--reorder|]"
 _HTP = (
     "inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",
@@ -210,7 +211,7 @@ _HTP = (
     "place FILE FILE [--soc SM8650|] [--json|]",
     "doctor run.log --binary FILE [--json|]",
     "plan FILE",
-    "net-run --backend x.so --retrieve_context FILE --input_list list.txt --output_dir OUT",
+    f"{_RUN} --retrieve_context FILE --input_list list.txt --output_dir OUT",
 )
 
 TARGETS: tuple[Target, ...] = (
@@ -273,8 +274,7 @@ TARGETS: tuple[Target, ...] = (
         (
             *("@binary FILE",) * 6,
             *("inspect FILE [--json|--json -o OUT.json|-o OUT.txt|]",) * 3,
-            "net-run --backend x.so --retrieve_context FILE --input_list list.txt"
-            " --output_dir OUT [--use_mmap|]",
+            f"{_RUN} --retrieve_context FILE --input_list list.txt --output_dir OUT [--use_mmap|]",
             "doctor run.log --binary FILE",
             "footprint FILE",
             "place FILE FILE",
@@ -309,7 +309,7 @@ TARGETS: tuple[Target, ...] = (
         (
             *("lint FILE [--json|--json -o OUT.json|] [--strict|]",) * 4,
             "lint FILE FILE eaiParams_direct.conf",
-            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
+            f"{_RUN} --retrieve_context run.bin --input_list list.txt"
             " --config_file FILE --output_dir OUT",
         ),
         10,
@@ -331,7 +331,7 @@ TARGETS: tuple[Target, ...] = (
         "list.txt",
         (*ANY, *_TEXT),
         (
-            "net-run --backend x.so --retrieve_context run.bin --input_list FILE --output_dir OUT"
+            f"{_RUN} --retrieve_context run.bin --input_list FILE --output_dir OUT"
             " [--num_inferences 3|--shared_buffer|--use_native_input_files||]",
         ),
         3,
@@ -341,10 +341,7 @@ TARGETS: tuple[Target, ...] = (
         "raw",
         "x.raw",
         ANY,
-        (
-            "net-run --backend x.so --retrieve_context run.bin --input_list list.txt"
-            " --output_dir OUT",
-        ),
+        (f"{_RUN} --retrieve_context run.bin --input_list list.txt --output_dir OUT",),
         1,
         sound("run.bin", "list.txt"),
     ),
