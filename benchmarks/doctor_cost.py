@@ -17,13 +17,18 @@ import random
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
+from itertools import count, repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from doctor_log import bytes_of
 from doctor_measure import Bench
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.kb.knowledge import Knowledge
 
 STEP = 4
 SLOPE, MEMORY_MB = 1.2, 64
@@ -62,19 +67,19 @@ def half(text: str) -> str:
     return filled(text[:cut] if cut > 0 else text[: len(text) - 2])
 
 
-def _joined(parts: list[str], size: int, between: str) -> bytes:
-    data = between.join(parts).encode() + between.encode()
-    return (data * (size // len(data) + 1))[:size]
+def _joined(parts: list[str], between: str) -> Iterator[bytes]:
+    return repeat((between.join(parts) + between).encode())
 
 
-def _lines(rows: Callable[[int], str], size: int) -> bytes:
-    out, total, number = [], 0, 0
-    while total < size:
-        row = rows(number).encode() + b"\n"
-        out.append(row)
-        total += len(row)
-        number += 1
-    return b"".join(out)[:size]
+def _lines(row: Callable[[int], str]) -> Iterator[bytes]:
+    return (f"{row(number)}\n".encode() for number in count())
+
+
+def write(path: Path, pieces: Iterator[bytes], size: int) -> None:
+    """So many bytes of a log. Not made in memory: a child's peak would include ours."""
+    with path.open("wb") as file:
+        while (left := size - file.tell()) > 0:
+            file.write(next(pieces)[:left])
 
 
 def _head(number: int, pid: int, tid: int = 7) -> str:
@@ -99,8 +104,8 @@ def _of(many: list[str]) -> Callable[[int], str]:
     return lambda n: many[n % len(many)]
 
 
-def logs() -> dict[str, Callable[[int], bytes]]:
-    """The hostile logs by name; each is made for a size in bytes."""
+def logs() -> dict[str, Callable[[], Iterator[bytes]]]:
+    """The hostile logs by name; each goes on without end."""
     w = words()
     full, halves = [filled(text) for text in w.texts], [half(text) for text in w.texts]
     holed = [text for text in w.texts if "{" in text]
@@ -130,8 +135,8 @@ def logs() -> dict[str, Callable[[int], bytes]]:
         "colours": lambda n: "\x1b[31;1m".join(halves[n % len(halves)].split(" ")),
         "nested brackets": lambda n: "[" * 60 + halves[n % len(halves)] + "{" * 60 + "(" * 60,
     }
-    made: dict[str, Callable[[int], bytes]] = {
-        name: lambda size, row=row: _lines(row, size) for name, row in rows.items()
+    made: dict[str, Callable[[], Iterator[bytes]]] = {
+        name: partial(_lines, row) for name, row in rows.items()
     }
     lines: dict[str, tuple[list[str], str]] = {
         "one line: one half message": ([_ISSUE], ""),
@@ -147,7 +152,7 @@ def logs() -> dict[str, Callable[[int], bytes]]:
         "one line: blanks between": (halves, " " * 300),
     }
     for name, (parts, between) in lines.items():
-        made[name] = lambda size, parts=parts, between=between: _joined(parts, size, between)
+        made[name] = partial(_joined, parts, between)
     return made
 
 
@@ -170,24 +175,22 @@ def climb(rounds: int, size: int, seed: int) -> Iterator[tuple[float, str]]:
     best, worst = [rng.choice(pieces), "\n"], 0.0
     for _ in range(rounds):
         mix = change(best)
-        cost = cost_of(_joined(mix, size, ""), knowledge, engine)
+        cost = cost_of(_joined(mix, ""), size, knowledge, engine)
         if cost > worst:
             best, worst = mix, cost
             yield cost * 1e6 / size, f"{engine} {''.join(mix)!r}"
 
 
-def cost_of(log: bytes, knowledge: object, engine: str) -> float:
+def cost_of(pieces: Iterator[bytes], size: int, knowledge: Knowledge, engine: str) -> float:
     """Seconds of processor time that a log takes here."""
-    import time
-
     from qnnmem.doctor.diagnose import diagnose
     from qnnmem.doctor.logs.source import Stream
 
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(log)
-        file.flush()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mix.log"
+        write(path, pieces, size)
         started = time.process_time()
-        found = diagnose([Stream((file.name,))], knowledge, engine=engine)  # type: ignore[arg-type]
+        found = diagnose([Stream((str(path),))], knowledge, engine=engine)
         spent = time.process_time() - started
         found.close()
     return spent
@@ -224,7 +227,7 @@ def measure(largest: int, only: str) -> bool:
                 continue
             times, memory = {}, 0.0
             for size in sizes:
-                path.write_bytes(make(size))
+                write(path, make(), size)
                 spent = bench.run([*_COMMAND, path])
                 times[size], memory = spent.cpu, max(memory, spent.rss_mb)
             grows = slope(times, empty)

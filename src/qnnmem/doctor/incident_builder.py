@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from qnnmem.doctor.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
-from qnnmem.doctor.kb.entry import CAUSES, Entry
+from qnnmem.doctor.kb.entry import CAUSES
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.kb.similar import Ranker
 
 # The number of a line template, and where a session shows it.
 Seen: TypeAlias = "tuple[int, Sighting]"
@@ -132,22 +135,21 @@ def _incident(
 
 
 @lru_cache(maxsize=1)
-def _every_entry() -> tuple[Entry, ...]:
-    """Entries with what people read; those that know words only are like everything."""
+def _ranker() -> Ranker:
+    """Of entries with what people read; those that know words only are like everything."""
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+    from qnnmem.doctor.kb.similar import Ranker
 
     _, entries = read_folder(BUILT_IN)
-    return tuple(one for one in entries if not any(line.also for line in one.lines))
+    return Ranker(tuple(one for one in entries if not any(line.also for line in one.lines)))
 
 
 @lru_cache(maxsize=256)
 def _similar(text: str) -> tuple[Resemblance, ...]:
     """Entries whose lines have words in common with a line that no entry knows."""
-    from qnnmem.doctor.kb.similar import rank
-
     return tuple(
         Resemblance(one.entry.id, one.entry.title, round(one.score, 3), one.shared)
-        for one in rank(text, _every_entry())
+        for one in _ranker().rank(text)
     )
 
 

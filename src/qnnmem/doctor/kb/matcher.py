@@ -56,7 +56,7 @@ class _Part:
         if hit is None:
             return False
         self.start, self.end = hit.span()
-        self.begin = self._back(low, 0, self.start)
+        self.begin = self._back(low, 0, self.start) if self._lead else self.start
         return True
 
     def _back(self, low: bytes, least: int, at: int) -> int:
@@ -80,7 +80,10 @@ class Matcher:
         parts = self._parts
         if not parts[0].move(low, 0, 0):
             return None
-        if len(parts) > 1 and not self._place(low):
+        if len(parts) == 1:  # the usual case
+            hit = parts[0].hit
+            return hit.groups() if hit else None
+        if not self._place(low):
             return None
         caught: list[bytes] = []
         for index, part in enumerate(parts):

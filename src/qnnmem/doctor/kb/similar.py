@@ -24,6 +24,7 @@ _K1, _B = 1.5, 0.75  # as bm25s has them
 # little more (tests/doctor/test_similar.py measures it).
 THRESHOLD = 0.22
 _LEAST_WORDS = 2
+_REMEMBERED = 1024
 
 _WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CODES = range(1000, 31_000)
@@ -41,24 +42,7 @@ def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
 ) -> tuple[SimilarEntry, ...]:
     """The entries that a line is most like; none if it is no more like them than any line is."""
-    index = _index(tuple(entries))
-    asked = tuple(dict.fromkeys(words(text)))
-    best = sum(index.weight(word) for word in asked) * (_K1 + 1)
-    if len(asked) < _LEAST_WORDS or not best:
-        return ()
-    scores: dict[int, float] = {}
-    for word in asked:
-        for number, value in index.holders.get(word, ()):
-            scores[number] = scores.get(number, 0.0) + value
-    order = sorted(scores, key=lambda number: (-scores[number], entries[number].id))
-    found = []
-    for number in order[:limit]:
-        shared = [word for word in asked if word in index.words[number]]
-        score = scores[number] / best
-        if score >= threshold and len(shared) >= _LEAST_WORDS:
-            shared.sort(key=lambda word: (-index.weight(word), word))
-            found.append(SimilarEntry(entries[number], round(score, 3), tuple(shared)))
-    return tuple(found)
+    return ranker(tuple(entries)).rank(text, limit, threshold)
 
 
 def words(text: str) -> list[str]:
@@ -90,8 +74,52 @@ class _Index(msgspec.Struct, frozen=True):
         return math.log(1 + (len(self.words) - have + 0.5) / (have + 0.5))
 
 
+class Ranker:
+    """Ranks entries for many lines; lines with the same known words are ranked once."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self._entries, self._index = entries, _index(entries)
+        self._scores: dict[tuple[str, ...], list[tuple[int, float]]] = {}
+
+    def rank(
+        self, text: str, limit: int = 3, threshold: float = THRESHOLD
+    ) -> tuple[SimilarEntry, ...]:
+        """The entries that a line is most like, best first."""
+        index = self._index
+        asked = tuple(dict.fromkeys(words(text)))
+        best = sum(index.weight(word) for word in asked) * (_K1 + 1)
+        if len(asked) < _LEAST_WORDS or not best:
+            return ()
+        found = []
+        for number, points in self._best(tuple(w for w in asked if w in index.counts))[:limit]:
+            shared = [word for word in asked if word in index.words[number]]
+            score = points / best
+            if score >= threshold and len(shared) >= _LEAST_WORDS:
+                shared.sort(key=lambda word: (-index.weight(word), word))
+                found.append(SimilarEntry(self._entries[number], round(score, 3), tuple(shared)))
+        return tuple(found)
+
+    def _best(self, known: tuple[str, ...]) -> list[tuple[int, float]]:
+        ranked = self._scores.get(known)
+        if ranked is None:
+            scores: dict[int, float] = {}
+            for word in known:
+                for number, value in self._index.holders[word]:
+                    scores[number] = scores.get(number, 0.0) + value
+            order = sorted(scores, key=lambda number: (-scores[number], self._entries[number].id))
+            ranked = [(number, scores[number]) for number in order]
+            if len(self._scores) < _REMEMBERED:
+                self._scores[known] = ranked
+        return ranked
+
+
 @lru_cache(maxsize=4)
-def _index(entries: tuple[Entry, ...]) -> _Index:
+def ranker(entries: tuple[Entry, ...]) -> Ranker:
+    """The ranker of these entries; asking for it takes as long as looking at all of them."""
+    return Ranker(entries)
+
+
+def _index(entries: Sequence[Entry]) -> _Index:
     texts = [Counter(words(" ".join(_texts(entry)))) for entry in entries]
     counts = Counter(word for text in texts for word in text)
     index = _Index(tuple(map(frozenset, texts)), {}, counts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
@@ -79,18 +80,20 @@ class _AnchorIndex:
 
     def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
         self._anchors = anchors
-        self._by_gram: dict[bytes, list[tuple[int, bytes]]] = {}
-        if len(anchors) < _FEW:
-            return
-        times = Counter(gram for _, anchor in anchors for gram in _grams(anchor))
-        for number, anchor in anchors:
+
+    @cached_property
+    def _by_gram(self) -> dict[bytes, list[tuple[int, bytes]]]:
+        by_gram: dict[bytes, list[tuple[int, bytes]]] = {}
+        times = Counter(gram for _, anchor in self._anchors for gram in _grams(anchor))
+        for number, anchor in self._anchors:
             rarest = min(_grams(anchor), key=lambda gram: (times[gram], gram))
-            self._by_gram.setdefault(rarest, []).append((number, anchor))
+            by_gram.setdefault(rarest, []).append((number, anchor))
+        return by_gram
 
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
         """End and number of every anchor in a line of small letters."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
-        if self._by_gram and len(line) <= _LINE:
+        if len(self._anchors) >= _FEW and len(line) <= _LINE:
             by_gram = self._by_gram
             asked = [one for gram in by_gram.keys() & _grams(line) for one in by_gram[gram]]
         return [
