@@ -184,6 +184,9 @@ def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
 def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
+        if not (isinstance(entry.key, str) and isinstance(entry.value, str)):
+            # protobuf hands out bytes where text is not valid UTF-8
+            raise LoadError(path, "holds names that are not text; the file is damaged")
         if entry.key in entries:
             raise LoadError(path, f"{_external(tensor)} has two entries {quote(entry.key)}")
         if entry.key not in _ENTRIES:
