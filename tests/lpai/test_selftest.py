@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None
 
 BROKEN_RUNTIMES = {
     "R5": (Graph, "_check_ready"),
-    "R7": (Graph, "_check_memory"),
+    "R7": (Graph, "_check_kept"),
     "R10": (Context, "check_binary"),
     "X2": (Graph, "_check_guards"),
     "X5": (Graph, "_check_own"),
