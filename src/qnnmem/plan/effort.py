@@ -42,7 +42,7 @@ class Effort:
 
     def part(self, work: int) -> Effort:
         """An effort of its own, of no more than `work`; `settle` takes off what it spent."""
-        return Effort(max(min(work, self.left), 1), self.deadline)
+        return Effort(max(min(work, self.left), 0), self.deadline)
 
     def settle(self, part: Effort, given: int) -> None:
         """Takes off what a part that began with `given` work has spent, whoever ended it."""
