@@ -6,15 +6,14 @@ thousand buffers are common.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import repeat
 from operator import lt
 from pathlib import Path
 from typing import cast
 
 from qnnmem.bounded_file import read_bytes
+from qnnmem.collector import collector_paused
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
@@ -55,7 +54,7 @@ def read(path: Path) -> Model:
     if any(map(str.strip, fields.get("gaps", ()))):
         raise LoadError(path, "has buffers with gaps in their lifetime, which are not supported")
     notes = ("the hint column is ignored",) if "hint" in columns else ()
-    with _collector_paused():
+    with collector_paused():
         buffers = _buffers(path, fields)
     return Model(name=path.stem, format="csv", buffers=buffers, notes=notes)
 
@@ -78,19 +77,6 @@ def is_header(line: str) -> bool:
     """Whether a first line names the columns of a buffer list."""
     names = {_NAMES.get(name.strip().lower()) for name in line.split(",")}
     return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # Half a million new values without a cycle among them: looking for cycles costs a third of
-    # the time to read them.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _line(row: FixedBuffer, aligned: bool, placed: bool) -> str:
