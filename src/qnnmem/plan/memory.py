@@ -134,6 +134,9 @@ def _reorder(
         align=given.align,
         effort=min(EFFORT, effort.at_once // WORK_PER_LOOK),
     )
+    if found.skipped is not None:
+        as_given = _live_bytes(buffers)
+        return given, buffers, Reordered(as_given, as_given, False, found.skipped)
     # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
     same = options.io is Io.INSIDE and not options.states
     proven = found.proven and same and not any(op.bodies for op in given.model.ops)
