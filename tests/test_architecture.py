@@ -15,7 +15,7 @@ BASE = {
     *("errors", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder"),
-    *("machine", "quiet_onnxruntime"),
+    *("machine", "quiet_onnxruntime", "collector"),
 }
 DOORS = {"cli", "web"}
 
@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder"},
     "machine": set(),
+    "collector": set(),
     "quiet_onnxruntime": set(),
     "scratch_folder": {"errors"},
     "whole_file": {"errors", "text"},

@@ -5,14 +5,15 @@ Lists here are made so that a step that looks at pairs of buffers would take min
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,13 +26,13 @@ from qnnmem.plan.bounds import load_bound
 from qnnmem.plan.effort import WORK_PER_SECOND, Effort
 from qnnmem.plan.exact import PLACING_SLICE, as_arrays, place_compiled
 from qnnmem.plan.greedy import orders
-from qnnmem.plan.instance import arrange
+from qnnmem.plan.instance import Instance, arrange
 from qnnmem.plan.planner import plan_within
 from qnnmem.plan.segregated import place_by_class
 from qnnmem.plan.verify import _LiveStretches
 from qnnmem.units import Align, Bytes, Offset, Step
 
-COUNT = 12_000
+COUNT = 5_000  # more than plan/planner.py calls small
 Rows = list[tuple[int, int, int]]
 
 
@@ -156,12 +157,12 @@ def test_checking_a_plan_moves_few_of_the_live_buffers() -> None:
     """Live buffers are kept in runs of bounded length, however many there are."""
     live = _LiveStretches()
     for k in range(COUNT):
-        live.add((2 * k, 2 * k + 1, k))
+        assert live.add(2 * k, 2 * k + 1, k) is None
     assert max(map(len, live.runs)) <= 1000
     assert len(live.runs) <= COUNT // 250
     for k in range(COUNT):
-        live.remove((2 * k, 2 * k + 1, k))
-    assert sum(map(len, live.runs)) == 0
+        live.remove(2 * k)
+    assert live.runs == [[-1]]
 
 
 def test_a_collision_is_found_across_runs() -> None:
@@ -197,15 +198,25 @@ def test_the_bound_looks_at_each_buffer_a_bounded_number_of_times(
     assert looks <= 3 * 5000
 
 
-def test_the_reason_for_a_no_is_found_in_bounded_time() -> None:
+def test_the_reason_for_a_no_is_found_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffers that cannot fit are named without trying each of thousands."""
-    buffers = problem(clique, 8000, (1, 2, 3, 5)).buffers
+    looks, bounds = itertools.count(), 0
+    # Between two looks at this clock a hundredth of a second passes.
+    clock = SimpleNamespace(monotonic=lambda: next(looks) / 100)
+    monkeypatch.setattr("qnnmem.plan.blockers.time", clock)
+    monkeypatch.setattr("qnnmem.plan.effort.time", clock)
+
+    def counted(instance: Instance) -> int:
+        nonlocal bounds
+        bounds += 1
+        return load_bound(instance)
+
+    monkeypatch.setattr("qnnmem.plan.blockers.load_bound", counted)
+    buffers = problem(clique, 3000, (1, 2, 3, 5)).buffers
     given = Problem(buffers, Bytes(sum(b.size for b in buffers) // 2))
-    started = time.monotonic()
-    blockers = find_blockers(given, arrange(given), True, started)
-    assert blockers
-    # Trying each would take some forty minutes.
-    assert time.monotonic() - started < 60
+    assert find_blockers(given, arrange(given), True, 0.0)
+    assert bounds < 100
+    assert next(looks) < 100
 
 
 def test_no_capacity_takes_more_than_its_limit() -> None:
@@ -232,17 +243,35 @@ def test_any_number_of_seconds_is_a_limit(seconds: float) -> None:
     assert isinstance(plan_problem(problem(chain, 50), seconds), Plan)
 
 
+# The command line, saying when the search has begun.
+TELLING = """
+from qnnmem.plan import planner
+
+tell = planner._Search._tell
+
+def aloud(search, doing):
+    tell(search, doing)
+    if doing.startswith("searching"):
+        print(doing, flush=True)
+
+planner._Search._tell = aloud
+from qnnmem.cli import main
+main()
+"""
+
+
 def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
-    """A user who stops a long search does not wait for its limit."""
+    """A user who stops a search that would take hours does not wait for its limit."""
     rng = random.Random(3)  # noqa: S311 - variety, not secrecy
     rows = [(a := rng.randrange(300), a + 1 + rng.randrange(90)) for _ in range(1500)]
     file = tmp_path / "hard.csv"
     lines = [f"b{k},{a},{b},{rng.randrange(1, 9999)}" for k, (a, b) in enumerate(rows)]
     file.write_text("\n".join(["id,lower,upper,size", *lines, ""]), "utf-8")
-    words = [sys.executable, "-m", "qnnmem", "plan", str(file), "--time-limit", "3600"]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        time.sleep(4)
+    words = [sys.executable, "-c", TELLING, "plan", str(file), "--time-limit", "36000"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith(b"searching")
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=300)
     assert child.returncode == 130
     assert b"Traceback" not in said

@@ -6,24 +6,27 @@ thousand buffers are common.
 
 from __future__ import annotations
 
-import gc
+import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import repeat
 from operator import lt
 from pathlib import Path
 from typing import cast
 
 from qnnmem.bounded_file import read_bytes
+from qnnmem.collector import collector_paused
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-_MAX_FILE = 1 << 28
-_MAX_ROWS = 5_000_000
+# A row takes up to a kilobyte while it is read, and one odd character makes all others four bytes.
+_MAX_FILE = 1 << 26
+_MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
 _MAX_DIGITS = 20
+# What no name needs: quotes mean nothing here, the others would reach a terminal as they are.
+_MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
 # Other writers' names for the same columns; `end` is the last step, not one past it.
 _NAMES = {
@@ -55,7 +58,7 @@ def read(path: Path) -> Model:
     if any(map(str.strip, fields.get("gaps", ()))):
         raise LoadError(path, "has buffers with gaps in their lifetime, which are not supported")
     notes = ("the hint column is ignored",) if "hint" in columns else ()
-    with _collector_paused():
+    with collector_paused():
         buffers = _buffers(path, fields)
     return Model(name=path.stem, format="csv", buffers=buffers, notes=notes)
 
@@ -80,31 +83,18 @@ def is_header(line: str) -> bool:
     return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # Half a million new values without a cycle among them: looking for cycles costs a third of
-    # the time to read them.
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _line(row: FixedBuffer, aligned: bool, placed: bool) -> str:
     if not _is_plain(row.name):
         raise OutputError(
             f"buffer {quote(row.name)} cannot be written as CSV: the format has no quoting, so a"
-            " name must not be empty or hold commas, quotes or line breaks"
+            " name must not be empty or hold commas, quotes, line breaks or control characters"
         )
     line = f"{row.name},{row.live.lower},{row.live.upper},{row.size}"
     return line + f",{row.align}" * aligned + f",{row.offset}" * placed
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and not any(mark in name for mark in ',"\n\r')
+    return bool(name) and not ("," in name or "\n" in name or _MARKS.search(name))
 
 
 def _text(path: Path) -> str:
@@ -116,10 +106,11 @@ def _text(path: Path) -> str:
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise LoadError(path, f"is blank; expected a header line like {_EXPECTED}")
-    for mark in '"\r':
-        if mark in text:
-            number = text.count("\n", 0, text.index(mark)) + 1
-            raise LoadError(path, f"line {number} holds {mark!r}; the format has no quoting")
+    found = _MARKS.search(text)
+    if found is not None:
+        number = text.count("\n", 0, found.start()) + 1
+        why = "the format has no quoting" if found[0] in '"\r' else "a buffer list is plain text"
+        raise LoadError(path, f"line {number} holds {found[0]!r}; {why}")
     return text
 
 

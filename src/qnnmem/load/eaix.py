@@ -23,6 +23,8 @@ from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES
 
 _MAX_FILE = 1 << 26  # published reports have 70 to 220 KB
+# Each takes up to 200 bytes once parsed, however few characters it has in the file.
+_MAX_VALUES = 2_000_000
 _MAX_DIGITS = 20
 _MAX_RANK = 64
 
@@ -77,6 +79,8 @@ def read(path: Path) -> Model:
 
 def _parse(path: Path) -> dict[str, Any]:
     content = read_bytes(path, _MAX_FILE)
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise LoadError(path, f"has more than the {_MAX_VALUES:,} values an eAI report may hold")
     try:
         report = json.loads(content.decode("utf-8-sig"), parse_int=_integer, parse_constant=_refuse)
     except RecursionError as exc:
@@ -156,11 +160,11 @@ class _ReportReader:
 
     def _node(self, position: int, node: object) -> _ReportNode:
         where = f"node {position}"
-        operator = self.field(node, "operator", str, where)
+        operator = _encodable(self.field(node, "operator", str, where))
         name = node.get("name") if isinstance(node, Mapping) else None
         return _ReportNode(
             name=_encodable(name) if isinstance(name, str) and name else f"{operator}_{position}",
-            operator=_encodable(operator),
+            operator=operator,
             order=self.field(node, "actual_order", int, where),
             position=position,
             inputs=tuple(self._items(node, "inputs", where)),
@@ -202,8 +206,9 @@ class _ReportReader:
         return chosen
 
     def _flag(self, value: object, where: str) -> int:
+        text = self._text(value, "flag", where)
         try:
-            flag = int(self._text(value, "flag", where)[:_MAX_DIGITS], 0)
+            flag = int(text, 0) if len(text) <= _MAX_DIGITS else -1
         except ValueError:
             self.fail(f"{where} has no valid 'flag'")
         if not 0 <= flag < 1 << 32:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from heapq import heappop, heappush
+from itertools import accumulate
 
 from qnnmem.plan.instance import Instance
-from qnnmem.units import round_up
 
 MOST_STEPS = 32
 # Looks at one buffer: above this only the commonest alignments count.
@@ -37,29 +38,28 @@ def _steps(instance: Instance) -> list[int]:
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
     """Largest sum over sections of sizes rounded up to `step` bytes, less the topmost's padding."""
+    lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
     change = [0] * (instance.sections + 1)
-    padding: list[list[tuple[int, int]]] = [[] for _ in range(instance.sections + 1)]
+    padded = []  # (first section, minus padding, last section + 1), by first section as buffers are
     for i in members:
-        true = instance.true_size(i)
-        rounded = round_up(true, step)
-        change[instance.lo[i]] += rounded
-        change[instance.hi[i]] -= rounded
+        true = size[i] * unit - slip[i]
+        rounded = -(-true // step) * step
+        change[lo[i]] += rounded
+        change[hi[i]] -= rounded
         if rounded > true:
-            padding[instance.lo[i]].append((true - rounded, instance.hi[i]))
-    return _highest(change, padding)
+            padded.append((lo[i], true - rounded, hi[i]))
+    return _highest(change, padded) if padded else max(accumulate(change), default=0)
 
 
-def _highest(change: list[int], padding: list[list[tuple[int, int]]]) -> int:
-    import heapq
-
-    total, best = 0, 0
+def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
+    best, begun = 0, 0
     saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of what is alive
-    for section, delta in enumerate(change):
-        total += delta
-        for entry in padding[section]:
-            heapq.heappush(saved, entry)
+    for section, total in enumerate(accumulate(change)):
+        while begun < len(padded) and padded[begun][0] == section:
+            heappush(saved, padded[begun][1:])
+            begun += 1
         while saved and saved[0][1] <= section:
-            heapq.heappop(saved)
+            heappop(saved)
         best = max(best, total + (saved[0][0] if saved else 0))
     return best
 

@@ -14,7 +14,6 @@ from functools import cached_property
 
 from qnnmem.plan.problem import Problem
 from qnnmem.plan.sections import cut_sections
-from qnnmem.units import round_up
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,8 @@ class Instance:
 
     def peak_bytes(self, offsets: list[int]) -> int:
         """Highest true end over all buffers."""
-        return max(
-            (self.end_bytes(i, offset) for i, offset in enumerate(offsets)),
-            default=0,
-        )
+        ends = zip(offsets, self.size, self.slip, strict=True)
+        return max(((offset + size) * self.unit - slip for offset, size, slip in ends), default=0)
 
     def highest_offset(self, i: int, capacity: int) -> int:
         """Highest legal offset in units of buffer `i` below `capacity` bytes; may be negative."""
@@ -95,25 +92,24 @@ class Instance:
 
 def arrange(problem: Problem) -> Instance:
     """The instance of a problem; the same for every order of its buffers."""
-    buffers = problem.buffers
-    kept = [i for i, buffer in enumerate(buffers) if buffer.size]
-    lives = [buffers[i].live for i in kept]
-    sections = cut_sections([live.lower for live in lives], [live.upper for live in lives])
-    unit = math.gcd(*(buffers[i].align for i in kept)) or 1
-
-    def key(k: int) -> tuple[int, int, int, int, str]:
-        buffer = buffers[kept[k]]
-        return (sections.lo[k], sections.hi[k], -buffer.size, buffer.align, buffer.name)
-
-    order = sorted(range(len(kept)), key=key)
-    chosen = [buffers[kept[k]] for k in order]
+    kept = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
+    lives = [buffer.live for _, buffer in kept]
+    cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
+    # Names differ, so that the place in the problem decides nothing.
+    rows = sorted(
+        (lo, hi, -buffer.size, buffer.align, buffer.name, i)
+        for lo, hi, (i, buffer) in zip(cut.lo, cut.hi, kept, strict=True)
+    )
+    lo, hi, minus, aligns, _, source = zip(*rows, strict=True) if rows else ((),) * 6
+    unit = math.gcd(*set(aligns)) or 1
+    size = [-(less // unit) for less in minus]
     return Instance(
-        source=tuple(kept[k] for k in order),
+        source=source,
         unit=unit,
-        lo=[sections.lo[k] for k in order],
-        hi=[sections.hi[k] for k in order],
-        size=[-(-buffer.size // unit) for buffer in chosen],
-        align=[buffer.align // unit for buffer in chosen],
-        slip=[round_up(buffer.size, unit) - buffer.size for buffer in chosen],
-        sections=sections.count,
+        lo=list(lo),
+        hi=list(hi),
+        size=size,
+        align=[align // unit for align in aligns],
+        slip=[units * unit + less for units, less in zip(size, minus, strict=True)],
+        sections=cut.count,
     )

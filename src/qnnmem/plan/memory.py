@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.plan.blockers import find_blockers
@@ -24,7 +25,7 @@ from qnnmem.plan.pools import (
 )
 from qnnmem.plan.problem import Buffer, Infeasible, Plan, Problem, find_peak
 from qnnmem.plan.states import check_states, suggest_states
-from qnnmem.units import MAX_BYTES, Align, Bytes
+from qnnmem.units import MAX_BYTES, Align, Bytes, round_up
 
 DEFAULT_ALIGN = Align(64)
 
@@ -34,6 +35,7 @@ _MODELS_ONLY = (
 )
 
 
+@collector_paused()
 def plan_model(
     model: Model,
     options: PoolOptions | None = None,
@@ -92,11 +94,7 @@ def _lay_out(
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
         layout = Layout(model, options, options.align or Align(1))
-        listed = tuple(
-            Buffer(b.name, layout.rounded(b.size), b.live, _common(b.align, layout.align))
-            for b in model.buffers
-        )
-        return layout, listed, None
+        return layout, tuple(_listed(model, options.align)), None
     check_states(model, options.states)
     layout = Layout(model, options, options.align or DEFAULT_ALIGN)
     buffers = layout.sort_into_pools(effort, seed)
@@ -112,9 +110,14 @@ def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict
     return BudgetVerdict(Pool.SCRATCH, need, answer.lower_bound, capacity, answer.blockers)
 
 
-def _common(a: int, b: int) -> Align:
-    """Least alignment that satisfies both."""
-    return Align(math.lcm(a, b))
+def _listed(model: Model, align: Align | None) -> Iterator[Buffer]:
+    """The buffers of a list, with an alignment on top of their own if one was chosen."""
+    if align is None:
+        return (Buffer(b.name, b.size, b.live, b.align) for b in model.buffers)
+    return (
+        Buffer(b.name, Bytes(round_up(b.size, align)), b.live, Align(math.lcm(b.align, align)))
+        for b in model.buffers
+    )
 
 
 def _reorder(
@@ -131,6 +134,9 @@ def _reorder(
         align=given.align,
         effort=min(EFFORT, effort.at_once // WORK_PER_LOOK),
     )
+    if found.skipped is not None:
+        as_given = _live_bytes(buffers)
+        return given, buffers, Reordered(as_given, as_given, False, found.skipped)
     # Reordering looks at all live tensors, whatever their pool; what counts here is scratch.
     same = options.io is Io.INSIDE and not options.states
     proven = found.proven and same and not any(op.bodies for op in given.model.ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from qnnmem.plan import greedy
 from qnnmem.plan.bounds import load_bound, next_peak
@@ -261,7 +261,7 @@ class _Search:
         offsets = [0] * len(problem.buffers)
         for i, offset in zip(instance.source, self.best, strict=True):
             offsets[i] = offset * instance.unit
-        placed = tuple(Offset(o) for o in offsets)
+        placed = cast(tuple[Offset, ...], tuple(offsets))
         best = Plan(
             problem, placed, Bytes(self.bound), self.effort.cut_by_clock, self.search_missing
         )

@@ -81,6 +81,7 @@ class Reordered:
     before: Bytes
     after: Bytes
     proven: bool  # no order has fewer
+    skipped: str | None = None  # why no other order was looked for
 
 
 @dataclass(frozen=True)

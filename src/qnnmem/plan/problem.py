@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,15 +106,16 @@ def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
     buffers = tuple(buffers)
     if not buffers:
         return None
-    change: dict[int, int] = {}
+    change: defaultdict[int, int] = defaultdict(int)
     for buffer in buffers:
-        change[buffer.live.lower] = change.get(buffer.live.lower, 0) + buffer.size
-        change[buffer.live.upper] = change.get(buffer.live.upper, 0) - buffer.size
+        live, size = buffer.live, buffer.size
+        change[live.lower] += size
+        change[live.upper] -= size
     load = highest = 0
     step = min(change)
     for when in sorted(change):
         load += change[when]
         if load > highest:
             highest, step = load, when
-    live = [buffer for buffer in buffers if buffer.live.covers(step)]
-    return Peak(Step(step), tuple(sorted(live, key=lambda b: (-b.size, b.name))))
+    alive = [buffer for buffer in buffers if buffer.live.lower <= step < buffer.live.upper]
+    return Peak(Step(step), tuple(sorted(alive, key=lambda b: (-b.size, b.name))))

@@ -22,16 +22,19 @@ class TimeSections:
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
     """Sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
-    lo, hi = [0] * len(lowers), [0] * len(lowers)
-    births = sorted(range(len(lowers)), key=lowers.__getitem__)
-    deaths = sorted(range(len(uppers)), key=uppers.__getitem__)
-    current, cut, born = 0, 0, 0  # `cut`: births before the current section
-    for index in deaths:
+    births, ends = sorted(set(lowers)), sorted(set(uppers))
+    lo_of: dict[int, int] = {}  # by the step of birth
+    hi_of: dict[int, int] = {}  # by the step of death
+    current, born = 0, 0
+    for end in ends:
+        before = born
         # Deaths come before births at one step: spans are half-open, touching ones do not meet.
-        while born < len(births) and lowers[births[born]] < uppers[index]:
-            lo[births[born]] = current
+        while born < len(births) and births[born] < end:
+            lo_of[births[born]] = current
             born += 1
-        if born > cut:
-            current, cut = current + 1, born
-        hi[index] = current
+        if born > before:
+            current += 1
+        hi_of[end] = current
+    lo = list(map(lo_of.__getitem__, lowers))
+    hi = list(map(hi_of.__getitem__, uppers))
     return TimeSections(lo, hi, current)

@@ -23,22 +23,24 @@ _LOOKS = 4
 
 def place_by_class(instance: Instance) -> list[int]:
     """Offsets in units after placing buffers as they are born."""
-    offsets = []
+    lo, hi, size, align = instance.lo, instance.hi, instance.size, instance.align
+    offsets: list[int] = []
     free = _FreeStretches()
-    dying: list[tuple[int, int, int]] = []  # (one past the last section, start, end)
-    for lo, hi, size, align in zip(
-        instance.lo, instance.hi, instance.size, instance.align, strict=True
-    ):
-        while dying and dying[0][0] <= lo:
-            free.give_back(*heappop(dying)[1:])
-        offset = free.take(size, align)
-        heappush(dying, (hi, offset, offset + size))
-        offsets.append(offset)
+    deaths = iter(sorted(range(len(hi)), key=hi.__getitem__))
+    dying = next(deaths, -1)
+    for born, start in enumerate(lo):
+        while hi[dying] <= start:  # what is born now dies later, so that the deaths do not run out
+            free.give_back(offsets[dying], offsets[dying] + size[dying])
+            dying = next(deaths)
+        offsets.append(free.take(size[born], align[born]))
     return offsets
 
 
 def _class_of(length: int) -> int:
-    shift = max(length.bit_length() - _LEADING, 0)
+    bits = length.bit_length()
+    if bits <= _LEADING:
+        return length
+    shift = bits - _LEADING
     return (shift << (_LEADING - 1)) + (length >> shift)
 
 
@@ -55,12 +57,13 @@ class _FreeStretches:
 
     def give_back(self, start: int, end: int) -> None:
         """Frees a stretch and joins it with its neighbours."""
-        if start in self.start_of:
-            start = self.start_of[start]
-            self._drop(start)
-        if end in self.end_of:
-            after = self.end_of[end]
-            self._drop(end)
+        before = self.start_of.pop(start, None)
+        if before is not None:
+            del self.end_of[before]
+            start = before
+        after = self.end_of.pop(end, None)
+        if after is not None:
+            del self.start_of[after]
             end = after
         if end == self.top:
             self.top = start
@@ -71,10 +74,12 @@ class _FreeStretches:
         """The start of `size` units that were free, or that are new at the top."""
         found = self._find(size, align)
         if found is None:
-            found = (self.top, -(-self.top // align) * align + size)
-            self.top = found[1]
-        start, end = found
-        offset = -(-start // align) * align
+            start = self.top
+            offset = -(-start // align) * align
+            self.top = end = offset + size
+        else:
+            start, end = found
+            offset = -(-start // align) * align
         if start < offset:
             self._add(start, offset)
         if offset + size < end:
@@ -84,17 +89,20 @@ class _FreeStretches:
     def _add(self, start: int, end: int) -> None:
         self.end_of[start], self.start_of[end] = end, start
         number = _class_of(end - start)
-        heappush(self.classes.setdefault(number, []), (start, end))
-        self.filled |= 1 << number
-
-    def _drop(self, start: int) -> None:
-        del self.start_of[self.end_of.pop(start)]
+        heap = self.classes.get(number)
+        if heap is None:
+            self.classes[number] = heap = []
+        if not heap:
+            self.filled |= 1 << number
+        heappush(heap, (start, end))
 
     def _find(self, size: int, align: int) -> tuple[int, int] | None:
         """A stretch that holds the buffer, no longer among those that are free."""
-        own = self._find_in(_class_of(size), size, align, _LOOKS)
-        if own is not None:
-            return own
+        number = _class_of(size)
+        if self.filled >> number & 1:
+            own = self._find_in(number, size, align, _LOOKS)
+            if own is not None:
+                return own
         number = _class_of(size + align - 2) + 1  # all in it and above have size + align - 1 units
         while above := self.filled >> number:
             number += (above & -above).bit_length() - 1
@@ -104,17 +112,17 @@ class _FreeStretches:
         return None
 
     def _find_in(self, number: int, size: int, align: int, looks: int) -> tuple[int, int] | None:
-        heap, found = self.classes.get(number, []), None
+        heap, found = self.classes[number], None
         seen: list[tuple[int, int]] = []
-        while heap and found is None and len(seen) < looks:
-            start, end = heappop(heap)
+        while heap and len(seen) < looks:
+            stretch = start, end = heappop(heap)
             if self.end_of.get(start) != end:
                 continue
             if -(-start // align) * align + size <= end:
-                found = (start, end)
-                self._drop(start)
-            else:
-                seen.append((start, end))
+                del self.end_of[start], self.start_of[end]
+                found = stretch
+                break
+            seen.append(stretch)
         for stretch in seen:
             heappush(heap, stretch)
         if not heap:

@@ -6,8 +6,6 @@ from bisect import bisect_left, bisect_right
 
 from qnnmem.plan.problem import Plan
 
-_Stretch = tuple[int, int, int]  # (start, end, index)
-
 # A longer run is cut in two.
 _LONGEST_RUN = 1000
 
@@ -32,19 +30,20 @@ def verify(plan: Plan) -> str | None:
 
 def _find_collision(plan: Plan) -> str | None:
     buffers, offsets = plan.problem.buffers, plan.offsets
-    lives = [buffer.live for buffer in buffers]
     kept = [i for i, buffer in enumerate(buffers) if buffer.size]  # no bytes, no collision
-    births = sorted(kept, key=lambda i: lives[i].lower)
-    deaths = iter(sorted(kept, key=lambda i: lives[i].upper))
+    lowers = [buffer.live.lower for buffer in buffers]
+    uppers = [buffer.live.upper for buffer in buffers]
+    births = sorted(kept, key=lowers.__getitem__)
+    deaths = iter(sorted(kept, key=uppers.__getitem__))
     live, dying = _LiveStretches(), next(deaths, -1)
     for born in births:
-        while lives[dying].upper <= lives[born].lower:  # deaths come before births at one step
-            live.remove((offsets[dying], offsets[dying] + buffers[dying].size, dying))
+        lower, start = lowers[born], offsets[born]
+        while uppers[dying] <= lower:  # deaths come before births at one step
+            live.remove(offsets[dying])
             dying = next(deaths)
-        entry = (offsets[born], offsets[born] + buffers[born].size, born)
-        for begin, end, other in live.add(entry):
-            if begin < entry[1] and entry[0] < end:
-                return f"'{buffers[born].name}' and '{buffers[other].name}' share bytes"
+        other = live.add(start, start + buffers[born].size, born)
+        if other is not None:
+            return f"'{buffers[born].name}' and '{buffers[other].name}' share bytes"
     return None
 
 
@@ -52,28 +51,36 @@ class _LiveStretches:
     """Disjoint stretches by address, in runs that are short so that adding one moves few others."""
 
     def __init__(self) -> None:
-        self.runs: list[list[_Stretch]] = [[]]
-        self.firsts: list[_Stretch] = [(-1, -1, -1)]  # nothing of a run lies below; the same order
+        # One below all others saves looking whether there is any.
+        self.runs: list[list[int]] = [[-1]]  # starts
+        self.firsts: list[int] = [-1]  # nothing of a run lies below; the same order
+        self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start
 
-    def add(self, entry: _Stretch) -> list[_Stretch]:
-        """Adds a stretch and returns its neighbours on both sides."""
-        k = bisect_right(self.firsts, entry) - 1
+    def add(self, start: int, end: int, index: int) -> int | None:
+        """Adds a stretch, unless it meets a neighbour: then gives the index of that."""
+        k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
-        at = bisect_left(run, entry)
-        before = run[at - 1 : at] if at else self.runs[k - 1][-1:] if k else []
-        after = run[at : at + 1] or (self.runs[k + 1][:1] if k + 1 < len(self.runs) else [])
-        run.insert(at, entry)
+        at = bisect_right(run, start)
+        below_end, below = self.held[run[at - 1] if at else self.runs[k - 1][-1]]
+        if below_end > start:
+            return below
+        if at < len(run) or k + 1 < len(self.runs):
+            above = run[at] if at < len(run) else self.runs[k + 1][0]
+            if above < end:
+                return self.held[above][1]
+        run.insert(at, start)
+        self.held[start] = (end, index)
         if len(run) > _LONGEST_RUN:
             middle = len(run) // 2
             self.runs.insert(k + 1, run[middle:])
             self.firsts.insert(k + 1, run[middle])
             del run[middle:]
-        return before + after
+        return None
 
-    def remove(self, entry: _Stretch) -> None:
+    def remove(self, start: int) -> None:
         """Takes out a stretch that was added."""
-        k = bisect_right(self.firsts, entry) - 1
+        k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
-        run.pop(bisect_left(run, entry))
-        if not run and k:  # only the first run may be empty: neighbours are looked for in one step
+        del run[bisect_left(run, start)], self.held[start]
+        if not run:  # no run may be empty: neighbours are looked for in one step
             del self.runs[k], self.firsts[k]

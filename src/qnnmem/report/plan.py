@@ -54,6 +54,8 @@ class PlanReport:
                 "the bodies of control-flow ops are planned apart and take one block while the op "
                 "runs; the minimum is one of this arrangement"
             )
+        if self.plan.reordered is not None and self.plan.reordered.skipped is not None:
+            notes.append(f"reordering ops was skipped: {self.plan.reordered.skipped}")
         if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
             notes.append("the clock ended the search, so another run may find another plan")
         if self.plan.search_missing:
@@ -160,7 +162,7 @@ def _budgets(report: PlanReport) -> Iterator[str]:
 
 def _reorder(report: PlanReport) -> Iterator[str]:
     found = report.plan.reordered
-    if found is None:
+    if found is None or found.skipped is not None:
         return
     proof = ", no order needs less" if found.proven else ""
     if found.after < found.before:

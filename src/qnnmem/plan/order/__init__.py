@@ -39,6 +39,7 @@ class Reordering:
     before: Bytes
     after: Bytes
     proven: bool  # no order within the dependencies has fewer
+    skipped: str | None = None  # why no other order was looked for
 
 
 def reorder(
@@ -55,8 +56,9 @@ def reorder(
     as it is.
     """
     before = live_peak(model, bits=bits, inplace=inplace, align=align)
-    if len(model.ops) > MOST_OPS or effort <= 0:
-        return Reordering(model, before, before, proven=False)
+    skipped = _why_not(len(model.ops), effort)
+    if skipped is not None:
+        return Reordering(model, before, before, proven=False, skipped=skipped)
     graph = fuse(build_graph(model, bits=bits, inplace=inplace, align=align))
     parts = [_Part(segment) for segment in split(graph)]
     bound = _improve(parts, Work(effort)) * align
@@ -67,6 +69,12 @@ def reorder(
         better, after = model, before
     # In-place pairs depend on the order in ways that the bound does not see.
     return Reordering(better, before, after, proven=not inplace and after == bound)
+
+
+def _why_not(ops: int, effort: int) -> str | None:
+    if ops > MOST_OPS:
+        return f"the graph has {ops:,} ops, more than the {MOST_OPS:,} that are reordered"
+    return "there was no time left for it" if effort <= 0 else None
 
 
 def live_peak(
