@@ -205,8 +205,9 @@ def slope(times: dict[int, float], empty: float) -> float:
     ]
     if len(points) < 2:
         return 0.0
-    x0, y0 = (sum(values) / len(points) for values in zip(*points, strict=True))
-    return sum((x - x0) * (y - y0) for x, y in points) / sum((x - x0) ** 2 for x, _ in points)
+    x0, y0 = (math.fsum(values) / len(points) for values in zip(*points, strict=True))
+    along = math.fsum((x - x0) * (y - y0) for x, y in points)
+    return along / math.fsum((x - x0) * (x - x0) for x, _ in points)
 
 
 def measure(largest: int, only: str) -> bool:

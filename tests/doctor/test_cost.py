@@ -13,7 +13,7 @@ import pytest
 from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
-from qnnmem.doctor.logs import scanner
+from qnnmem.doctor.logs import line, scanner
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.scanner import Hit, LogScanner
 from qnnmem.doctor.logs.search import choose_engine
@@ -31,19 +31,19 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.done = 0
-        match, move = scanner.match, matcher._Part.move
+        match, place = line.match, matcher._Part.place
 
         def counted(known: Knowledge, text: bytes, templates: Any) -> Any:
             asked = list(templates)
             self.done += len(text) * len(asked)
             return match(known, text, asked)
 
-        def moved(part: matcher._Part, low: bytes, at: int, need: int) -> bool:
+        def placed(part: matcher._Part, low: bytes, at: int, need: int = 0) -> Any:
             self.done += 1
-            return move(part, low, at, need)
+            return place(part, low, at, need)
 
         patch.setattr(scanner, "match", counted)
-        patch.setattr(matcher._Part, "move", moved)
+        patch.setattr(matcher._Part, "place", placed)
 
     def of(self, knowledge: Knowledge, log: bytes) -> int:
         """What reading a log takes."""

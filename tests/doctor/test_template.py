@@ -16,12 +16,12 @@ def caught(text: str, line: str) -> tuple[int | str, ...] | None:
     """What the holes of a template catch in a line; None without a match."""
     template = parse(text)
     raw = line.encode()
-    groups = Matcher(template.regex).search(raw, raw.lower())
-    if groups is None:
+    hit = Matcher(template.regex).search(raw, raw.lower())
+    if hit is None:
         return None
     return tuple(
         group.decode() if kind in ("word", "text") else number(group, kind)
-        for group, (_, kind) in zip(groups, template.holes, strict=True)
+        for group, (_, kind) in zip(hit[1], template.holes, strict=True)
     )
 
 

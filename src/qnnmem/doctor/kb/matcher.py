@@ -14,8 +14,7 @@ places is a match as well.
 from __future__ import annotations
 
 import re
-
-import msgspec
+from typing import NamedTuple
 
 from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, MOST_BLANKS, TEXT, WORD
 
@@ -26,7 +25,7 @@ _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
 
 
-class _Hole(msgspec.Struct, frozen=True):
+class _Hole(NamedTuple):
     """A hole between two fixed parts."""
 
     least: int
@@ -35,29 +34,33 @@ class _Hole(msgspec.Struct, frozen=True):
     named: bool
 
 
-class _Part:
-    """A fixed part, and where it stands in the line at hand."""
+class _Place(NamedTuple):
+    """Where a fixed part stands in a line."""
 
-    __slots__ = ("_empty", "_lead", "_search", "begin", "end", "hit", "start")
+    begin: int  # of the blanks before it that belong to it
+    start: int
+    end: int
+    hit: re.Match[bytes]
+
+
+class _Part:
+    """A fixed part."""
 
     def __init__(self, regex: str) -> None:
         core = regex.removeprefix(BLANKS)
-        self._lead = core != regex  # blanks before it belong to it
+        self._lead = core != regex
         self._empty = not core
-        self._search = re.compile((BLANKS if self._empty and self._lead else core).encode()).search
-        self.start = self.begin = self.end = 0
-        self.hit: re.Match[bytes] | None = None
+        self.search = re.compile((regex if self._empty else core).encode()).search
 
-    def move(self, low: bytes, at: int, need: int) -> bool:
-        """Goes to its first place at or after `at`; of use is only one that ends at `need`."""
+    def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
+        """Its first place at or after `at`; of use is only one that ends at `need` or later."""
         if self._empty and need > at:
             at = self._back(low, at, need)
-        hit = self.hit = self._search(low, at)
+        hit = self.search(low, at)
         if hit is None:
-            return False
-        self.start, self.end = hit.span()
-        self.begin = self._back(low, 0, self.start) if self._lead else self.start
-        return True
+            return None
+        start, end = hit.span()
+        return _Place(self._back(low, 0, start) if self._lead else start, start, end, hit)
 
     def _back(self, low: bytes, least: int, at: int) -> int:
         """Where the blanks before a place begin."""
@@ -68,57 +71,54 @@ class _Part:
 
 
 class Matcher:
-    """A template ready for matching; it remembers places, so it is for one thread."""
+    """A template ready for matching."""
 
     def __init__(self, regex: str) -> None:
         pieces = _HOLE.split(regex)
-        self._parts = [_Part(piece) for piece in pieces[::2]]
+        self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
 
-    def search(self, text: bytes, low: bytes) -> tuple[bytes, ...] | None:
-        """What the named holes catch in a line, given as it is and in small letters."""
-        parts = self._parts
-        if not parts[0].move(low, 0, 0):
+    def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
+        """Where a line matches and what the named holes catch; given as it is and in small."""
+        if not self._holes:
+            hit = self.parts[0].search(low)
+            return (hit.start(), hit.groups()) if hit else None
+        places = self._places(low)
+        if places is None:
             return None
-        if len(parts) == 1:  # the usual case
-            hit = parts[0].hit
-            return hit.groups() if hit else None
-        if not self._place(low):
-            return None
-        caught: list[bytes] = []
-        for index, part in enumerate(parts):
-            if index and self._holes[index - 1].named:
-                before = parts[index - 1].end
-                least = before + self._holes[index - 1].least
-                caught.append(text[before : max(part.begin, least)])
-            if part.hit is not None:
-                caught += part.hit.groups()
-        return tuple(caught)
+        caught: list[bytes] = [*places[0].hit.groups()]
+        for hole, left, right in zip(self._holes, places, places[1:], strict=False):
+            if hole.named:
+                caught.append(text[left.end : max(right.begin, left.end + hole.least)])
+            caught += right.hit.groups()
+        return places[0].start, tuple(caught)
 
-    @property
-    def at(self) -> int:
-        """Where the match that was found last begins."""
-        return self._parts[0].start
-
-    def _place(self, low: bytes) -> bool:
+    def _places(self, low: bytes) -> list[_Place] | None:
         """Moves parts on until every hole fits."""
-        parts, holes = self._parts, self._holes
-        for part in parts[1:]:
-            part.hit = None
+        parts, holes = self.parts, self._holes
+        place = parts[0].place(low, 0)
+        if place is None:
+            return None
+        places = [place]  # of the parts that were looked for so far
         index = 1
         while index < len(parts):
-            left, part, hole = parts[index - 1], parts[index], holes[index - 1]
+            left, hole = places[index - 1], holes[index - 1]
             least = left.end + hole.least
-            if (part.hit is None or part.start < least) and not part.move(low, least, 0):
-                return False
-            need = _need(low, left.end, max(part.begin, least), hole)
+            if index == len(places) or places[index].start < least:
+                place = parts[index].place(low, least)
+                if place is None:
+                    return None
+                places[index : index + 1] = [place]
+            need = _need(low, left.end, max(places[index].begin, least), hole)
             if need <= left.end:
                 index += 1
-            elif left.move(low, left.start + 1, need):
-                index = max(index - 1, 1)
-            else:
-                return False
-        return True
+                continue
+            place = parts[index - 1].place(low, left.start + 1, need)
+            if place is None:
+                return None
+            places[index - 1] = place
+            index = max(index - 1, 1)
+        return places
 
 
 def _hole(regex: str) -> _Hole:

@@ -34,6 +34,7 @@ _MAX_LENGTH = 400
 _MAX_HOLES = 12
 _MAX_FREE = 3  # holes for any text
 _BLANK = (" ", "\t")
+_OF_NUMBERS = "0123456789abcdefx,.-"
 _MIN_ANCHOR = 6
 _GOOD_ANCHOR = 16  # long enough to be rare
 
@@ -154,13 +155,21 @@ def _regex(pieces: Sequence[_Piece]) -> str:
         if piece.sort == "hole" and piece.text in (ANY_WORD, WORD, TEXT):
             regex += "" if index == len(pieces) - 1 else "?"
         elif piece.sort != "text":
-            following = bare[index + 1 : index + 2]
-            if following == [BLANKS]:
-                following = bare[index + 1 : index + 3]
-            ahead = "".join(following)
-            regex = f"(?>{regex}(?={ahead}))" if ahead else f"(?>{regex})"
+            regex = _settled(piece, regex, pieces[index + 1 :], bare[index + 1 :])
         out.append(f"({regex})" if piece.named else regex)
     return "".join(out)
+
+
+def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[str]) -> str:
+    """A number or a choice that takes the first form after which the next piece can follow."""
+    if not after:
+        return regex
+    if piece.sort == "hole" and after[0].sort == "text":
+        first = after[0].text.lstrip(" \t")[:1]
+        if first and first not in _OF_NUMBERS:  # then only the longest form can be followed
+            return f"(?>{regex})"
+    ahead = bare[0] if bare[0] != BLANKS else "".join(bare[:2])
+    return f"(?>{regex}(?={ahead}))"
 
 
 def _bare(pieces: Sequence[_Piece], index: int) -> str:

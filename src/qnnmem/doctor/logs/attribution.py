@@ -39,7 +39,8 @@ class Attribution:
                     session.join(owed)
             else:
                 self._nameless.append(session)
-        named, nameless = [], []
+        named: list[LogSession] = []
+        nameless: list[LogSession] = []
         for session in still_open:
             (named if session.pid else nameless).append(session)
         yield from self._settle_nameless(named)

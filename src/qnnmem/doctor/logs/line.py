@@ -38,9 +38,9 @@ def match(
         elif plain := plains[index]:
             if plain in low:
                 found.append((index, ()))
-        elif (caught := knowledge.matcher(index).search(text, low)) is not None:
+        elif (hit := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
-            found.append((index, _values(caught, holes) if holes else ()))
+            found.append((index, _values(hit[1], holes) if holes else ()))
     if loose and not found:
         found = [(index, ()) for index in _with_all_words(knowledge, loose, low)]
         return [] if found and _calm(text, low) else found
@@ -67,9 +67,8 @@ def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
     """Where a template that a text matches begins in it."""
     if plain := knowledge.plain[index]:
         return low.find(plain)
-    matcher = knowledge.matcher(index)
-    matcher.search(text, low)
-    return matcher.at
+    hit = knowledge.matcher(index).search(text, low)
+    return hit[0] if hit else 0
 
 
 def _calm(text: bytes, low: bytes) -> bool:
