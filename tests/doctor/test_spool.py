@@ -50,6 +50,21 @@ def test_incidents_may_come_after_a_look() -> None:
     spool.close()
 
 
+@pytest.mark.parametrize("in_memory", [0, 2, 256])
+def test_incidents_of_one_place_come_as_they_were_put(
+    in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing about them but their place decides, and they are never compared."""
+    monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
+    spool = Spool()
+    for number in (7, 3, 9, 1):
+        spool.put(0, 5, incident(number))
+    spool.put(0, 4, incident(8))
+    spool.put(0, 5, incident(2))
+    assert [one.first_line for one in spool.incidents()] == [8, 7, 3, 9, 1, 2]
+    spool.close()
+
+
 def test_many_are_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three in memory the fourth moves all to a file, which is gone when closed."""
     monkeypatch.setattr(module, "_IN_MEMORY", 3)

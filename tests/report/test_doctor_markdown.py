@@ -195,6 +195,12 @@ def test_escape(text: str, wanted: str) -> None:
     assert markdown.escape(text) == wanted
 
 
+def test_a_long_text_is_cut() -> None:
+    """From 2001 characters on."""
+    assert markdown.escape("z" * 2000) == "z" * 2000
+    assert len(markdown.escape("z" * 2001)) == 2000
+
+
 def test_code_shows_letters_as_they_are() -> None:
     """Only what could end the code is a number."""
     assert markdown.code("a1 `é`") == "<code>a1 &#96;é&#96;</code>"

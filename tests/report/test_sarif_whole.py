@@ -129,6 +129,7 @@ def test_each_result_has_a_line_of_its_own() -> None:
         ("nt", "logs\\a b.log", "logs/a%20b.log"),
         ("posix", "logs\\a.log", "logs%5Ca.log"),
         ("posix", "~/a.log", "~/a.log"),
+        ("posix", "-", "stdin"),
         ("posix", "file:///x/a.log", "file:///x/a.log"),
         ("posix", "s3://b/a%41b%4.log", "s3://b/a%41b%254.log"),
     ],
