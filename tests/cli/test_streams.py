@@ -23,6 +23,7 @@ for number in closed:
 for number, name in enumerate(("stdin", "stdout", "stderr")):
     if number in closed:
         setattr(sys, name, None)
+before = (sys.stdin, sys.stdout, sys.stderr)
 from qnnmem.cli.streams import open_closed
 open_closed()
 found = []
@@ -32,7 +33,11 @@ for number in closed:
 streams = (sys.stdin, sys.stdout, sys.stderr)
 about = [(s.fileno(), s.mode, s.errors) for s in streams]
 about[0] = about[0][:2]  # the rest depends on the language
-os.write(kept, repr((found, about)).encode())
+same = [number for number in range(3) if streams[number] is before[number]]
+for number in closed:
+    streams[number].close()
+    os.fstat(number)  # still taken
+os.write(kept, repr((found, about, same)).encode())
 """
 
 
@@ -47,7 +52,15 @@ def test_a_closed_stream_is_opened_the_wrong_way_round(closed: str) -> None:
     ways = {"0": os.O_WRONLY, "1": os.O_RDONLY, "2": os.O_WRONLY}
     found = [(int(digit), ways[digit], True) for digit in closed]
     about = [(0, "r"), (1, "w", "backslashreplace"), (2, "w", "backslashreplace")]
-    assert done.stdout.decode() == repr((found, about))
+    same = [number for number in range(3) if str(number) not in closed]
+    assert done.stdout.decode() == repr((found, about, same))
+
+
+def test_a_stream_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the program inside of another may have put anything there."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, object())
+    streams.open_closed()
 
 
 class Broken:
