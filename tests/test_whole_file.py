@@ -173,7 +173,11 @@ def test_a_folder_that_takes_no_files_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stopped_by", [OSError(28, "full"), KeyboardInterrupt(), MemoryError()])
 @pytest.mark.parametrize("at", [0, 1])
 def test_all_files_appear_or_none(
-    stopped_by: BaseException, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stopped_by: BaseException,
+    at: int,
+    tmp_path: Path,
+    file_system: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever ends the work, the old files are back and the new ones gone."""
     (tmp_path / "old").write_bytes(b"mine")
@@ -219,3 +223,74 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
             folder_for_output(tmp_path / name),
         ):
             pass
+
+
+def test_a_name_taken_at_the_last_moment_is_not_replaced(
+    tmp_path: Path, file_system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes between the look and the making of the name has made it."""
+    path = tmp_path / "file"
+    path.write_bytes(b"theirs")
+    monkeypatch.setattr(whole_file, "_replaceable_mode", lambda _path: None)
+    with pytest.raises(OutputError, match="exists already; force replaces it"):
+        write_whole(path, b"ours", force=False)
+    assert (path.read_bytes(), names(tmp_path)) == (b"theirs", ["file"])
+
+
+def test_a_name_that_cannot_be_filled_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without links the name is made first; when the file cannot follow, it goes again."""
+
+    def refuse(*_names: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OutputError, match="cannot be written: Input/output error"):
+        write_whole(tmp_path / "file", b"new", force=False)
+    assert names(tmp_path) == []
+
+
+def test_what_could_not_be_written_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in the way without force, and a folder that takes none."""
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.write_bytes(b"mine")
+    for path, force in ((new, True), (new, False), (there, True)):
+        check_replaceable(path, force=force)
+    with pytest.raises(OutputError, match="there exists already; force replaces it"):
+        check_replaceable(there, force=False)
+    asked: list[int] = []
+    monkeypatch.setattr(os, "access", lambda _path, way: asked.append(way))
+    with pytest.raises(OutputError, match="new cannot be written: its folder may not be written"):
+        check_replaceable(new, force=True)
+    assert asked == [os.W_OK | os.X_OK]
+
+
+def test_a_folder_that_somebody_else_makes_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the making."""
+    mkdir = Path.mkdir
+
+    def late(path: Path, exist_ok: bool = False) -> None:
+        mkdir(path)
+        mkdir(path, exist_ok=exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with folder_for_output(tmp_path / "a"):
+        assert (tmp_path / "a").is_dir()
+
+
+def test_a_long_path_is_cut_in_sentences() -> None:
+    """From 201 characters on."""
+    assert whole_file.shown(Path("x" * 200)) == "x" * 200
+    assert len(whole_file.shown(Path("x" * 201))) == 80
+
+
+def test_a_size_is_that_of_all_pieces(tmp_path: Path) -> None:
+    """What is told is what was written."""
+    assert write_whole(tmp_path / "file", b"12", b"345") == 5
+    assert (tmp_path / "file").read_bytes() == b"12345"

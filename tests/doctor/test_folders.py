@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line import exit_code, sentence, verb
 
-from qnnmem.doctor.folder import open_regular
+from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
 from qnnmem.doctor.logs import source
 from qnnmem.doctor.logs.source import find_logs, find_streams, open_part, size_of
 from qnnmem.errors import LoadError, UsageError
@@ -60,6 +60,35 @@ def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
     assert "note: left out: logs/pipe.log: a pipe" in doctor("logs", "--group-by", "cause").output
     assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "markdown").output
     assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "sarif").output
+
+
+def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
+    """Also where it is a pipe or a link to nothing."""
+    os.mkfifo(logs / "pipe.json")
+    (logs / ".gone").symlink_to("nowhere")
+    found = find_logs(["logs"])
+    assert found.notes == ("left out: files in logs that are no logs by their names: 2",)
+    assert not found.unread
+
+
+def test_what_changes_during_the_look_is_said(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that may not be followed may lead to a log; a pipe that is gone is none."""
+    os.mkfifo(logs / "pipe.log")
+    (logs / "link.log").symlink_to("a.log")
+    refuse(monkeypatch, os, "stat", "link.log")
+    refuse(monkeypatch, os, "lstat", "pipe.log")
+    found = [one for one in files_in("logs", below=True) if isinstance(one, LeftOut)]
+    monkeypatch.undo()
+    assert found == [
+        LeftOut("logs/link.log", "Permission denied", unread=True),
+        LeftOut("logs/pipe.log", "Permission denied", unread=False),
+    ]
+
+
+def test_reasons_are_few_words() -> None:
+    """Of the system, of Python, or at least the kind."""
+    errors = (FileNotFoundError(2, "x"), OSError(13, "No"), ValueError("nul"), OSError())
+    assert [reason(error) for error in errors] == ["no such file", "No", "nul", "OSError"]
 
 
 def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_path: Path) -> None:

@@ -84,6 +84,14 @@ def test_a_base_that_is_none_is_refused(name: str, why: str, words: tuple[str, .
     assert (exit_code(done), sentence(done)) == (2, f"{name}: {why}")
 
 
+def test_a_folder_in_place_of_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has changed since it was looked at is refused as what the user did."""
+    os.mkfifo("pipe.md")
+    monkeypatch.setattr(kb_files, "files_in", lambda *_, **__: ["pipe.md"])
+    with pytest.raises(UsageError, match=r"^pipe\.md: a pipe$"):
+        read_files("kb")
+
+
 def test_an_empty_folder_is_refused_also_when_the_base_is_kept() -> None:
     """What the cache holds for no folder at all is no answer for an empty one."""
     Path("empty").mkdir()
@@ -111,7 +119,7 @@ def test_so_many_files_bytes_and_lines_and_no_more(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kb_files, "_MAX_FILE", len(NOTE) - 1)
     with pytest.raises(UsageError, match="larger than"):
         read_files("kb/b.md")
-    monkeypatch.undo()
+    monkeypatch.setattr(kb_files, "_MAX_FILE", 1000)
     monkeypatch.setattr(knowledge, "_MAX_LINES", 2)
     two = NOTE + "- another typical line\n"
     Path("two.md").write_text(two)

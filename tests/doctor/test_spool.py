@@ -42,11 +42,27 @@ def test_incidents_come_in_order_of_their_places(count: int) -> None:
 def test_incidents_may_come_after_a_look() -> None:
     """What is put after reading is found as well."""
     spool = Spool()
-    for number in range(300):
+    for number in (*range(150, 300), *range(150)):
         spool.put(0, number, incident(number))
     assert len(list(spool.incidents())) == 300
     spool.put(0, 1000, incident(1000))
     assert [one.first_line for one in spool.incidents()] == [*range(300), 1000]
+    assert len(spool._runs) == 2  # memory is for these, not for 301
+    spool.close()
+
+
+@pytest.mark.parametrize("in_memory", [0, 2, 256])
+def test_incidents_of_one_place_come_as_they_were_put(
+    in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing about them but their place decides, and they are never compared."""
+    monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
+    spool = Spool()
+    for number in (7, 3, 9, 1):
+        spool.put(0, 5, incident(number))
+    spool.put(0, 4, incident(8))
+    spool.put(0, 5, incident(2))
+    assert [one.first_line for one in spool.incidents()] == [8, 7, 3, 9, 1, 2]
     spool.close()
 
 

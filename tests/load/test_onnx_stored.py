@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx import read_guarded
-from qnnmem.load.onnx.stored import embed, tensors
+from qnnmem.load.onnx.stored import check_stored, embed, tensors
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 OUTSIDE = np.arange(1, 5, dtype="float32")
@@ -263,3 +263,30 @@ def test_bit_patterns_that_do_not_fit_are_refused(tmp_path: Path, kind: int) -> 
     path.write_bytes(model_with(tensor, "initializer").SerializeToString())
     with pytest.raises(LoadError, match="too large"):
         read_guarded(path)
+
+
+@pytest.mark.parametrize(("bits", "right"), [(0, True), (65535, True), (65536, False), (-1, False)])
+def test_bit_patterns_at_their_bounds(bits: int, right: bool) -> None:
+    """Sixteen bits and no more."""
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=[2])
+    tensor.int32_data.extend([0, bits])
+    if right:
+        check_stored(Path("m.onnx"), tensor)
+    else:
+        with pytest.raises(LoadError, match="stores numbers too large for float16"):
+            check_stored(Path("m.onnx"), tensor)
+
+
+def test_data_that_are_gone_since_they_were_checked(folder: Path) -> None:
+    """The file may go or shrink in between; the sentence names the tensor."""
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=1)
+    tensor.external_data.add(key="location", value="late.bin")
+    late = folder / "late.bin"
+    late.write_bytes(bytes(16))
+    check_stored(folder / "m.onnx", tensor)
+    late.write_bytes(bytes(15))
+    with pytest.raises(LoadError, match="external data of tensor 'w' is cut short"):
+        embed(folder / "m.onnx", tensor)
+    late.unlink()
+    with pytest.raises(LoadError, match="external data of tensor 'w' cannot be read; "):
+        embed(folder / "m.onnx", tensor)

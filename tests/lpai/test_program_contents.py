@@ -172,3 +172,46 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
         pytest.skip("protobuf refuses it first")
     with pytest.raises(ProgramError, match="not text"):
         check_contents(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda m: m.graph.initializer.append(outside()),
+            "constant 'out' lies in another file",
+        ),
+        (
+            lambda m: m.graph.node.add(op_type="Own", domain="mine"),
+            "the program uses operator 'Own' of domain 'mine', which is not among those that a "
+            "binary may hold",
+        ),
+        (
+            lambda m: m.graph.node.add(op_type="Own"),
+            "the program uses operator 'Own', which is not among those that a binary may hold",
+        ),
+        (
+            retrain,
+            "the program holds training_info of ModelProto, which may name another file or change "
+            "what runs; no binary may hold that",
+        ),
+    ],
+)
+def test_a_refusal_names_what_is_refused(change: Change, said: str) -> None:
+    """In one sentence."""
+    model = program()
+    change(model)
+    with pytest.raises(ProgramError) as caught:
+        check_contents(model)
+    assert str(caught.value) == said
+
+
+def test_a_name_that_cannot_be_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of protobuf say so only when the name is asked for."""
+
+    def undecodable(_message: Any) -> None:
+        b"\xff".decode()
+
+    monkeypatch.setitem(check_contents.__globals__, "_check", undecodable)
+    with pytest.raises(ProgramError, match="the program holds names that are not text"):
+        check_contents(program())

@@ -54,6 +54,8 @@ def keep(name: str, data: bytes) -> None:
     try:
         path = cache_folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_symlink() or not path.is_file():  # only ordinary files are replaced below
+            path.unlink(missing_ok=True)
         write_whole(path, digest((name.encode(), data)) + data)
         kind = name.split("-")[0]
         kept = sorted(path.parent.glob(f"{kind}-*"), key=lambda p: p.lstat().st_mtime)

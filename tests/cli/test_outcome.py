@@ -1,0 +1,124 @@
+"""What became of a run, in this process: exit code, sentence, and what is left to print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from qnnmem.cli import outcome as module
+from qnnmem.errors import UsageError
+
+
+@pytest.fixture
+def ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Code and sentence of a run that does something."""
+
+    def ended(
+        run: Callable[[], int], unwritten: OSError | None = None, interrupted: bool = False
+    ) -> tuple[int, str]:
+        monkeypatch.setattr(module, "run", run)
+        monkeypatch.setattr(module, "finish_output", lambda: unwritten)
+        code = module.outcome(lambda: interrupted)
+        return code, capsys.readouterr().err
+
+    return ended
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    """A run that fails."""
+
+    def run() -> int:
+        raise error
+
+    return run
+
+
+FULL = (2, "qnnmem: standard output cannot be written: full\n")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_the_code_of_a_run_is_that_of_the_program(
+    code: int, ended: Callable[..., tuple[int, str]]
+) -> None:
+    """Unless its output was lost."""
+    assert ended(lambda: code) == (code, "")
+    assert ended(lambda: code, OSError(28, "full")) == FULL
+    assert ended(lambda: code, OSError("full")) == FULL
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (UsageError("bad"), (2, "qnnmem: bad\n")),
+        (PermissionError(13, "no", "f"), (2, "qnnmem: f: no\n")),
+        (KeyError("x"), (70, "qnnmem: internal error, please report it: KeyError: 'x'\n")),
+    ],
+)
+def test_an_error_is_a_sentence(
+    error: Exception, wanted: tuple[int, str], ended: Callable[..., tuple[int, str]]
+) -> None:
+    """Of the user, of the machine, of ours."""
+    assert ended(raising(error)) == wanted
+
+
+def test_what_an_interrupt_made_of_libraries_goes_on(ended: Callable[..., tuple[int, str]]) -> None:
+    """Whoever asked for the run says that it was interrupted."""
+    with pytest.raises(RuntimeError):
+        ended(raising(RuntimeError("x")), interrupted=True)
+
+
+def test_a_failure_still_prints_what_was_said(
+    ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for standard output is written before the sentence."""
+    done: list[str] = []
+    ended(lambda: 0)
+    monkeypatch.setattr(module, "finish_output", lambda: done.append("flushed"))
+    monkeypatch.setattr(module, "run", raising(UsageError("bad")))
+    assert module.outcome(lambda: False) == 2
+    assert done == ["flushed"]
+
+
+def test_a_reader_that_is_gone_is_no_error(
+    ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing more is printed for it."""
+    done: list[str] = []
+    monkeypatch.setattr(module, "discard_output", lambda: done.append("discarded"))
+    assert ended(raising(BrokenPipeError(32, "pipe"))) == (0, "")
+    assert done == ["discarded"]
+
+
+def test_what_fails_while_printing_is_the_output(
+    ended: Callable[..., tuple[int, str]],
+) -> None:
+    """The help is printed by click; the same error elsewhere is not about the output."""
+
+    def printing(error: str) -> Callable[[], int]:
+        return lambda: exec(f"raise {error}", {"__name__": "click.utils"}) or 0  # noqa: S102
+
+    assert ended(printing("OSError(28, 'full')")) == FULL
+    elsewhere = (2, "qnnmem: the system refused something that is needed: full\n")
+    assert ended(raising(OSError(28, "full"))) == elsewhere
+    assert ended(printing("KeyError('x')"))[0] == 70
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"), [("1", True), ("0", False), ("", False), (None, False)]
+)
+def test_a_traceback_only_for_those_who_ask(
+    asked: str | None,
+    shown: bool,
+    ended: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the sentence."""
+    monkeypatch.delenv("QNNMEM_TRACEBACK", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("QNNMEM_TRACEBACK", asked)
+    code, said = ended(raising(UsageError("bad")))
+    assert (code, said.startswith("Traceback")) == (2, shown)
+    assert said.endswith("qnnmem: bad\n")

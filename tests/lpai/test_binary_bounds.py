@@ -1,0 +1,343 @@
+"""Checks of a binary at their bounds: the last value that is right, the first that is wrong."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from qnnmem.errors import Damaged, WrongVersion
+from qnnmem.ir import DType, Model, Op, Span, Tensor
+from qnnmem.lpai.binary import fields, layout
+from qnnmem.lpai.binary.check import check
+from qnnmem.lpai.binary.meta import Description
+from qnnmem.lpai.compiled import CompiledGraph, Constant, FrameWindow
+from qnnmem.plan import Io, PlacedBuffer, Pool
+from qnnmem.units import Align, Bytes, Offset
+
+X, H, N = (Tensor(name, DType.INT8, (8, 4)) for name in ("x", "h", "n"))
+MODEL = Model(
+    "m",
+    "onnx",
+    {"x": X, "h": H, "n": N},
+    (Op("add", "Add", ("x", "h"), ("n",)),),
+    ("x", "h"),
+    ("n",),
+)
+WINDOW = FrameWindow("win", "h", "n", 2, 8, 4, True, 0, "x")
+CONSTANT = Constant("c", 3, (8, 4), Offset(256), Bytes(32), False)
+
+
+def placed(name: str, at: int, pool: Pool = Pool.SCRATCH, upper: int = 2) -> PlacedBuffer:
+    """A buffer of one tensor."""
+    return PlacedBuffer(name, pool, Bytes(32), Span(0, upper), Offset(at))
+
+
+GRAPH = CompiledGraph(
+    "g",
+    MODEL,
+    (placed("x", 0), placed("h", 0, Pool.PERSISTENT), placed("n", 32)),
+    Bytes(64),
+    Bytes(32),
+    Align(32),
+    states=(("h", "n"),),
+    windows=(WINDOW,),
+    constants=(CONSTANT,),
+)
+
+
+def fault(*graphs: CompiledGraph, constants: int = 288, hardware: str = "v6") -> str:
+    """What is wrong with a description; nothing if it is right."""
+    try:
+        check(Description("qnnmem", hardware, graphs), constants)
+    except Damaged as exc:
+        return str(exc)
+    return ""
+
+
+def test_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least one, at most so many, each with a name of its own."""
+    monkeypatch.setitem(check.__globals__, "MAX_GRAPHS", 2)
+    graphs = [replace(GRAPH, name=f"g{number}") for number in range(3)]
+    assert fault() == "graphs has 0 entries, not 1 to 2"
+    assert [fault(*graphs[:1]), fault(*graphs[:2])] == ["", ""]
+    assert fault(*graphs) == "graphs has 3 entries, not 1 to 2"
+    assert fault(GRAPH, GRAPH) == "graphs names 'g' twice"
+
+
+def test_so_many_tensors_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all graphs together, bodies included."""
+    body = Model("b", "onnx", {"b": X}, (), (), ("b",))
+    ops = (replace(MODEL.ops[0], bodies=(body, body)),)
+    nested = replace(GRAPH, name="n", model=replace(MODEL, ops=ops))
+    monkeypatch.setitem(check.__globals__, "MAX_TENSORS", 8)
+    assert fault(nested, GRAPH) == ""
+    monkeypatch.setitem(check.__globals__, "MAX_TENSORS", 7)
+    assert fault(nested, GRAPH) == "graphs have 8 tensors, more than 7"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "right"),
+    [("v6", True), ("v999_999", True), ("v6\n", False), ("v1234", False), ("v\u0663", False)],
+)
+def test_a_hardware_version(hardware: str, right: bool) -> None:
+    """Digits of ASCII, three at most."""
+    assert ("hw_version" not in fault(GRAPH, hardware=hardware)) == right
+
+
+def buffers(**changed: PlacedBuffer) -> CompiledGraph:
+    """The graph with other places."""
+    return replace(GRAPH, buffers=tuple(changed.get(b.name, b) for b in GRAPH.buffers))
+
+
+@pytest.mark.parametrize(
+    ("graph", "wanted"),
+    [
+        (buffers(n=placed("n", 32, upper=2)), ""),
+        (buffers(n=placed("n", 32, upper=3)), "buffers[2] ('n') lives until step 3 of 1"),
+        (buffers(n=placed("n", 64)), "buffers[2] ('n') ends at byte 96 of scratch, which has 64"),
+        (buffers(x=placed("x", 16)), "buffers[0] ('x') starts at byte 16, not a multiple of 32"),
+        (buffers(x=placed("x", 0, Pool.IO)), "buffers[0] ('x') lies in pool io, which this graph"),
+        (replace(buffers(x=placed("x", 1 << 30, Pool.IO)), io=Io.OUTSIDE), ""),
+        (replace(buffers(x=placed("x", 1 << 40, Pool.IO)), io=Io.OUTSIDE), "of io, which has 1,0"),
+        (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers give 'n' no place"),
+        (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give 'x' no place"),
+        (
+            replace(GRAPH, buffers=(*GRAPH.buffers, placed("n", 0))),
+            "buffers[3] gives 'n' a second place",
+        ),
+        (
+            replace(GRAPH, scratch_bytes=Bytes(128), buffers=(*GRAPH.buffers, placed("own", 96))),
+            "",
+        ),
+    ],
+)
+def test_places(graph: CompiledGraph, wanted: str) -> None:
+    """In a pool that is planned, inside it, aligned, for as long as there are steps."""
+    found = fault(graph)
+    assert wanted in found
+    assert bool(found) == bool(wanted)
+
+
+def test_a_graph_without_ops_has_no_steps() -> None:
+    """What lives how long does not matter then."""
+    model = replace(MODEL, ops=(), outputs=("x",))
+    graph = replace(GRAPH, model=model, states=(), windows=())
+    assert (
+        fault(replace(graph, buffers=tuple(replace(b, live=Span(0, 9)) for b in graph.buffers)))
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "wanted"),
+    [
+        (replace(WINDOW, frames=8, stride=8), ""),
+        (replace(WINDOW, stride=8), ""),
+        (replace(WINDOW, stride=2), ""),
+        (replace(WINDOW, padding=8), ""),
+        (replace(WINDOW, reset=None), ""),
+        (replace(WINDOW, stride=3), "moves by 3 frames, with 2 of 8 new"),
+        (replace(WINDOW, stride=10), "moves by 10 frames, with 2 of 8 new"),
+        (replace(WINDOW, frames=16, stride=16), "holds 8 frames, not a multiple of the 16"),
+        (replace(WINDOW, frames=4, stride=2), "moves by 2 frames, with 4 of 8 new"),
+        (replace(WINDOW, padding=9), "starts with 9 frames and holds 8"),
+        (replace(WINDOW, reset="n"), "is reset by 'n', which is not an input"),
+        (replace(WINDOW, new="h"), "is carried by tensors that are not a state pair"),
+    ],
+)
+def test_windows(window: FrameWindow, wanted: str) -> None:
+    """Whole numbers of what arrives, up to all that they hold."""
+    found = fault(replace(GRAPH, windows=(window,)))
+    assert wanted in found
+    assert bool(found) == bool(wanted)
+
+
+def test_names_are_unique_and_known() -> None:
+    """Of windows and buffers; a state pair is an input and an output, alike."""
+    assert fault(replace(GRAPH, windows=(WINDOW, WINDOW))) == "graphs[0].windows names 'win' twice"
+    assert "states[0] ('h', 'x') is not an" in fault(replace(GRAPH, states=(("h", "x"),)))
+    other = {"x": X, "h": H, "n": Tensor("n", DType.INT8, (4, 8))}
+    assert "of another type or shape" in fault(replace(GRAPH, model=replace(MODEL, tensors=other)))
+
+
+def test_constants() -> None:
+    """Up to the last byte of the section, and not beyond it."""
+    assert fault(GRAPH, constants=288) == ""
+    wanted = "graphs[0].constants[0] ('c') ends at byte 288 of 287 bytes of constants"
+    assert fault(GRAPH, constants=287) == wanted
+
+
+# --- Values --------------------------------------------------------------------------------------
+
+
+class Word(Enum):
+    """A closed set."""
+
+    YES = "yes"
+    NO = "no"
+
+
+LONGEST = "x" * fields.MAX_TEXT
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "found"),
+    [
+        (fields.text, "", ""),
+        (fields.text, LONGEST, LONGEST),
+        (fields.flag, False, False),
+        (fields.integer(2, 5), 2, 2),
+        (fields.integer(2, 5), 5, 5),
+        (fields.word(Word), "no", Word.NO),
+        (fields.listing(fields.flag, 2), [True, False], (True, False)),
+        (fields.listing(fields.flag), [True] * 3, (True, True, True)),
+        (fields.pair(fields.text), ["a", "b"], ("a", "b")),
+        (fields.optional(fields.flag), None, None),
+        (fields.optional(fields.flag), True, True),
+    ],
+)
+def test_a_value_at_its_bound_is_read(read: Callable[[Any], Any], value: Any, found: Any) -> None:
+    """As it is."""
+    assert read(value) == found
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "wanted"),
+    [
+        (fields.text, LONGEST + "x", "has 65,537 characters, more than 65,536"),
+        (fields.text, None, "is null where a text belongs"),
+        (fields.text, b"x", "where a text belongs"),
+        (fields.flag, 0, "is 0 where true or false belongs"),
+        (fields.flag, "x", "is 'x' where true or false belongs"),
+        (fields.integer(2, 5), 1, "is 1, not between 2 and 5"),
+        (fields.integer(2, 5), 6, "is 6, not between 2 and 5"),
+        (fields.integer(0, 5), True, "is true where a whole number belongs"),
+        (fields.integer(0, 5), False, "is false where a whole number belongs"),
+        (fields.integer(0, 5), 1.5, "is 1.5 where a whole number belongs"),
+        (fields.word(Word), "YES", "is 'YES', none of yes, no"),
+        (fields.word(Word), ["yes"], "none of yes, no"),
+        (fields.listing(fields.flag, 2), [True] * 3, "has 3 entries, more than 2"),
+        (fields.listing(fields.flag), (True,), "where a list belongs"),
+        (fields.listing(fields.flag), [True, 3], "[1] is 3 where true or false belongs"),
+        (fields.pair(fields.text), ["a"], "does not have two entries"),
+        (fields.pair(fields.text), ["a", "b", "c"], "has 3 entries, more than 2"),
+        (lambda value: fields.Record(value, frozenset("a")), [], "where an object belongs"),
+        (lambda value: fields.Record(value, frozenset("ab")), {"b": 1}, "lacks 'a'"),
+        (lambda value: fields.Record(value, frozenset("a")), {"a": 1, "b": 1}, "has unknown 'b'"),
+        (
+            lambda v: fields.Record(v, frozenset("a")).get("a", fields.flag),
+            {"a": 1},
+            "a is 1 where",
+        ),
+    ],
+)
+def test_a_value_beyond_its_bound_is_refused(
+    read: Callable[[Any], Any], value: Any, wanted: str
+) -> None:
+    """With what it is and what belongs there."""
+    with pytest.raises(Damaged) as caught:
+        read(value)
+    assert wanted in str(caught.value)
+
+
+# --- Bytes ---------------------------------------------------------------------------------------
+
+
+def file(programs: int = 1, constants: bytes = b"c") -> bytes:
+    """A file of sections that say nothing."""
+    return b"".join(layout.assemble(b"{}", [b"p"] * programs, memoryview(constants)))
+
+
+def resealed(data: bytes, at: int, form: str, value: int) -> bytes:
+    """The file with one number changed and the header's checksum made right."""
+    (end,) = struct.unpack_from("<I", data, 12)
+    head = bytearray(data[:end])
+    struct.pack_into(form, head, at, value)
+    struct.pack_into("<I", head, 28, 0)
+    struct.pack_into("<I", head, 28, zlib.crc32(head))
+    return bytes(head) + data[end:]
+
+
+def refused(data: bytes) -> str:
+    """What is wrong with a file."""
+    with pytest.raises((Damaged, WrongVersion)) as caught:
+        layout.take_apart(memoryview(data))
+    return str(caught.value)
+
+
+def test_sections_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many programs as are allowed, and constants of no size."""
+    monkeypatch.setattr(layout, "MAX_GRAPHS", 3)
+    for count in (1, 3):
+        meta, programs, constants = layout.take_apart(memoryview(file(count, b"")))
+        assert (bytes(meta), [bytes(p) for p in programs], bytes(constants)) == (
+            b"{}",
+            [b"p"] * count,
+            b"",
+        )
+    assert refused(file(0)) == "the header counts 2 sections, not 3 to 5"
+    assert refused(file(4)) == "the header counts 6 sections, not 3 to 5"
+
+
+def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many bytes and no more; programs and constants may be longer."""
+    monkeypatch.setattr(layout, "MAX_META", 2)
+    assert layout.take_apart(memoryview(file(1, bytes(99))))
+    monkeypatch.setattr(layout, "MAX_META", 1)
+    assert refused(file()) == "the description has 2 bytes, more than 1"
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value", "wanted"),
+    [
+        (8, "<H", 0, "has format version 0.0, and this qnnmem reads 1.0"),
+        (10, "<H", 1, "has format version 1.1, and this qnnmem reads 1.0"),
+        (16, "<Q", 769, ""),
+        (16, "<Q", 770, "the file was cut off after 769 of 770 bytes"),
+        (16, "<Q", 768, "the file goes on to byte 769 and should end at 768"),
+        (12, "<I", 161, "the header says it has 161 bytes with 3 sections"),
+        (32, "<B", 1, "the header's reserved bytes are not zero"),
+        (63, "<B", 1, "the header's reserved bytes are not zero"),
+        (100, "<I", 1, "section 1 of the table is not the program it should be"),
+        (128, "<I", 2, "section 2 of the table is not the constants it should be"),
+        (96 + 16, "<Q", 769 - 512, "the constants is said to start at byte 768 instead of 1,024"),
+        (96 + 16, "<Q", 769 - 511, "the program 0 is said to have 258 bytes, past the end of the"),
+        (128 + 16, "<Q", 0, "the last section ends at byte 768, the file at 769"),
+        (128 + 16, "<Q", 2, "the constants is said to have 2 bytes, past the end of the file"),
+    ],
+)
+def test_each_number_of_a_header_has_one_value(at: int, form: str, value: int, wanted: str) -> None:
+    """One more or less is refused for what it is."""
+    data = file()
+    assert len(data) == 769
+    if at == 12:  # the header's end itself: a checksum over one byte more
+        head = bytearray(data)
+        struct.pack_into(form, head, at, value)
+        data = bytes(head)
+    else:
+        data = resealed(data, at, form, value)
+    if wanted:
+        assert wanted in refused(data)
+    else:
+        assert layout.take_apart(memoryview(data))
+
+
+def test_what_lies_between_sections_is_nothing() -> None:
+    """From the end of the one to the start of the next."""
+    for at, name in (
+        (160, "description"),
+        (255, "description"),
+        (258, "program 0"),
+        (767, "const"),
+    ):
+        data = bytearray(file())
+        data[at] = 1
+        assert f"the padding before the {name}" in refused(bytes(data))
+    assert "the header's own" not in refused(file()[:63])
+    assert refused(file()[:63]) == "the file was cut off after 63 bytes, inside of its header"

@@ -1,0 +1,34 @@
+"""Limits that are not promised to users, but are what a hostile file may cost."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+LIMITS = {
+    "child._LEAST_MEMORY": 2 << 30,
+    "doctor.cache._KEPT": 8,
+    "doctor.cache._DIGEST": 32,
+    "doctor.logs.source._ZSTD_WINDOW_LOG": 25,
+    "doctor.logs.source._XZ_MEMORY": 72 << 20,
+    "doctor.logs.source._SAID": 20,
+    "doctor.logs.source._STEP": 256 << 10,
+    "doctor.logs.source._CHUNK": 64 << 10,
+    "htp.binary.container.MAX_METADATA": 64 << 20,
+    "htp.binary.container._FIRST_LOOK": 1 << 16,
+    "htp.binary.flatbuffer.MAX_TEXT": 1 << 16,
+    "htp.binary.flatbuffer._BUDGET_FACTOR": 4,
+    "htp.binary.flatbuffer._BUDGET_BASE": 1 << 20,
+    "lpai.binary.fields.MAX_TEXT": 1 << 16,
+    "lpai.binary.layout.ALIGN": 256,
+    "load.onnx.tensor._MAX_RANK": 64,
+    "whole_file._PERMISSIONS": 0o777,
+}
+
+
+@pytest.mark.parametrize(("name", "limit"), LIMITS.items())
+def test_a_limit_changes_here_as_well(name: str, limit: int) -> None:
+    """So that nobody changes one without meaning to."""
+    module, _, constant = name.rpartition(".")
+    assert getattr(import_module(f"qnnmem.{module}"), constant) == limit
