@@ -82,15 +82,15 @@ class Matcher:
         """Where a line matches and what the named holes catch; given as it is and in small."""
         if not self._holes:
             hit = self.parts[0].search(low)
-            return (hit.start(), hit.groups()) if hit else None
+            return (hit.start(), tuple(_caught(text, hit))) if hit else None
         places = self._places(low)
         if places is None:
             return None
-        caught: list[bytes] = [*places[0].hit.groups()]
+        caught = _caught(text, places[0].hit)
         for hole, left, right in zip(self._holes, places, places[1:], strict=False):
             if hole.named:
                 caught.append(text[left.end : max(right.begin, left.end + hole.least)])
-            caught += right.hit.groups()
+            caught += _caught(text, right.hit)
         return places[0].start, tuple(caught)
 
     def _places(self, low: bytes) -> list[_Place] | None:
@@ -119,6 +119,11 @@ class Matcher:
             places[index - 1] = place
             index = max(index - 1, 1)
         return places
+
+
+def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
+    """What the groups hold, in the letters of the line."""
+    return [text[start:end] for start, end in hit.regs[1:]]
 
 
 def _hole(regex: str) -> _Hole:
