@@ -14,7 +14,9 @@ places is a match as well.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, MOST_BLANKS, TEXT, WORD
 
@@ -34,13 +36,9 @@ class _Hole(NamedTuple):
     named: bool
 
 
-class _Place(NamedTuple):
-    """Where a fixed part stands in a line."""
-
-    begin: int  # of the blanks before it that belong to it
-    start: int
-    end: int
-    hit: re.Match[bytes]
+# Where a fixed part stands in a line: from where on with the blanks before it that belong to it,
+# and as it was found; from where, and to where. Not a class of its own: one is made for each move.
+_Place: TypeAlias = "tuple[int, re.Match[bytes], int, int]"
 
 
 class _Part:
@@ -50,7 +48,12 @@ class _Part:
         core = regex.removeprefix(BLANKS)
         self._lead = core != regex
         self._empty = not core
-        self.search = re.compile((regex if self._empty else core).encode()).search
+        self._regex = regex if self._empty else core
+
+    @cached_property
+    def search(self) -> Callable[..., re.Match[bytes] | None]:
+        """Finds it; compiled when first needed, because lines often lack what stands before."""
+        return re.compile(self._regex.encode()).search
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
         """Its first place at or after `at`; of use is only one that ends at `need` or later."""
@@ -60,7 +63,7 @@ class _Part:
         if hit is None:
             return None
         start, end = hit.span()
-        return _Place(self._back(low, 0, start) if self._lead else start, start, end, hit)
+        return (self._back(low, 0, start) if self._lead else start), hit, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
         """Where the blanks before a place begin."""
@@ -82,16 +85,18 @@ class Matcher:
         """Where a line matches and what the named holes catch; given as it is and in small."""
         if not self._holes:
             hit = self.parts[0].search(low)
-            return (hit.start(), hit.groups()) if hit else None
+            return (hit.start(), tuple(_caught(text, hit))) if hit else None
         places = self._places(low)
         if places is None:
             return None
-        caught: list[bytes] = [*places[0].hit.groups()]
-        for hole, left, right in zip(self._holes, places, places[1:], strict=False):
+        _, hit, first, end = places[0]
+        caught = _caught(text, hit)
+        for hole, (begin, hit, _, stop) in zip(self._holes, places[1:], strict=True):
             if hole.named:
-                caught.append(text[left.end : max(right.begin, left.end + hole.least)])
-            caught += right.hit.groups()
-        return places[0].start, tuple(caught)
+                caught.append(text[end : max(begin, end + hole.least)])
+            caught += _caught(text, hit)
+            end = stop
+        return first, tuple(caught)
 
     def _places(self, low: bytes) -> list[_Place] | None:
         """Moves parts on until every hole fits."""
@@ -102,23 +107,29 @@ class Matcher:
         places = [place]  # of the parts that were looked for so far
         index = 1
         while index < len(parts):
-            left, hole = places[index - 1], holes[index - 1]
-            least = left.end + hole.least
-            if index == len(places) or places[index].start < least:
+            _, _, start, end = places[index - 1]
+            hole = holes[index - 1]
+            least = end + hole.least
+            if index == len(places) or places[index][2] < least:
                 place = parts[index].place(low, least)
                 if place is None:
                     return None
                 places[index : index + 1] = [place]
-            need = _need(low, left.end, max(places[index].begin, least), hole)
-            if need <= left.end:
+            need = _need(low, end, max(places[index][0], least), hole)
+            if need <= end:
                 index += 1
                 continue
-            place = parts[index - 1].place(low, left.start + 1, need)
+            place = parts[index - 1].place(low, start + 1, need)
             if place is None:
                 return None
             places[index - 1] = place
             index = max(index - 1, 1)
         return places
+
+
+def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
+    """What the groups hold, in the letters of the line."""
+    return [text[start:end] for start, end in hit.regs[1:]] if hit.re.groups else []
 
 
 def _hole(regex: str) -> _Hole:
