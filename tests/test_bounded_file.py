@@ -60,9 +60,10 @@ def test_a_name_that_cannot_be_opened_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
-    """Should one take the file's place after the check, reading ends at once."""
+    """Should one take the file's place after the check, it is refused at once."""
     os.mkfifo(tmp_path / "pipe")
-    assert read_head(tmp_path / "pipe", 10) == b""
+    with pytest.raises(LoadError, match=r"cannot be read \("):
+        read_head(tmp_path / "pipe", 10)
 
 
 def test_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
