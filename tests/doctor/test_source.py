@@ -72,5 +72,20 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_limits_are_those_that_are_promised() -> None:
     """A change of a limit is a decision, and changes SECURITY.md as well."""
     module = importlib.import_module("qnnmem.doctor.logs.source")
-    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 1 << 30)
+    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 64 << 20)
     assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)
+
+
+@pytest.mark.parametrize(("count", "right"), [(3, True), (4, False)])
+def test_objects_of_a_store_are_counted(
+    count: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files of a folder are."""
+    names = [f"s3://bucket/{letter}.log" for letter in "abcd"[:count]]
+    monkeypatch.setattr(source, "_MAX_FILES", 3)
+    monkeypatch.setattr(source, "list_urls", lambda _name: names)
+    if right:
+        assert len(find_streams(["s3://bucket/"])) == 3
+    else:
+        with pytest.raises(UsageError, match=r"^s3://bucket/: more than 3 files$"):
+            find_streams(["s3://bucket/"])
