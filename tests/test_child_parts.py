@@ -39,8 +39,8 @@ def test_a_frame_comes_back() -> None:
 def test_a_frame_is_sent_at_once() -> None:
     """Who waits for it would wait for ever."""
     below = io.BytesIO()
-    stream = io.BufferedWriter(below)  # type: ignore[type-var]
-    child.write_frame(stream, {"a": 1})  # type: ignore[arg-type]
+    stream = io.BufferedWriter(below)
+    child.write_frame(stream, {"a": 1})
     assert below.getvalue()
 
 
