@@ -270,3 +270,53 @@ def test_sending_to_a_child_that_is_gone_is_no_error() -> None:
     for pipe in (closed, None):
         process._process = Process(pipe=pipe)  # type: ignore[assignment]
         process.send({"a": 1})
+
+
+def in_a_process(program: str, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    """What a process of its own says."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(child.__file__).parents[1])}
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=60, **more
+    )
+
+
+def test_what_a_library_prints_is_no_reply() -> None:
+    """It goes where errors go."""
+    done = in_a_process(
+        "import os\n"
+        "from qnnmem.child import open_replies\n"
+        "replies = open_replies()\n"
+        "os.write(1, b'noise')\n"
+        "replies.write(b'reply')\n"
+        "replies.flush()"
+    )
+    assert (done.stdout, done.stderr) == (b"reply", b"noise")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
+@pytest.mark.parametrize(("is_open", "said"), [(True, b"alive"), (False, b"")])
+def test_a_parent_that_is_gone_already_is_noticed(is_open: bool, said: bytes) -> None:
+    """Before anything is done for it."""
+    program = (
+        "import sys\n"
+        "from qnnmem.child import die_with_parent\n"
+        "die_with_parent(int(sys.argv[1]))\n"
+        "print('alive', end='')"
+    )
+    theirs, ours = os.pipe()
+    if not is_open:
+        os.close(ours)
+    done = in_a_process(program, str(theirs), pass_fds=(theirs,), start_new_session=True)
+    os.close(theirs)
+    if is_open:
+        os.close(ours)
+    assert (done.returncode, done.stdout) == (0 if is_open else 1, said)
+
+
+def test_nothing_watches_a_child_that_is_gone() -> None:
+    """No thread waits for its time."""
+    with child.ChildProcess("limited_child", 600.0) as process:
+        watchdog = process._watchdog
+        assert not watchdog.finished.is_set()
+    assert watchdog.finished.is_set()

@@ -142,6 +142,7 @@ SHORT = [
     *(f"a({ANY})b", f"({ANY})a({ANY})", f"a({TEXTS}){BLANKS}b", f"([ab]){NAMED}(a)"),
     *(f"a{BLANKS}{NAMED}{NAMED}b", f"({TEXTS}){BLANKS}({TEXTS})b", f"aa{NAMED}a{NAMED}b"),
     *("a", "(a)b", f"a{BLANKS}b", f"a({small(WORD, 2, 3)})b", f"a({small(TEXT, 2, 2)})b"),
+    f"a({small(TEXT, 2, 2)}){BLANKS}b",
 ]
 
 
