@@ -16,6 +16,7 @@ import pytest
 
 from qnnmem import child
 from qnnmem.errors import OutputError, UsageError
+from qnnmem.scratch_folder import scratch_folder
 
 GIB = 1 << 30
 
@@ -320,3 +321,29 @@ def test_nothing_watches_a_child_that_is_gone() -> None:
         watchdog = process._watchdog
         assert not watchdog.finished.is_set()
     assert watchdog.finished.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(OSError(28, "No space"), "no space"), (OSError("Odd"), "odd")]
+)
+def test_no_scratch_folder_is_one_sentence(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what the system says."""
+
+    def refuse(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
+    with pytest.raises(
+        OutputError, match=rf"no temporary folder can be made \({said}\); let TMPDIR"
+    ):
+        scratch_folder()
+
+
+def test_a_scratch_folder_that_stays_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of the work counts, and the folder has our name."""
+    made: dict[str, object] = {}
+    monkeypatch.setattr("tempfile.TemporaryDirectory", lambda **words: made.update(words))
+    scratch_folder()
+    assert made == {"prefix": "qnnmem-", "ignore_cleanup_errors": True}
