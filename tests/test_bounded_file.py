@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
 import pytest
 
 from qnnmem import bounded_file
-from qnnmem.bounded_file import read_bytes, read_head, regular_size
-from qnnmem.errors import LoadError
+from qnnmem.bounded_file import file_below, read_bytes, read_head, read_range, regular_size
+from qnnmem.errors import Damaged, LoadError
 
 
 def refused(path: Path, limit: int = 10) -> str:
@@ -60,9 +61,10 @@ def test_a_name_that_cannot_be_opened_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
-    """Should one take the file's place after the check, reading ends at once."""
+    """Should one take the file's place after the check, it is refused at once."""
     os.mkfifo(tmp_path / "pipe")
-    assert read_head(tmp_path / "pipe", 10) == b""
+    with pytest.raises(LoadError, match=r"cannot be read \("):
+        read_head(tmp_path / "pipe", 10)
 
 
 def test_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +85,72 @@ def test_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def _nameless(name: str, flags: int) -> int:
     raise OSError("ODD")
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "found"), [(0, 3, b"012"), (8, 3, b"89"), (10, 3, b""), (99, 3, b"")]
+)
+def test_a_range_ends_with_the_file(start: int, count: int, found: bytes, tmp_path: Path) -> None:
+    """Nothing is beyond it."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"0123456789")
+    assert read_range(path, start, count) == found
+
+
+def test_no_more_room_is_made_than_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much is asked for, from wherever."""
+    path, asked = tmp_path / "a.bin", list[int]()
+    path.write_bytes(b"0123456789")
+
+    class File(io.FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            asked.append(size or 0)
+            return super().read(size) or b""
+
+    monkeypatch.setattr("builtins.open", lambda path, mode, opener: File(path, mode, opener=opener))
+    read_range(path, 4, 1 << 40)
+    read_range(path, 40, 1 << 40)
+    monkeypatch.undo()
+    assert asked == [6, 0]
+
+
+@pytest.mark.parametrize(
+    "name", ["w.bin", "sub/w.bin", "sub/../w.bin", "./w.bin", "inside.bin", "x" * 255, "sub"]
+)
+def test_a_name_below_a_folder(name: str, tmp_path: Path) -> None:
+    """There or not, links inside included."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "inside.bin").symlink_to("sub/w.bin")
+    wanted = tmp_path.resolve() / ("sub/w.bin" if name == "inside.bin" else name)
+    assert file_below(tmp_path, name) == Path(os.path.normpath(wanted))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "names no usable file"),
+        ("a\0b", "names no usable file"),
+        ("./" * 2048 + "w", "names no usable file"),
+        ("/etc/passwd", "an absolute path, which is refused"),
+        ("C:w.bin", "an absolute path, which is refused"),
+        ("\\\\host\\share\\w", "an absolute path, which is refused"),
+        ("../w.bin", "outside the model's folder, which is refused"),
+        ("sub/../../w.bin", "outside the model's folder, which is refused"),
+        ("out.bin", "outside the model's folder, which is refused"),
+    ],
+)
+def test_a_name_that_leads_elsewhere(name: str, why: str, tmp_path: Path) -> None:
+    """Refused before anything is opened."""
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "out.bin").symlink_to("../top-secret")
+    with pytest.raises(Damaged) as caught:
+        file_below(top, name)
+    assert why in str(caught.value)
+
+
+def test_the_longest_name_is_taken(tmp_path: Path) -> None:
+    """4096 characters, of which few count."""
+    assert file_below(tmp_path, "./" * 2047 + "wx") == tmp_path.resolve() / "wx"

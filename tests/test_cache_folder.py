@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import qnnmem
-from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
 from qnnmem.errors import UsageError
 from qnnmem.htp.sweep.cache import default_folder
 
+EXPANDUSER = os.path.expanduser
 LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"
 
 
@@ -40,6 +42,34 @@ def test_what_is_no_home_is_not_made(home: str, monkeypatch: pytest.MonkeyPatch)
     """Empty, relative or missing."""
     monkeypatch.setenv("HOME", home)
     assert cache_folder() == NOWHERE
+
+
+def test_an_empty_home_is_not_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is what Python takes it for."""
+    monkeypatch.setattr(os.path, "expanduser", EXPANDUSER)
+    monkeypatch.setenv("HOME", "")
+    assert cache_folder() == NOWHERE
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+def test_what_was_opened_is_closed(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is read or refused."""
+    path = tmp_path / "kept"
+    path.write_bytes(b"abcd")
+    open_, opened = os.open, list[int]()
+
+    def noted(name: Path, flags: int) -> int:
+        opened.append(open_(name, flags))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", noted)
+    with suppress(OSError):
+        read_kept(path, limit)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
 
 
 def test_a_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 
 LIMITS = {
+    "bounded_file._LONGEST_NAME": 4096,
     "child._LEAST_MEMORY": 2 << 30,
     "doctor.cache._KEPT": 8,
     "doctor.cache._DIGEST": 32,

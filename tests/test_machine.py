@@ -81,11 +81,10 @@ def test_the_limit_of_the_shell(
     soft: int, hard: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the two the lower, where there is one."""
-    asked: list[int] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: asked.append(kind) or (soft, hard))
+    limits = {resource.RLIMIT_AS: (soft, hard)}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
     monkeypatch.setattr(resource, "RLIM_INFINITY", -1)
     assert machine.address_space_limit() == wanted
-    assert asked == [resource.RLIMIT_AS]
 
 
 def test_without_limits_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

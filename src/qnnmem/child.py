@@ -116,6 +116,7 @@ class ChildFolder:
         try:
             self.empty.mkdir()
         except OSError as exc:
+            self._scratch.cleanup()
             raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
 
     def remove(self) -> None:

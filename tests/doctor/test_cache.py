@@ -169,7 +169,7 @@ def test_no_cache_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch, stat
     if state == "file":
         here.parent.write_text("")
     elif state == "full":
-        monkeypatch.setattr("tempfile.mkstemp", no_space)
+        monkeypatch.setattr("qnnmem.whole_file._fill", no_space)
     else:
         here.parent.mkdir()
         here.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -193,3 +193,24 @@ def test_eight_files_of_a_kind_are_kept(here: Path) -> None:
     assert len(list(here.glob("kb-*"))) == 8
     assert cache.load("other-1") == b"x"
     assert cache.load("kb-9") == b"x"
+
+
+def test_what_is_too_large_to_be_read_is_not_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its digest it may have as many bytes as are read, and no more."""
+    monkeypatch.setattr(cache, "_MAX_BYTES", 40)
+    cache.keep("kb-1", bytes(8))
+    assert cache.load("kb-1") == bytes(8)
+    cache.keep("kb-2", bytes(9))
+    assert [path.name for path in here.iterdir()] == ["kb-1"]
+
+
+def test_a_sound_file_stays_where_a_new_one_cannot_be_written(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Way is made only where something else stands."""
+    cache.keep("kb-1", b"old")
+    monkeypatch.setattr("qnnmem.whole_file._fill", no_space)
+    cache.keep("kb-1", b"new")
+    assert cache.load("kb-1") == b"old"

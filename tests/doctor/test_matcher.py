@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.kb.matcher import Matcher
-from qnnmem.doctor.kb.template import parse
+from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, TEXT, WORD, parse
 
 FILL = [
     *(
@@ -113,3 +114,60 @@ def test_twelve_holes_and_a_short_line() -> None:
     ready = Matcher(parse("{}" * 11 + "failed here {}").regex)
     line = b"x" * 50 + b" failed her, failed"
     assert ready.search(line, line) is None
+
+
+@pytest.mark.parametrize("text", ["failed with {x} ", "failed with{x}(|b)", "failed{x:word}(|) "])
+def test_a_hole_at_the_end_is_not_beyond_it(text: str) -> None:
+    """A line that ends where a word belongs does not have that word."""
+    ready = Matcher(parse(text).regex)
+    start = text.partition("{")[0].strip().encode()
+    for line in (start, start + b" ", start + b" \t"):
+        assert ready.search(line, line) is None
+    assert ready.search(start + b"5", start + b"5") == (0, (b"5",))
+
+
+def small(hole: str, least: int, most: int) -> str:
+    """A hole that holds only so much, so that short lines reach its bounds."""
+    return re.sub(r"\{[0-9]+,[0-9]+\}", f"{{{least},{most}}}", hole) + "?"
+
+
+WORDS, ANY, NAMED = small(WORD, 1, 2), small(ANY_WORD, 0, 2), f"({small(WORD, 1, 2)})"
+TEXTS = small(TEXT, 0, 2)
+SHORT = [
+    *(f"a{NAMED}b", f"a{TEXTS}b", f"a({TEXTS})b", f"{NAMED}a", f"a{NAMED}", f"{WORDS}a{NAMED}b"),
+    *(f"a{BLANKS}{NAMED}{BLANKS}b", f"{BLANKS}{NAMED}{BLANKS}a", f"a{NAMED}{BLANKS}"),
+    *(f"a({ANY})b", f"({ANY})a({ANY})", f"a({TEXTS}){BLANKS}b", f"([ab]){NAMED}(a)"),
+    *(f"a{BLANKS}{NAMED}{NAMED}b", f"({TEXTS}){BLANKS}({TEXTS})b", f"aa{NAMED}a{NAMED}b"),
+    *("a", "(a)b", f"a{BLANKS}b", f"a({small(WORD, 2, 3)})b", f"a({small(TEXT, 2, 2)})b"),
+    f"a({small(TEXT, 2, 2)}){BLANKS}b",
+]
+
+
+@pytest.fixture
+def few_holes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holes of the sizes above are holes."""
+    lazy = "|".join(
+        re.escape(small(hole, least, most))
+        for hole, least, most in (
+            *((WORD, 1, 2), (WORD, 2, 3), (ANY_WORD, 0, 2)),
+            *((TEXT, 0, 2), (TEXT, 2, 2)),
+        )
+    )
+    monkeypatch.setattr(matcher, "_HOLE", re.compile(rf"(\((?:{lazy})\)|{lazy})"))
+
+
+@pytest.mark.parametrize("regex", SHORT)
+@pytest.mark.usefixtures("few_holes")
+def test_every_short_line(regex: str) -> None:
+    """All lines of up to six of three characters: match, place and holes, each as they are."""
+    slow, quick = re.compile(regex.encode()), Matcher(regex)
+    for length in range(7):
+        for letters in itertools.product(b"ab ", repeat=length):
+            line = bytes(letters)
+            hit, found = slow.search(line), quick.search(line.upper(), line)
+            assert (hit is None) == (found is None), line
+            if hit is not None and found is not None:
+                groups = tuple(group.lower() for group in found[1])
+                assert groups == hit.groups(), line
+                if regex[0] == "a":
+                    assert found[0] == hit.start(), line

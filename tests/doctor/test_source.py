@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import os
+import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,5 +75,67 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_limits_are_those_that_are_promised() -> None:
     """A change of a limit is a decision, and changes SECURITY.md as well."""
     module = importlib.import_module("qnnmem.doctor.logs.source")
-    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 1 << 30)
+    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 64 << 20)
     assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)
+
+
+@pytest.mark.parametrize(("count", "right"), [(3, True), (4, False)])
+def test_objects_of_a_store_are_counted(
+    count: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files of a folder are."""
+    names = [f"s3://bucket/{letter}.log" for letter in "abcd"[:count]]
+    monkeypatch.setattr(source, "_MAX_FILES", 3)
+    monkeypatch.setattr(source, "list_urls", lambda _name: names)
+    if right:
+        assert len(find_streams(["s3://bucket/"])) == 3
+    else:
+        with pytest.raises(UsageError, match=r"^s3://bucket/: more than 3 files$"):
+            find_streams(["s3://bucket/"])
+
+
+def test_parts_of_a_rotated_log_are_one(tmp_path: Path) -> None:
+    """Oldest first: numbers before the suffix count up, those after it count down."""
+    names = ("cat", "cat.1", "cat.2.gz", "cat.10", "dev.000.log", "dev.001.log", "dev.010.log")
+    for name in names:
+        (tmp_path / name).write_bytes(b"x\n")
+    found = [
+        [part.rpartition("/")[2] for part in stream.parts]
+        for stream in find_streams([str(tmp_path)])
+    ]
+    assert found == [
+        ["cat.10", "cat.2.gz", "cat.1", "cat"],
+        ["dev.000.log", "dev.001.log", "dev.010.log"],
+    ]
+
+
+def test_a_log_that_breaks_off_ends_there(tmp_path: Path) -> None:
+    """With a note and the number that says so; one that is broken from the start is an error."""
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(random.Random(1).randbytes(1 << 18))[:-40])  # noqa: S311
+    part, room = open_part(str(path)), memoryview(bytearray(1 << 16))
+    got = [part.readinto(room) for _ in range(8)]
+    part.close()
+    assert got[-1] == 0
+    assert all(type(count) is int for count in got)
+    assert part.notes[0] == f"{path}: the gzip data ends after {sum(got):,} bytes"
+
+
+@pytest.mark.parametrize("state", ["none", "for writing", "closed"])
+def test_standard_input_that_cannot_be_read(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence, whatever was done to it."""
+    with (tmp_path / "file").open("wb") as file:
+        number = os.dup(file.fileno())
+        stream = SimpleNamespace(
+            buffer=SimpleNamespace(fileno=lambda: number, isatty=lambda: False)
+        )
+        if state == "closed":
+            os.close(number)
+        monkeypatch.setattr(sys, "stdin", None if state == "none" else stream)
+        with pytest.raises(OSError, match="standard input is closed"):
+            source.standard_input()
+        monkeypatch.undo()
+        if state != "closed":
+            os.close(number)

@@ -279,7 +279,8 @@ def test_bit_patterns_at_their_bounds(bits: int, right: bool) -> None:
 
 def test_data_that_are_gone_since_they_were_checked(folder: Path) -> None:
     """The file may go or shrink in between; the sentence names the tensor."""
-    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=1)
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="late.bin")
     late = folder / "late.bin"
     late.write_bytes(bytes(16))

@@ -18,7 +18,7 @@ from qnnmem.lpai.binary.check import check
 from qnnmem.lpai.binary.meta import Description
 from qnnmem.lpai.compiled import CompiledGraph, Constant, FrameWindow
 from qnnmem.plan import Io, PlacedBuffer, Pool
-from qnnmem.units import Align, Bytes, Offset
+from qnnmem.units import Align, Bytes, Offset, Step
 
 X, H, N = (Tensor(name, DType.INT8, (8, 4)) for name in ("x", "h", "n"))
 MODEL = Model(
@@ -35,7 +35,7 @@ CONSTANT = Constant("c", 3, (8, 4), Offset(256), Bytes(32), False)
 
 def placed(name: str, at: int, pool: Pool = Pool.SCRATCH, upper: int = 2) -> PlacedBuffer:
     """A buffer of one tensor."""
-    return PlacedBuffer(name, pool, Bytes(32), Span(0, upper), Offset(at))
+    return PlacedBuffer(name, pool, Bytes(32), Span(Step(0), Step(upper)), Offset(at))
 
 
 GRAPH = CompiledGraph(
@@ -129,7 +129,11 @@ def test_a_graph_without_ops_has_no_steps() -> None:
     model = replace(MODEL, ops=(), outputs=("x",))
     graph = replace(GRAPH, model=model, states=(), windows=())
     assert (
-        fault(replace(graph, buffers=tuple(replace(b, live=Span(0, 9)) for b in graph.buffers)))
+        fault(
+            replace(
+                graph, buffers=tuple(replace(b, live=Span(Step(0), Step(9))) for b in graph.buffers)
+            )
+        )
         == ""
     )
 
@@ -339,5 +343,5 @@ def test_what_lies_between_sections_is_nothing() -> None:
         data = bytearray(file())
         data[at] = 1
         assert f"the padding before the {name}" in refused(bytes(data))
-    assert "the header's own" not in refused(file()[:63])
+    assert refused(file()[:64]) == "the file was cut off after 64 of 769 bytes"
     assert refused(file()[:63]) == "the file was cut off after 63 bytes, inside of its header"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
+from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_sarif
 
 LINE = {"file": "a b.log", "line": 12, "text": "needs [5]", "count": 2, "decides": False}
@@ -65,7 +65,7 @@ def test_the_whole_log() -> None:
     verdict = "graph stage: out of memory: over {{0}} (limit); confidence high"
     assert results[0] == {
         **{"ruleId": "big", "ruleIndex": 0, "level": "error", "message": {"text": verdict}},
-        **{"occurrenceCount": 3, "properties": json.loads(doctor_sarif.to_json(one))},
+        **{"occurrenceCount": 3, "properties": json.loads(to_json(one))},
         "locations": [place(13)],
         "relatedLocations": [{"id": 1, **place(12)}, {"id": 2, **place(1)}],
     }

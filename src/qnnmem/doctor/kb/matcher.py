@@ -59,6 +59,8 @@ class _Part:
         """Its first place at or after `at`; of use is only one that ends at `need` or later."""
         if self._empty and need > at:
             at = self._back(low, at, need)
+        if at > len(low):  # which the engine takes for the end
+            return None
         hit = self.search(low, at)
         if hit is None:
             return None

@@ -1,0 +1,349 @@
+"""Frames, limits, environment and end of a child, each by itself."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem import child
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.scratch_folder import scratch_folder
+
+GIB = 1 << 30
+
+
+def framed(header: bytes, payload: bytes = b"") -> io.BytesIO:
+    """A frame of any bytes."""
+    return io.BytesIO(child.LENGTHS.pack(len(header), len(payload)) + header + payload)
+
+
+def test_a_frame_comes_back() -> None:
+    """One after the other, and then nothing."""
+    stream = io.BytesIO()
+    child.write_frame(stream, {"a": 1}, b"xyz")
+    child.write_frame(stream, {})
+    stream.seek(0)
+    assert child.read_frame(stream, 8) == ({"a": 1}, b"xyz")
+    assert child.read_frame(stream, 8) == ({}, b"")
+    assert child.read_frame(stream, 8) is None
+
+
+def test_a_frame_is_sent_at_once() -> None:
+    """Who waits for it would wait for ever."""
+    below = io.BytesIO()
+    stream = io.BufferedWriter(below)
+    child.write_frame(stream, {"a": 1})
+    assert below.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "limit", "read"),
+    [
+        (b'{"a":12}', b"", 8, True),
+        (b'{"a":12}', b"", 7, False),
+        (b"{}", bytes(8), 8, True),
+        (b"{}", bytes(9), 8, False),
+        (b"[]", b"", 8, False),
+        (b"null", b"", 8, False),
+    ],
+)
+def test_a_frame_is_read_up_to_its_limit(
+    header: bytes, payload: bytes, limit: int, read: bool
+) -> None:
+    """In each of its parts; and its header is an object."""
+    assert (child.read_frame(framed(header, payload), limit) is not None) == read
+
+
+def test_a_frame_that_breaks_off_is_none() -> None:
+    """Wherever that is."""
+    whole = framed(b'{"a":1}', b"xyz").getvalue()
+    for length in range(len(whole)):
+        assert child.read_frame(io.BytesIO(whole[:length]), 99) is None
+
+
+@pytest.mark.parametrize(
+    ("there", "most", "own", "wanted"),
+    [
+        (None, child.MEMORY_LIMIT, None, 12 * GIB),
+        (8 * GIB, child.MEMORY_LIMIT, None, 6 * GIB),
+        (64 * GIB, child.MEMORY_LIMIT, None, 12 * GIB),
+        (64 * GIB, None, None, 48 * GIB),
+        (64 * GIB, 20 * GIB, None, 20 * GIB),
+        (1 * GIB, child.MEMORY_LIMIT, None, 2 * GIB),
+        (8 * GIB, child.MEMORY_LIMIT, 1 * GIB, 1 * GIB),
+        (8 * GIB, child.MEMORY_LIMIT, 7 * GIB, 6 * GIB),
+    ],
+)
+def test_a_limit_of_memory(
+    there: int | None,
+    most: int | None,
+    own: int | None,
+    wanted: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three quarters of the machine, at most what is asked, never more than we have."""
+    monkeypatch.setattr(child, "usable_memory", lambda: there)
+    monkeypatch.setattr(child, "address_space_limit", lambda: own)
+    assert child.memory_limit(most) == wanted
+    if most == child.MEMORY_LIMIT:
+        assert child.memory_limit() == wanted
+
+
+@pytest.mark.parametrize(("own", "said"), [(None, False), (GIB, True), (GIB + 1, False)])
+def test_a_limit_that_is_not_ours_is_said(
+    own: int | None, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the word by which users know it."""
+    monkeypatch.setattr(child, "address_space_limit", lambda: own)
+    more = ", all that ulimit -v leaves it" if said else ""
+    assert child.describe_limit(GIB) == f"its 1.00 GiB of address space{more}"
+
+
+@pytest.mark.parametrize(("own", "wanted"), [(None, 50), (40, 40), (60, 50)])
+def test_memory_is_limited_and_no_core_is_left(
+    own: int | None, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both limits, of the process and of what it may raise them to."""
+    calls: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(resource, "setrlimit", calls.__setitem__)
+    monkeypatch.setattr(child, "address_space_limit", lambda: own)
+    child.limit_memory(50)
+    assert calls == {resource.RLIMIT_AS: (wanted, wanted), resource.RLIMIT_CORE: (0, 0)}
+    monkeypatch.setitem(sys.modules, "resource", None)
+    child.limit_memory(50)  # as on Windows: nothing to set
+
+
+def test_the_environment_finds_our_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another folder, and without what Python takes for the working directory."""
+    monkeypatch.setattr(sys, "path", ["", "relative", "/absolute"])
+    monkeypatch.setenv("QNNMEM_TEST", "kept")
+    found = child.child_environment(Path("/files"), {"TMP": "/other"})
+    assert found["PYTHONPATH"] == os.pathsep.join([str(Path("relative").absolute()), "/absolute"])
+    assert (found["TMPDIR"], found["TEMP"], found["TMP"]) == ("/files", "/files", "/other")
+    assert (found["QNNMEM_TEST"], found["OMP_NUM_THREADS"]) == ("kept", "1")
+
+
+class Process:
+    """What is known of a process, and what was done to it."""
+
+    pid = 12345
+
+    def __init__(self, returncode: int | None = None, pipe: Any = None) -> None:
+        self.returncode, self.stdin, self.stdout = returncode, pipe, None
+        self.done: list[str] = []
+
+    def kill(self) -> None:
+        """End it alone."""
+        self.done.append("kill")
+
+    def wait(self) -> None:
+        """Collect it."""
+        self.done.append("wait")
+
+
+def test_a_group_is_killed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after it was collected: its number may be another's then."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda *group: killed.append(group))
+    child.kill_group(Process(0))  # type: ignore[arg-type]
+    assert killed == []
+    child.kill_group(Process())  # type: ignore[arg-type]
+    assert killed == [(12345, signal.SIGKILL)]
+
+
+@pytest.mark.parametrize("error", [ProcessLookupError, PermissionError, AttributeError])
+def test_without_a_group_the_process_is_killed(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has none on Windows."""
+
+    def refuse(*_: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    process = Process()
+    child.kill_group(process)  # type: ignore[arg-type]
+    assert process.done == ["kill"]
+
+
+def test_the_end_closes_and_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where unsent bytes cannot be sent."""
+
+    class Pipe:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+            raise BrokenPipeError
+
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    pipe = Pipe()
+    process = Process(pipe=pipe)
+    child.end(process)  # type: ignore[arg-type]
+    assert (pipe.closed, process.done) == (1, ["wait"])
+
+
+def test_a_lifeline_is_closed_at_both_ends() -> None:
+    """Once each."""
+    line = child._Lifeline()
+    ours = line._end
+    assert line.words == {"QNNMEM_LIFELINE": str(line.child_end)}
+    assert line.passed == (line.child_end,)
+    line.let_go()
+    line.cut()
+    line.cut()
+    for number in (line.child_end, ours):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+
+
+def open_pipes() -> int:
+    """How many descriptors this process has."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("fails", ["thread", "process"])
+def test_a_child_that_cannot_be_started_leaves_nothing(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor, no process, no folder."""
+    before, started = open_pipes(), list[subprocess.Popen[bytes]]()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    real = subprocess.Popen
+
+    def popen(*values: Any, **more: Any) -> Any:
+        if fails == "process":
+            raise OSError(11, "Resource temporarily unavailable")
+        started.append(real(*values, **more))
+        return started[-1]
+
+    def no_thread(_timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    if fails == "thread":
+        monkeypatch.setattr(threading.Timer, "start", no_thread)
+    with pytest.raises(UsageError, match=r"no child process can be (watched|started)"):
+        child.ChildProcess("limited_child", 60.0)
+    assert [process.returncode for process in started] == [-9] * len(started)
+    assert (open_pipes(), list(tmp_path.iterdir())) == (before, [])
+
+
+def test_a_full_scratch_folder_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only the folder inside cannot be made; none is left then."""
+
+    def full(_path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(OutputError, match=r"no temporary folder can be made \(No space left"):
+        child.ChildFolder()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [b"{", b"\xff", b"[" * 100_000, b""])
+def test_nonsense_is_no_answer(answer: bytes, tmp_path: Path) -> None:
+    """Whatever a child writes, the parent goes on."""
+    process = child.ChildProcess.__new__(child.ChildProcess)
+    process._process = Process()  # type: ignore[assignment]
+    process._process.stdout = framed(answer) if answer else None
+    assert process.receive() is None
+
+
+def test_sending_to_a_child_that_is_gone_is_no_error() -> None:
+    """It shows in the answer."""
+    closed = io.BytesIO()
+    closed.close()
+    process = child.ChildProcess.__new__(child.ChildProcess)
+    for pipe in (closed, None):
+        process._process = Process(pipe=pipe)  # type: ignore[assignment]
+        process.send({"a": 1})
+
+
+def in_a_process(program: str, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    """What a process of its own says."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(child.__file__).parents[1])}
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=60, **more
+    )
+
+
+def test_what_a_library_prints_is_no_reply() -> None:
+    """It goes where errors go."""
+    done = in_a_process(
+        "import os\n"
+        "from qnnmem.child import open_replies\n"
+        "replies = open_replies()\n"
+        "os.write(1, b'noise')\n"
+        "replies.write(b'reply')\n"
+        "replies.flush()"
+    )
+    assert (done.stdout, done.stderr) == (b"reply", b"noise")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
+@pytest.mark.parametrize(("is_open", "said"), [(True, b"alive"), (False, b"")])
+def test_a_parent_that_is_gone_already_is_noticed(is_open: bool, said: bytes) -> None:
+    """Before anything is done for it."""
+    program = (
+        "import sys\n"
+        "from qnnmem.child import die_with_parent\n"
+        "die_with_parent(int(sys.argv[1]))\n"
+        "print('alive', end='')"
+    )
+    theirs, ours = os.pipe()
+    if not is_open:
+        os.close(ours)
+    done = in_a_process(program, str(theirs), pass_fds=(theirs,), start_new_session=True)
+    os.close(theirs)
+    if is_open:
+        os.close(ours)
+    assert (done.returncode, done.stdout) == (0 if is_open else 1, said)
+
+
+def test_nothing_watches_a_child_that_is_gone() -> None:
+    """No thread waits for its time."""
+    with child.ChildProcess("limited_child", 600.0) as process:
+        watchdog = process._watchdog
+        assert not watchdog.finished.is_set()
+    assert watchdog.finished.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(OSError(28, "No space"), "no space"), (OSError("Odd"), "odd")]
+)
+def test_no_scratch_folder_is_one_sentence(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what the system says."""
+
+    def refuse(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
+    with pytest.raises(
+        OutputError, match=rf"no temporary folder can be made \({said}\); let TMPDIR"
+    ):
+        scratch_folder()
+
+
+def test_a_scratch_folder_that_stays_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of the work counts, and the folder has our name."""
+    made: dict[str, object] = {}
+    monkeypatch.setattr("tempfile.TemporaryDirectory", lambda **words: made.update(words))
+    scratch_folder()
+    assert made == {"prefix": "qnnmem-", "ignore_cleanup_errors": True}
