@@ -23,7 +23,8 @@ import pytest
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
 from qnnmem.doctor.incident import Incident
-from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.kb.entry import Line
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.logs import source
 from qnnmem.doctor.logs.header import parse, process_of
 from qnnmem.doctor.logs.search import ENGINES, choose_engine
@@ -232,6 +233,29 @@ def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowle
         (78, 3, "over-limit"),
     ]
     assert "4194304 KB" in found[0].evidence[0].text
+
+
+def test_texts_in_each_other_are_few_to_hold() -> None:
+    """Notes of one letter are found at every byte of a line of it; what is held stays small."""
+    lines = [Line(f"s{length}", "a" * length) for length in range(6, 65)]
+    nested = Knowledge(pack(lines, ()))
+    long = b"a" * 20_000
+    for engine in (choose_engine(nested, 0, name) for name in ENGINES):
+        for whole in (False, True):
+            found = engine.scan(long, 0, len(long), whole)
+            assert {number for _, number in found} == set(range(59))
+            assert len(found) <= len(long) // 8
+            short = engine.scan(b"aaaaaa\naaaaaaa\n" * 100, 0, 1500, whole)
+            assert len(short) == 300  # every line has its own
+
+
+def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: Knowledge) -> None:
+    """A message behind many that only look like it is found, wherever blocks of a line end."""
+    false = b"graph requires estimated allocation of x "
+    for more in (0, 1, 20):
+        text = HEAD % (1, 7) + false * (100 + more) + ESTIMATE + b" " + false * 100
+        found = told(one_log(tmp_path / f"log{more}", text), knowledge)
+        assert [one.entry for one in found] == ["over-limit"]
 
 
 def anchors_behind_prefilters(

@@ -23,9 +23,10 @@ class SearchEngine(Protocol):
     anchors: list[bytes]
 
     def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
-        """End and number of every anchor found between two places, in order of the ends.
+        """End and number of the anchors found between two places, in order of the ends.
 
-        Where there are whole lines only, those without a prefilter text may be left out.
+        An anchor that a line holds again less than `APART` bytes on is left out there. Where there
+        are whole lines only, those without a prefilter text may be left out.
         """
         ...
 
@@ -37,6 +38,10 @@ SMALL = 1 << 18
 _FEW = 16
 _LINE = 1024
 _GRAM = 4
+
+# Whoever matches a line, or a block of a long one, sees more than this around an anchor. Without
+# it anchors made of one letter would be found dozens of times in every byte, and all be held.
+APART = 512
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -178,25 +183,34 @@ class VectorscanEngine:
         """Prefilter texts first where lines are whole; anchors in the lines that are left."""
         view = memoryview(buffer)
         if not whole:
-            found = _hits(self._anchors, view[low:high])
+            found = _hits(self._anchors, buffer, low, high)
             return sorted((low + end, number) for end, number in found)
-        passed = _hits(self._prefilter, view[low:high])
+        passed = _hits(self._prefilter, buffer, low, high)
         if not passed:
             return []
         spans = _lines_at(buffer, low, high, passed)
         lines = b"\n".join([view[start:stop] for start, stop in spans])
-        found = _hits(self._anchors, memoryview(lines))
+        found = _hits(self._anchors, lines, 0, len(lines))
         return _moved(sorted(found), spans) if found else []
 
 
-def _hits(database: Any, view: memoryview) -> list[tuple[int, int]]:
+def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
+    """End, counted from `low`, and number of the texts found; in a line `APART` or more."""
     hits: list[tuple[int, int]] = []
-    append = hits.append
+    last: dict[int, int] = {}  # in the line at hand, where each text was found
+    first, stop = 0, -1  # of its ends: those of hits come in order, or some are noted twice
 
     def note(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-        append((end, number))
+        nonlocal first, stop
+        if not first <= end <= stop:
+            newline = buffer.find(b"\n", low + end, high)
+            first, stop = end, (high if newline < 0 else newline) - low
+            last.clear()
+        if end - last.get(number, -APART) >= APART:
+            last[number] = end
+            hits.append((end, number))
 
-    database.scan(view, match_event_handler=note)
+    database.scan(memoryview(buffer)[low:high], match_event_handler=note)
     return hits
 
 
@@ -272,4 +286,4 @@ def _ends(line: bytes, anchor: bytes) -> Iterable[int]:
     at = line.find(anchor)
     while at >= 0:
         yield at + len(anchor)
-        at = line.find(anchor, at + 1)
+        at = line.find(anchor, at + APART)
