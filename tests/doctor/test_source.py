@@ -74,3 +74,17 @@ def test_the_limits_are_those_that_are_promised() -> None:
     module = importlib.import_module("qnnmem.doctor.logs.source")
     assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 1 << 30)
     assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)
+
+
+def test_members_of_gzip_end_anywhere_in_a_view(tmp_path: Path) -> None:
+    """Nothing is lost or unpacked twice where a view is full in the middle of a member."""
+    lines = [b"line %d of a log in many pieces\n" % number for number in range(6)]
+    path = tmp_path / "log.gz"
+    path.write_bytes(b"".join(gzip.compress(line) for line in lines))
+    for size in (1, 7, 20, 31, 32, 33, 50, 64):
+        part, got = source.open_part(str(path)), b""
+        view = memoryview(bytearray(size))
+        while len(got) < 1000 and (count := part.readinto(view)):
+            got += view[:count]
+        part.close()
+        assert (got, part.notes) == (b"".join(lines), [])
