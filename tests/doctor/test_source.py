@@ -139,3 +139,17 @@ def test_standard_input_that_cannot_be_read(
         monkeypatch.undo()
         if state != "closed":
             os.close(number)
+
+
+def test_members_of_gzip_end_anywhere_in_a_view(tmp_path: Path) -> None:
+    """Nothing is lost or unpacked twice where a view is full in the middle of a member."""
+    lines = [b"line %d of a log in many pieces\n" % number for number in range(6)]
+    path = tmp_path / "log.gz"
+    path.write_bytes(b"".join(gzip.compress(line) for line in lines))
+    for size in (1, 7, 20, 31, 32, 33, 50, 64):
+        part, got = source.open_part(str(path)), b""
+        view = memoryview(bytearray(size))
+        while len(got) < 1000 and (count := part.readinto(view)):
+            got += view[:count]
+        part.close()
+        assert (got, part.notes) == (b"".join(lines), [])

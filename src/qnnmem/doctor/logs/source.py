@@ -334,7 +334,8 @@ class _Inflate:
     def readinto(self, view: memoryview) -> int:
         while True:
             out = self._member.decompress(self._packed, min(len(view), _STEP))
-            self._packed = self._member.unconsumed_tail
+            # At the end of a member the tail is stale: given back, it would be unpacked twice.
+            self._packed = b"" if self._member.eof else self._member.unconsumed_tail
             if out:
                 view[: len(out)] = out
                 return len(out)
