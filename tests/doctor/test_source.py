@@ -139,3 +139,14 @@ def test_standard_input_that_cannot_be_read(
         monkeypatch.undo()
         if state != "closed":
             os.close(number)
+
+
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [(b"line\n", 5), (b"", 0), (gzip.compress(b"x"), None), ("line\n".encode("utf-16"), None)],
+)
+def test_only_a_plain_log_is_read_in_ranges(data: bytes, size: int | None, tmp_path: Path) -> None:
+    """What is packed has a size that only reading tells."""
+    path = tmp_path / "a.log"
+    path.write_bytes(data)
+    assert source.size_of(str(path)) == size
