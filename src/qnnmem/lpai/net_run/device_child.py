@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 _PROGRAM = "qnnmem.lpai.net_run.device_program"
 _EXECUTION_FAILED = 1100
+_START_S = 60.0
 _LARGEST_ANSWER = 64 << 20  # beside outputs: log lines, findings, times
 
 
@@ -75,6 +76,7 @@ class DeviceChild(ChildProcess):
 
     def create(self) -> Sequence[CompiledGraph]:
         """Load the binary and make the context; these graphs are enabled."""
+        self._await_start()
         self._call("create")
         graphs = enabled_graphs(unpack(map_file(self._settings.binary)), self._settings.config)
         for graph in graphs:
@@ -128,6 +130,16 @@ class DeviceChild(ChildProcess):
     ) -> None:
         self._closed.set()
         super().__exit__(kind, error, trace)
+
+    def _await_start(self) -> None:
+        """Python and its libraries take a while on a busy machine, for which no program can."""
+        self._deadline = monotonic() + _START_S
+        try:
+            frame = self._answer(())
+        finally:
+            self._deadline = float("inf")
+        if frame is None:
+            self._lose("create")
 
     def _call(self, name: str, *arguments: Any, inputs: Inputs | None = None) -> Frame:
         header: dict[str, Any] = {"call": name, "arguments": arguments}

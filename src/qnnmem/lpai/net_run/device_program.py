@@ -1,7 +1,8 @@
 """Child program that is the device of a run: whatever a stranger's program does, it does here.
 
 Requests name a method of `Device` and its arguments; the inputs of an execution are the payload.
-An answer is any number of log lines, then one frame with the result, new findings and times.
+First it says that it is ready. An answer is any number of log lines, then one frame with the result,
+new findings and times.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.jobs import cut
 from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.qnn.enums import LogLevel
+from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import sentence
 
 _LARGEST_FRAME = 16 << 30
@@ -92,6 +94,8 @@ def main() -> int:
     if first is None:
         return 1
     limit_memory(int(first[0]["memory_limit"]))
+    import_onnxruntime()  # before the time of the first call begins
+    write_frame(replies, {"ready": True})
     server = _Server(DeviceSettings.from_json(first[0]["settings"]), replies)
     while (frame := read_frame(sys.stdin.buffer, _LARGEST_FRAME)) is not None:
         server.answer(*frame)
