@@ -10,10 +10,9 @@ from qnnmem.child import LENGTHS, open_replies, read_frame
 
 
 def main() -> int:
-    """Answer every request with the bytes that the environment names."""
+    """Answer the settings and every request with the bytes that the environment names."""
     replies = open_replies()
     header, size = json.loads(os.environ["NONSENSE"])
-    read_frame(sys.stdin.buffer, 1 << 30)
     while read_frame(sys.stdin.buffer, 1 << 30) is not None:
         text = header.encode()
         replies.write(LENGTHS.pack(len(text), size) + text + bytes(min(size, 100)))

@@ -1,8 +1,8 @@
 """Child program that is the device of a run: whatever a stranger's program does, it does here.
 
 Requests name a method of `Device` and its arguments; the inputs of an execution are the payload.
-First it says that it is ready. An answer is any number of log lines, then one frame with the result,
-new findings and times.
+First it says that it is ready. An answer is any number of log lines, then one frame with the
+result, new findings and times.
 """
 
 from __future__ import annotations
