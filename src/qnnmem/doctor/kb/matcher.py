@@ -22,6 +22,7 @@ from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, MOST_BLANKS, TEXT, WORD
 
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
+_GREEDY = tuple(f"({hole})" for hole in (WORD, TEXT))
 _BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
 _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
@@ -80,12 +81,15 @@ class Matcher:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
+        self._letters = regex.endswith(_GREEDY)  # else there are only numbers to be caught
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
         """Where a line matches and what the named holes catch; given as it is and in small."""
         if not self._holes:
             hit = self.parts[0].search(low)
-            return (hit.start(), tuple(_caught(text, hit))) if hit else None
+            if hit is None:
+                return None
+            return hit.start(), tuple(_caught(text, hit)) if self._letters else hit.groups()
         places = self._places(low)
         if places is None:
             return None

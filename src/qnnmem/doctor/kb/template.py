@@ -166,8 +166,8 @@ def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[
         return regex
     if piece.sort == "hole" and after[0].sort == "text":
         first = after[0].text.lstrip(" \t")[:1]
-        if first and first not in _OF_NUMBERS:  # then only the longest form can be followed
-            return f"(?>{regex})"
+        if first and first not in _OF_NUMBERS:  # no shorter form than the longest goes any further
+            return regex
     ahead = bare[0] if bare[0] != BLANKS else "".join(bare[:2])
     return f"(?>{regex}(?={ahead}))"
 
