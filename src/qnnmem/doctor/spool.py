@@ -60,9 +60,8 @@ class Spool:
             return
         ends = [*self._runs[1:], self._end]
         runs = [_rows(self._file, *run) for run in zip(self._runs, ends, strict=True)]
-        for _, _, start, length in heapq.merge(*runs, key=lambda row: row[:2]):
-            self._file.seek(start)
-            yield from_json(self._file.read(length))
+        for _, _, data in heapq.merge(*runs, key=lambda row: row[:2]):
+            yield from_json(data)
         self._file.seek(0, 2)
 
     def close(self) -> None:
@@ -71,11 +70,11 @@ class Spool:
             self._file.close()
 
 
-def _rows(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Place, start and length of each incident of a run."""
+def _rows(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """Place and JSON of each incident of a run."""
     while start < end:
-        file.seek(start)
+        if file.tell() != start:  # only then: what a file has read ahead is lost
+            file.seek(start)
         stream, offset, length = _HEAD.unpack(file.read(_HEAD.size))
-        start += _HEAD.size
-        yield stream, offset, start, length
-        start += length
+        start += _HEAD.size + length
+        yield stream, offset, file.read(length)

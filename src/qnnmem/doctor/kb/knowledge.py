@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 10
+_FORMAT = 11
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 

@@ -18,11 +18,17 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, MOST_BLANKS, TEXT, WORD
+MOST_BLANKS = 40
+BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
+# Holes that a template is cut at; where one is the last piece, it takes what it can instead.
+_MOST_WORD, _MOST_TEXT = 200, 120
+ANY_WORD = rf"[^\s]{{0,{_MOST_WORD}}}"
+WORD = rf"[^\s]{{1,{_MOST_WORD}}}"
+TEXT = rf".{{0,{_MOST_TEXT}}}"
 
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
-_BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
+_GREEDY = tuple(f"({hole})" for hole in (WORD, TEXT))
 _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
 
@@ -82,12 +88,15 @@ class Matcher:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
+        self._letters = regex.endswith(_GREEDY)  # else there are only numbers to be caught
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
         """Where a line matches and what the named holes catch; given as it is and in small."""
         if not self._holes:
             hit = self.parts[0].search(low)
-            return (hit.start(), tuple(_caught(text, hit))) if hit else None
+            if hit is None:
+                return None
+            return hit.start(), tuple(_caught(text, hit)) if self._letters else hit.groups()
         places = self._places(low)
         if places is None:
             return None
@@ -135,8 +144,10 @@ def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
 
 
 def _hole(regex: str) -> _Hole:
-    least, most = map(int, _BOUNDS.findall(regex)[0])
-    return _Hole(least, most, "." not in regex, regex.startswith("("))
+    named = regex.startswith("(")
+    if TEXT in regex:
+        return _Hole(0, _MOST_TEXT, word=False, named=named)
+    return _Hole(int(WORD in regex), _MOST_WORD, word=True, named=named)
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:

@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, TEXT, WORD
 from qnnmem.errors import UsageError
 
 _MAX_LENGTH = 400
@@ -44,12 +45,6 @@ _NUMBER = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})"
 _BYTES = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})"
 _DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 
-MOST_BLANKS = 40
-BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
-# Holes that the matcher takes a template apart at; the last piece of one takes what it can.
-ANY_WORD = r"[^\s]{0,200}"
-WORD = r"[^\s]{1,200}"
-TEXT = r".{0,120}"
 _SHAPES = {
     "word": WORD,
     "text": TEXT,
@@ -166,8 +161,8 @@ def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[
         return regex
     if piece.sort == "hole" and after[0].sort == "text":
         first = after[0].text.lstrip(" \t")[:1]
-        if first and first not in _OF_NUMBERS:  # then only the longest form can be followed
-            return f"(?>{regex})"
+        if first and first not in _OF_NUMBERS:  # no shorter form than the longest goes any further
+            return regex
     ahead = bare[0] if bare[0] != BLANKS else "".join(bare[:2])
     return f"(?>{regex}(?={ahead}))"
 

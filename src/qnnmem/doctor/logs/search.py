@@ -38,6 +38,7 @@ SMALL = 1 << 18
 _FEW = 16
 _LINE = 1024
 _GRAM = 4
+_FIRST = 500
 
 # Whoever matches a line, or a block of a long one, sees more than this around an anchor. Without
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
@@ -85,6 +86,9 @@ class _AnchorIndex:
 
     def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
         self._anchors = anchors
+        self._lines = (
+            0  # that were looked at: for a few, making the index takes longer than it saves
+        )
 
     @cached_property
     def _by_gram(self) -> dict[bytes, list[tuple[int, bytes]]]:
@@ -98,7 +102,8 @@ class _AnchorIndex:
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
         """End and number of every anchor in a line of small letters."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
-        if len(self._anchors) >= _FEW and len(line) <= _LINE:
+        self._lines += 1
+        if self._lines > _FIRST and len(self._anchors) >= _FEW and len(line) <= _LINE:
             by_gram = self._by_gram
             asked = [one for gram in by_gram.keys() & _grams(line) for one in by_gram[gram]]
         return [
