@@ -12,8 +12,8 @@ import pytest
 
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import built_in
-from qnnmem.doctor.kb.matcher import Matcher
-from qnnmem.doctor.kb.template import ANY_WORD, BLANKS, TEXT, WORD, parse
+from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, TEXT, WORD, Matcher
+from qnnmem.doctor.kb.template import parse
 
 FILL = [
     *(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple, TypeAlias
 
 MOST_BLANKS = 40
@@ -28,6 +28,7 @@ TEXT = rf".{{0,{_MOST_TEXT}}}"
 
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
+_BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
 _GREEDY = tuple(f"({hole})" for hole in (WORD, TEXT))
 _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
@@ -143,11 +144,11 @@ def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
     return [text[start:end] for start, end in hit.regs[1:]] if hit.re.groups else []
 
 
+@cache  # there are few kinds of holes, and many templates
 def _hole(regex: str) -> _Hole:
-    named = regex.startswith("(")
-    if TEXT in regex:
-        return _Hole(0, _MOST_TEXT, word=False, named=named)
-    return _Hole(int(WORD in regex), _MOST_WORD, word=True, named=named)
+    bare = regex.removeprefix("(")
+    least, most = map(int, _BOUNDS.findall(bare)[0])
+    return _Hole(least, most, word=not bare.startswith("."), named=bare != regex)
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
