@@ -114,18 +114,18 @@ def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
     assert done.stderr == ("qnnmem: standard output cannot be written: No space left on device\n")
 
 
-def test_a_terminal_never_gets_the_escapes_of_a_name(tmp_path: Path) -> None:
-    """Even as CSV, whose names are the file's own, a name cannot command the terminal."""
+def test_a_terminal_never_gets_what_a_name_hides(tmp_path: Path) -> None:
+    """Even as CSV, whose names are the file's own, a name cannot turn the terminal's text around."""
     import pty
 
-    path = buffers(tmp_path, "id,lower,upper,size\n\x1b[31mred,0,1,4\n")
+    path = buffers(tmp_path, "id,lower,upper,size\n\u202ered,0,1,4\n")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "qnnmem", "plan", str(path), "--format", "csv"]
     subprocess.run(command, stdout=theirs, check=True)
     os.close(theirs)
     shown = os.read(ours, 4096).decode()
     os.close(ours)
-    assert shown.replace("\r\n", "\n") == "id,lower,upper,size,offset\n\ufffd[31mred,0,1,4,0\n"
+    assert shown.replace("\r\n", "\n") == "id,lower,upper,size,offset\n\ufffdred,0,1,4,0\n"
 
 
 def test_a_broken_pipe_does_not_change_the_answer(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_a_broken_pipe_does_not_change_the_answer(tmp_path: Path) -> None:
 
 def test_a_pipe_gets_the_names_unchanged(tmp_path: Path) -> None:
     """A program that reads the CSV gets the names of the file, byte for byte."""
-    path = buffers(tmp_path, "id,lower,upper,size\n\x1b[31mred,0,1,4\n")
-    assert "\n\x1b[31mred,0,1,4,0\n" in run("plan", path, "--format", "csv").stdout
+    path = buffers(tmp_path, "id,lower,upper,size\n\u202ered,0,1,4\n")
+    assert "\n\u202ered,0,1,4,0\n" in run("plan", path, "--format", "csv").stdout
 
 
 def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:

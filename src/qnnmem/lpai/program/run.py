@@ -258,9 +258,7 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
         raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
 
 
-def runs_in_order(
-    parts: Parts, time_limit_s: float = _CHECK_TIME_LIMIT_S, *, here: bool = False
-) -> bool:
+def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool = False) -> bool:
     """Whether onnxruntime runs a program in the planned order; tried in a child process.
 
     A program that crashes there is refused here, and so is one that cannot be opened or gives other
@@ -285,7 +283,8 @@ def runs_in_order(
         if here:
             tried = _try_here(model, forms)
         else:
-            with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), time_limit_s) as child:
+            limit = time_limit_s or _CHECK_TIME_LIMIT_S
+            with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), limit) as child:
                 tried = child.order(model, forms)
     except ChildFailed as exc:
         raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
