@@ -115,7 +115,7 @@ def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
 
 
 def test_a_terminal_never_gets_what_a_name_hides(tmp_path: Path) -> None:
-    """Even as CSV, whose names are the file's own, a name cannot turn the terminal's text around."""
+    """Even as CSV, whose names are the file's own, a name cannot turn text around."""
     import pty
 
     path = buffers(tmp_path, "id,lower,upper,size\n\u202ered,0,1,4\n")
