@@ -108,7 +108,7 @@ def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> N
 def test_nothing_heavy_is_imported(binary: Path) -> None:
     """The answer needs no package but click, so that it comes at once."""
     program = (
-        "import sys; from qnnmem.cli import qnnmem\n"
+        "import sys; from qnnmem.cli.verbs import qnnmem\n"
         f"qnnmem.main(['footprint', {str(binary)!r}], standalone_mode=False)\n"
         f"print(sorted({HEAVY!r} & sys.modules.keys()))"
     )

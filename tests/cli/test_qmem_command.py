@@ -91,7 +91,7 @@ def test_the_page_states_every_rule() -> None:
 def test_nothing_heavy_is_imported_for_a_binary(binary: Path) -> None:
     """No compiler, no array library: the table of a binary comes at once."""
     code = (
-        "import sys; from qnnmem.cli import qnnmem\n"
+        "import sys; from qnnmem.cli.verbs import qnnmem\n"
         f"qnnmem.main(['qmem', {str(binary)!r}], standalone_mode=False)\n"
         f"sys.exit(','.join({HEAVY!r} & set(sys.modules)) or 0)"
     )
