@@ -148,7 +148,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     """A file in the way is noticed before the work, not after."""
     output = tmp_path / "out.bin"
     output.write_bytes(b"mine")
-    with pytest.raises(OutputError, match="--force"):
+    with pytest.raises(OutputError, match="exists already"):
         prepare_htp(("a.onnx",), str(output), force=False, soc="SM8650")
     assert output.read_bytes() == b"mine"
 

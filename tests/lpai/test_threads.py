@@ -69,7 +69,7 @@ def test_contexts_are_rehearsed_once_for_all_threads(
     """Threads that open the same new binary at once share one trial run."""
     tried: list[str] = []
 
-    def runs_in_order(parts: Parts) -> bool:
+    def runs_in_order(parts: Parts, **_how: object) -> bool:
         tried.append(parts.graph.name)
         return True
 
