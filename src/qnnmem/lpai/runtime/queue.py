@@ -101,7 +101,8 @@ class ExecutionQueue:
         self.is_closed = True
 
     def close(self) -> None:
-        """Finish what is queued and end the worker; `refuse` comes first."""
+        """Finish what is queued, take nothing more, and end the worker."""
+        self.is_closed = True
         with self._starting:
             if self._worker is not None:
                 self._waiting.put(None)
