@@ -75,7 +75,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_limits_are_those_that_are_promised() -> None:
     """A change of a limit is a decision, and changes SECURITY.md as well."""
     module = importlib.import_module("qnnmem.doctor.logs.source")
-    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (400, 64 << 20)
+    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (250, 64 << 20)
     assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)
 
 

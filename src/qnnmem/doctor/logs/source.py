@@ -25,9 +25,9 @@ _MAGIC = {
 }
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
-# A compressed log is ten to thirty times smaller. One that is this much smaller, and large, was
-# made to waste time.
-_BOMB_RATIO = 400
+# A compressed log is ten to thirty times smaller, one line again and again three hundred times with
+# gzip. One that is this much smaller, and large, was made to waste time.
+_BOMB_RATIO = 250
 _BOMB_BYTES = 64 << 20
 # Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
 _ZSTD_WINDOW_LOG = 25
