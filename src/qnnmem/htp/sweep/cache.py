@@ -45,10 +45,11 @@ def model_digest(path: Path) -> str:
 def _weight_files(path: Path) -> Iterator[Path]:
     """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
     from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.stored import tensors
 
     names = {
         entry.value
-        for tensor in _tensors(read_guarded(path).proto)
+        for tensor in tensors(read_guarded(path).proto)
         for entry in tensor.external_data
         if entry.key == "location"
     }
@@ -56,27 +57,6 @@ def _weight_files(path: Path) -> Iterator[Path]:
         file = path.absolute().parent / name
         if file.is_file():
             yield file
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    """Every tensor of a model that may point to a file, at whatever depth it stands."""
-    graphs = [model.graph]
-    nodes = [node for function in model.functions for node in function.node]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            nodes += graph.node
-            yield from graph.initializer
-            for sparse in graph.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-            continue
-        for attribute in nodes.pop().attribute:
-            graphs += (
-                [attribute.g, *attribute.graphs] if attribute.HasField("g") else attribute.graphs
-            )
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
 
 
 def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> str:
