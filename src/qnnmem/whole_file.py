@@ -108,7 +108,7 @@ def folder_for_output(folder: Path) -> Iterator[None]:
                     one.mkdir(exist_ok=True)
                     made.append(one)
             if not folder.is_dir():
-                raise OutputError(f"{shown(folder)} is not a folder")
+                raise OutputError(f"{shown(folder)} exists and is not a folder")
         except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
             raise OutputError(f"folder {shown(folder)} cannot be made: {_reason(exc)}") from exc
         yield

@@ -225,8 +225,7 @@ def test_a_program_cannot_read_a_file(change: Callable[[onnx.ModelProto], None])
     done = run(*arguments(binary(nodes, *ends, change), "x12.raw"))
     assert exit_code(done) == 2
     assert "[B1]" in done.stderr
-    results = [path for path in Path("output").rglob("*") if path.is_file()]
-    assert not any(b"secret" in path.read_bytes() for path in results)
+    assert not Path("output").exists()
 
 
 # What the child says is not believed

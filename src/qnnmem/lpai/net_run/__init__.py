@@ -38,6 +38,7 @@ from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
 from qnnmem.text import quote
 from qnnmem.units import format_size
+from qnnmem.whole_file import folder_for_output
 
 Progress = Callable[[str], None]
 
@@ -75,7 +76,9 @@ def net_run(
     limits: RunLimits | None = None,
 ) -> RunReport:
     """Runs a binary as qnn-net-run would; results are files, everything else is printed."""
-    return _Run(options, console, progress or (lambda _text: None)).go(limits or RunLimits())
+    with folder_for_output(options.output_dir):
+        run = _Run(options, console, progress or (lambda _text: None))
+        return run.go(limits or RunLimits())
 
 
 class _Run:
