@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
 from qnnmem.errors import OutputError, Setting, UsageError
+from qnnmem.whole_file import folder_for_output, write_whole
 
 FORMAT = 1  # of the files; other formats are not read
 _CHUNK = 1 << 20
@@ -98,26 +96,11 @@ class ResultCache:
         path = self._path(key)
         text = json.dumps({"key": key, "result": dict(result)})
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, text)
-        except OSError as exc:
-            if not self._must_keep:
-                return
-            raise OutputError(f"{path.parent} cannot be written: {exc.strerror or exc}") from exc
+            with folder_for_output(path.parent):
+                write_whole(path, text.encode("ascii"))
+        except OutputError:
+            if self._must_keep:
+                raise
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-
-def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())  # a result that was paid for survives a power cut
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
