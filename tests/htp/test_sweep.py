@@ -184,7 +184,7 @@ def test_settings_of_a_reason_survive_the_disk(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """One sentence, before more time is lost."""
     (tmp_path / "sweep").write_text("a file")
-    with pytest.raises(OutputError, match="sweep.* cannot be made: Not a directory"):
+    with pytest.raises(OutputError, match=r"sweep.* cannot be made: Not a directory"):
         sweep(tmp_path, up_to(2))[0].table(batches(1))
 
 
