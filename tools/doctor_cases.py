@@ -91,7 +91,8 @@ def embedded(case: Case, style: str, count: int) -> bytes:
     lines = [before]
     others = iter(between)
     for number, line in enumerate(case.lines):
-        level, tag, text = _without_head(line)
+        # A line without a level is taken for an error, but not where nothing failed.
+        level, tag, text = _without_head(line, "I" if case.decidable == "healthy" else "E")
         lines.append(noise.of(_PID, noise.tail(level, tag, text)))
         lines += [next(others, b"") for _ in range(number % 3)]
     return b"\n".join([*lines, after, b""])
@@ -108,13 +109,13 @@ def _background(style: str, count: int) -> tuple[Noise, bytes, list[bytes], byte
     return noise, before, between, b"\n".join(noise.line() for _ in range(count - count // 2))
 
 
-def _without_head(line: str) -> tuple[str, str, str]:
+def _without_head(line: str, usual: str) -> tuple[str, str, str]:
     for head in _HEADS:
         if match := head.fullmatch(line):
             found = match.groupdict()
             kernel = "kernel" if head is _HEADS[-1] else "QnnDsp"
-            return found.get("level") or "E", found.get("tag") or kernel, found["text"]
-    return "E", "QnnDsp", line
+            return found.get("level") or usual, found.get("tag") or kernel, found["text"]
+    return usual, "QnnDsp", line
 
 
 def incidents(log: bytes, knowledge: Knowledge) -> list[Incident]:

@@ -1,4 +1,4 @@
-"""Lines against templates: what counts where only words are known."""
+"""Lines against templates, as they are written and in other spellings."""
 
 from __future__ import annotations
 
@@ -7,58 +7,63 @@ import pytest
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.kb.read import read_lines
-from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.doctor.logs.line import bare_line, match, read_failure
 from qnnmem.errors import UsageError
 
 KNOWLEDGE = Knowledge(
     pack(
         (
-            Line("known", "mapping of fd {fd:int} failed"),
-            Line("loose", "failed", also=("qnn|htp", "graph|context")),
+            Line("read-graph", "", reads="graph"),
+            Line("coded-graph", "", reads="graph code"),
+            Line("known", "mapping of fd {fd:int} failed with {code:code}"),
         ),
         (),
     )
 )
 
 
-def signs(text: bytes) -> list[str]:
-    """The signs that a line gives."""
-    return [KNOWLEDGE.signs[index] for index, _ in match(KNOWLEDGE, text, range(2))]
+def failure(text: bytes) -> list[tuple[str, tuple[int | str, ...]]]:
+    """What a line tells of a failure, by its signs."""
+    found = read_failure(KNOWLEDGE, text)
+    return [(KNOWLEDGE.signs[index], values) for index, values in found]
 
 
-def test_a_loose_line_needs_a_word_of_each_group() -> None:
-    """The order of the words does not matter."""
-    assert signs(b"[ERROR] graph of QnnHtp failed") == ["loose"]
-    assert signs(b"[ERROR] failed: QNN context") == ["loose"]
-    assert signs(b"[ERROR] failed: QNN session") == []
-    assert signs(b"[ERROR] graph failed") == []
-
-
-def test_a_loose_line_counts_only_where_nothing_else_is_known() -> None:
-    """What is known of a line says more than its words."""
-    assert signs(b"[ERROR] qnn graph: mapping of fd 5 failed") == ["known"]
+def test_lines_without_a_text_come_last() -> None:
+    """So that the number of a template is its place in every list."""
+    assert KNOWLEDGE.signs == ["known", "read-graph", "coded-graph"]
+    assert KNOWLEDGE.reads == {"graph": 1, "graph code": 2}
+    assert KNOWLEDGE.holes == [(("fd", "int"), ("code", "code")), (), (("code", "code"),)]
+    text = b"mapping of fd 7 failed with 0x3ea"
+    assert match(KNOWLEDGE, text, [0]) == [(0, (7, 1002))]
 
 
 @pytest.mark.parametrize(
     "text",
-    [b"[INFO] qnn graph failed once", b"QnnDsp <I> graph failed", b"I/Qnn( 5): graph failed"],
+    [
+        b"E QnnDsp: mapping of FD 7 failed, with: 1002",
+        b"[ERROR] QNN: Mapping fd: 7 FAILED with QNN_COMMON_ERROR_MEM_ALLOC",
+        b"<E> unable: mapping of fd=7 failed with 0x3EA",
+    ],
 )
-def test_a_line_that_says_all_is_well_is_no_loose_line(text: bytes) -> None:
-    """Its level says that the program does not mind."""
-    assert signs(text) == []
+def test_another_spelling_is_the_same_message(text: bytes) -> None:
+    """Case, marks, small words and the form of numbers do not matter."""
+    assert failure(text) == [("known", (7, 1002))]
 
 
-def test_errors_are_relayed_at_any_level() -> None:
-    """ONNX Runtime hands on the library's errors at verbose level."""
-    line = b"2026-11-15 21:40:53.365 [V:onnxruntime:Default, x.cc:5 QnnLogging] <E> graph failed"
-    assert signs(line) == ["loose"]
+def test_a_failure_in_other_words_is_read() -> None:
+    """What remains is the stage and the code."""
+    assert failure(b"[ERROR] QNN: graph finalize broke, error 6004") == [("coded-graph", (6004,))]
+    assert failure(b"[ERROR] QNN: finalizing the graph is impossible") == [("read-graph", ())]
+    assert failure(b"[ERROR] QNN: context of no stage that is asked for") == []
+    assert failure(b"[INFO] QNN: graph finalized without errors") == []
 
 
-def test_a_loose_line_has_no_holes() -> None:
-    """Its words are all that is looked for."""
-    row = '[[line]]\nsign = "x"\ntext = "failed with {code:code}"\nalso = ["qnn"]\n'
-    with pytest.raises(UsageError, match="neither holes nor choices"):
-        read_lines(row, "x.toml")
+def test_what_can_be_read_is_a_closed_set() -> None:
+    """A stage or `other`, with a code or without."""
+    with pytest.raises(UsageError, match="'reads' is one of init, init code, graph"):
+        read_lines('[[line]]\nsign = "x"\nreads = "moon"\n', "x.toml")
+    with pytest.raises(UsageError, match="'text' is missing"):
+        read_lines('[[line]]\nsign = "x"\n', "x.toml")
 
 
 def test_colours_and_nul_bytes_are_cleaned_away() -> None:

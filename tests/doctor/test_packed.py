@@ -84,15 +84,6 @@ def test_a_key_is_that_of_the_content_unless_given() -> None:
     assert knowledge.pack((), (), "given").key == "given"
 
 
-def test_loose_words_are_bytes_in_small_letters() -> None:
-    """The same group of words is the same list, so that a line is asked once."""
-    lines = (Line("a", "some text", also=("Map|ALLOC", "x")), Line("b", "more text", also=("x",)))
-    base = knowledge.Knowledge(knowledge.pack(lines, ()))
-    assert base.also == {0: [[b"map", b"alloc"], [b"x"]], 1: [[b"x"]]}
-    assert base.also[0][1] is base.also[1][0]
-    assert base.plain == [b"some text", b"more text"]
-
-
 @pytest.mark.parametrize(
     "when",
     [

@@ -117,7 +117,7 @@ def _incident(
     others = [one for one in seen if one[1] is not deciding]
     quantities, shortage = _quantities(knowledge, [(template, deciding), *others])
     _, _, last_part, last_line = session.until
-    unknown = judgement.entry is None or template in knowledge.also
+    unknown = judgement.entry is None or template in knowledge.read
     return Incident(
         **msgspec.structs.asdict(conclusion),
         file=parts[first.part],
@@ -141,7 +141,7 @@ def _ranker() -> Ranker:
     from qnnmem.doctor.kb.similar import Ranker
 
     _, entries = read_folder(BUILT_IN)
-    return Ranker(tuple(one for one in entries if not any(line.also for line in one.lines)))
+    return Ranker(tuple(one for one in entries if not any(line.reads for line in one.lines)))
 
 
 @lru_cache(maxsize=256)

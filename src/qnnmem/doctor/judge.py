@@ -97,7 +97,7 @@ def _try(
     if not held:
         return None
     deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
-    loose = seen[deciding].template in knowledge.also
+    loose = seen[deciding].template in knowledge.read
     return _Fired(entry, deciding, len(held) if entry.typical else weight, loose)
 
 

@@ -20,7 +20,7 @@ from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.kb.stored import cases, healthy
-from qnnmem.doctor.logs.line import bare_line, match
+from qnnmem.doctor.logs.line import bare_line, match, read_failure
 from qnnmem.errors import UsageError
 
 # An anchor that more than one in so many healthy lines hold makes large logs slow.
@@ -83,7 +83,8 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
         numbers = {
             n for anchor, ns in knowledge.anchors.items() if anchor.encode() in low for n in ns
         }
-        for number, values in match(knowledge, text, sorted(numbers)):
+        found = match(knowledge, text, sorted(numbers)) or read_failure(knowledge, text)
+        for number, values in found:
             before = seen.get(number)
             if before is None:
                 seen[number] = SeenTemplate(number, 1, values)
@@ -206,7 +207,7 @@ def _common_anchors(asked: Iterable[Entry]) -> Iterator[EntryFinding]:
     for entry in asked:
         if entry.cause == "benign_noise":
             continue
-        for text in dict.fromkeys(line.text for line in entry.lines):
+        for text in dict.fromkeys(line.text for line in entry.lines if line.text):
             for anchor in parse(text).anchors:
                 hits = sum(anchor in line for line in lines)
                 if hits * _RARE > len(lines):

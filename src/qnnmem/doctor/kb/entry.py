@@ -37,6 +37,9 @@ CAUSES = {
     "unknown": "the lines do not say",
 }
 
+# How a failing line is read that no text matches: its stage, and whether it has a code.
+READS = tuple(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code"))
+
 VERDICTS = ("cause", "memory", "undecided")
 CONFIDENCES = ("high", "medium", "low")
 
@@ -53,9 +56,9 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     call: str = ""  # the stage of the failing call that this line names
     opens: bool = True  # whether the line alone makes an incident
-    # Words of which the line holds one of each group ("a|b") in any order. Such a loose line counts
-    # only where no other template matches it, and not where its level says that nothing is wrong.
-    also: tuple[str, ...] = ()
+    # Instead of a text: a failing line that no text matches, read as of this stage (or "other"),
+    # with a code ("context code") or without.
+    reads: str = ""
 
 
 class Condition(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import msgspec
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
+from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 11
+_FORMAT = 12
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
@@ -41,9 +42,10 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
     opens: list[bool]
     texts: list[str]
     regexes: list[str]
-    also: dict[int, list[list[str]]]  # of loose lines: groups of words, one of each in the line
+    reads: dict[str, int]  # lines without a text, the last ones, by how they are read
     plain: list[str]  # of templates that are nothing but text, that text in small letters
     holes: list[tuple[tuple[str, str], ...]]
+    folded: list[FoldedTemplate]
     anchors: dict[str, list[int]]  # fixed texts, with the templates that hold them
     prefilters: list[str]
     keys: dict[str, list[int]]  # texts, with the anchors to look for where they stand
@@ -64,15 +66,16 @@ class Knowledge:
         self.prefilters, self.keys = packed.prefilters, packed.keys
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
-        groups: dict[str, list[bytes]] = {}  # one list for the same words: a line is asked once
-        for group in chain.from_iterable(packed.also.values()):
-            groups["|".join(group)] = [word.encode() for word in group]
-        self.also = {
-            line: [groups["|".join(group)] for group in rows] for line, rows in packed.also.items()
-        }
+        self.reads = packed.reads
+        self.read = frozenset(packed.reads.values())
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
         self._matchers: dict[int, Matcher] = {}
+
+    @cached_property
+    def second_reading(self) -> SecondReading:
+        """Finds the templates of lines that are spelt otherwise."""
+        return SecondReading(self.packed.folded)
 
     def matcher(self, line: int) -> Matcher:
         """The template of a line ready for matching; made when first needed."""
@@ -156,7 +159,8 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
     from qnnmem.doctor.kb.template import parse
 
     every = [*lines, *(line for entry in entries for line in entry.lines)]
-    templates = [parse(line.text) for line in every]
+    every.sort(key=lambda line: bool(line.reads))
+    templates = [parse(line.text) for line in every if not line.reads]
     known = {line.sign for line in every}
     anchors: dict[str, list[int]] = {}
     for number, template in enumerate(templates):
@@ -178,15 +182,17 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
         signs=[line.sign for line in every],
         calls=[line.call for line in every],
         opens=[line.opens for line in every],
-        texts=[line.text for line in every],
+        texts=[template.text for template in templates],
         regexes=[template.regex for template in templates],
-        also={
-            number: [group.lower().split("|") for group in line.also]
-            for number, line in enumerate(every)
-            if line.also
-        },
+        reads={line.reads: number for number, line in enumerate(every) if line.reads},
         plain=[template.plain for template in templates],
-        holes=[template.holes for template in templates],
+        holes=[
+            *(template.holes for template in templates),
+            *(_read_holes(line) for line in every if line.reads),
+        ],
+        folded=[
+            form for number, one in enumerate(templates) for form in folded(number, one.text)
+        ],
         anchors=anchors,
         prefilters=chosen,
         keys=prefilter.keys(templates, chosen, list(anchors)),
@@ -194,6 +200,10 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
         tested=sorted(tested),
         by_sign=by_sign,
     )
+
+
+def _read_holes(line: Line) -> tuple[tuple[str, str], ...]:
+    return (("code", "code"),) if line.reads.endswith("code") else ()
 
 
 def _check_signs(entry: Entry, known: set[str]) -> None:

@@ -10,6 +10,7 @@ from qnnmem.doctor.kb import template
 from qnnmem.doctor.kb.entry import (
     CAUSES,
     CONFIDENCES,
+    READS,
     STAGES,
     VERDICTS,
     Condition,
@@ -36,7 +37,7 @@ _KEYS = {
     *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
     *("explains", "candidates", "remedies", "collect", "sources", "documented", "line", "when"),
 }
-_LINE_KEYS = {"sign", "text", "call", "opens", "also"}
+_LINE_KEYS = {"sign", "text", "call", "opens", "reads"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
 
 
@@ -125,14 +126,14 @@ def _lines(rows: list[Any], name: str) -> tuple[Line, ...]:
     lines = []
     for row in rows:
         _known(row, _LINE_KEYS, name)
-        text = _word(row, "text", name)
-        plain = _parse(text, name).plain
+        reads = _one_of(row, "reads", (*READS, ""), name, "")
+        text = "" if reads else _word(row, "text", name)
+        if text:
+            _parse(text, name)
         call = _one_of(row, "call", (*STAGES, ""), name, "")
         sign = _match(_ID, _word(row, "sign", name), name)
         opens = _flag(row, "opens", name, default=True)
-        if row.get("also") and not plain:
-            raise UsageError(f"{name}: a line with 'also' has neither holes nor choices")
-        lines.append(Line(sign, text, call, opens, _words(row, "also", name)))
+        lines.append(Line(sign, text, call, opens, reads))
     return tuple(lines)
 
 

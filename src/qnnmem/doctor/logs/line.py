@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.reading import read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
-_CALM = (b"<v>", b"<d>", b"<i>", b"[info", b"[debug", b"[verbose", b"[v:", b"[i:")
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -30,52 +28,38 @@ def match(
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """Which of these templates the text matches, with what their holes caught."""
     found: list[tuple[int, tuple[int | str, ...]]] = []
-    loose: list[int] = []
-    also, plains, low = knowledge.also, knowledge.plain, text.lower()
+    plains, low = knowledge.plain, text.lower()
     for index in lines:
-        if index in also:
-            loose.append(index)
-        elif plain := plains[index]:
+        if plain := plains[index]:
             if plain in low:
                 found.append((index, ()))
         elif (hit := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
             found.append((index, _values(hit[1], holes) if holes else ()))
-    if loose and not found:
-        found = [(index, ()) for index in _with_all_words(knowledge, loose, low)]
-        return [] if found and _calm(text, low) else found
     return found
 
 
-def _with_all_words(knowledge: Knowledge, loose: Iterable[int], low: bytes) -> Iterator[int]:
-    """Loose templates whose words a line holds; many have groups of words in common."""
-    holds: dict[int, bool] = {}
-    for index in loose:
-        if knowledge.plain[index] not in low:
-            continue
-        for group in knowledge.also[index]:
-            known = holds.get(id(group))
-            if known is None:
-                known = holds[id(group)] = any(word in low for word in group)
-            if not known:
-                break
-        else:
-            yield index
+def read_failure(knowledge: Knowledge, text: bytes) -> list[tuple[int, tuple[int | str, ...]]]:
+    """What a line that no template matches as it is written tells of a failure."""
+    failure = read(text)
+    if failure is None:
+        return []
+    if known := knowledge.second_reading.find(text):
+        holes = knowledge.holes
+        return [(index, _values(caught, holes[index])) for index, caught in known]
+    coded = failure.code is not None
+    number = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if coded else ''}")
+    return [] if number is None else [(number, (failure.code,) if coded else ())]
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
     """Where a template that a text matches begins in it."""
+    if index in knowledge.read:
+        return 0
     if plain := knowledge.plain[index]:
         return low.find(plain)
     hit = knowledge.matcher(index).search(text, low)
     return hit[0] if hit else 0
-
-
-def _calm(text: bytes, low: bytes) -> bool:
-    """Whether a line's level says that nothing is wrong; runtimes relay errors at any level."""
-    if b"<e>" in low or b"error" in low:
-        return False
-    return any(mark in low for mark in _CALM) or header.parse(text).level in ("V", "D", "I")
 
 
 def number(text: bytes, kind: str) -> int:

@@ -21,8 +21,8 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
-from qnnmem.doctor.logs.line import bare_line, match, place
-from qnnmem.doctor.logs.search import SearchEngine
+from qnnmem.doctor.logs.line import bare_line, match, place, read_failure
+from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
 SHORT = 4096  # a longer line is looked at in blocks of this many bytes
@@ -162,6 +162,9 @@ class LogScanner:
                     block = end + (low - end) % SHORT
                     high = buffer.find(b"\n", end, block)
                     high = block if high < 0 else high
+            if anchor == FAILURE:
+                wanted[FAILURE] = None
+                continue
             for index in templates[anchor]:
                 wanted[index] = None
         if wanted:
@@ -176,18 +179,19 @@ class LogScanner:
 
     def _short(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         raw = bytes(self._view[low:high])
+        failing = FAILURE in wanted
         passed = self._passed(raw, wanted)
-        if not passed:
+        if not passed and not failing:
             return
         text = bare_line(raw)
         found = match(self._knowledge, text, passed)
-        if not found:  # a line that matches by itself is not part of another message
-            firm = [index for index in passed if index not in self._knowledge.also]
-            if not firm:
-                return
-            first, found = self._across(low, high, text, firm)
+        if passed and not found:  # a line that matches by itself is not part of another message
+            first, found = self._across(low, high, text, passed)
             if first is not None:
                 out.append(first)
+                failing = False
+        if failing and not found:
+            found = read_failure(self._knowledge, text)
         if found:
             if len(found) > 1:
                 found.sort()
@@ -198,7 +202,7 @@ class LogScanner:
     def _passed(self, raw: bytes, templates: Iterable[int]) -> list[int]:
         """Templates whose prefilter text is in a line: engines need not find the others."""
         low, prefilters = raw.lower(), self._prefilters
-        return [index for index in templates if prefilters[index] in low]
+        return [index for index in templates if index >= 0 and prefilters[index] in low]
 
     def _across(
         self, low: int, high: int, text: bytes, missing: list[int]
@@ -275,6 +279,8 @@ class LogScanner:
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
         found = match(self._knowledge, text, self._passed(raw, left))
+        if not found and FAILURE in left:
+            found = [one for one in read_failure(self._knowledge, text) if one[0] not in self._done]
         if not found:
             return
         if self._long_head is None:

@@ -12,8 +12,13 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.reading import FAILING, OURS
 
 LogBytes = bytes | bytearray
+
+
+# Instead of an anchor: the line holds a text of `OURS` and one of `FAILING`.
+FAILURE = -1
 
 
 class SearchEngine(Protocol):
@@ -138,6 +143,7 @@ class PlainEngine:
                 stop = len(text) if stop < 0 else stop
                 found += anchors.hits(text[start:stop], start)
                 at = text.find(key, stop)
+        found += _failures(text)
         return sorted((low + end, number) for end, number in found)
 
 
@@ -157,6 +163,7 @@ class Re2Engine:
         self._prefilter = re2.compile(b"|".join(map(re2.escape, prefilters)), options)
         self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
         self._index = _AnchorIndex(list(enumerate(self.anchors)))
+        self._failure = re2.compile(b"|".join(_failure_patterns()), options)
 
     def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
         """Lines in which an alternation matches are searched for every anchor."""
@@ -169,6 +176,12 @@ class Re2Engine:
             stop = text.find(b"\n", hit.end())
             at = stop = len(text) if stop < 0 else stop
             found += self._index.hits(text[start:stop], low + start)
+        at = 0
+        while (hit := self._failure.search(text, at)) is not None:
+            found.append((low + hit.end(), FAILURE))
+            at = text.find(b"\n", hit.end())
+            if at < 0:
+                break
         found.sort()
         return found
 
@@ -181,22 +194,52 @@ class VectorscanEngine:
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
-        self._anchors = _database("anchors", self.anchors)
-        self._prefilter = _database("prefilter", prefilters)
+        failing = _failure_patterns()
+        self._anchors = _database("anchors", [*map(_escaped, self.anchors), *failing])
+        self._prefilter = _database("prefilter", [*map(_escaped, prefilters), *failing])
 
     def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
         """Prefilter texts first where lines are whole; anchors in the lines that are left."""
         view = memoryview(buffer)
         if not whole:
-            found = _hits(self._anchors, buffer, low, high)
+            found = self._named(_hits(self._anchors, buffer, low, high))
             return sorted((low + end, number) for end, number in found)
         passed = _hits(self._prefilter, buffer, low, high)
         if not passed:
             return []
         spans = _lines_at(buffer, low, high, passed)
         lines = b"\n".join([view[start:stop] for start, stop in spans])
-        found = _hits(self._anchors, lines, 0, len(lines))
+        found = self._named(_hits(self._anchors, lines, 0, len(lines)))
         return _moved(sorted(found), spans) if found else []
+
+    def _named(self, hits: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        count = len(self.anchors)
+        return [(end, number if number < count else FAILURE) for end, number in hits]
+
+
+def _failures(text: bytes) -> list[tuple[int, int]]:
+    """Lines of small letters that tell of a failure of ours, as `FAILURE` at an end in each."""
+    ends: dict[int, int] = {}
+    for word in FAILING:
+        at = text.find(word)
+        while at >= 0:
+            start = text.rfind(b"\n", 0, at) + 1
+            stop = text.find(b"\n", at)
+            stop = len(text) if stop < 0 else stop
+            if start not in ends:
+                line = text[start:stop]
+                ends[start] = at + len(word) if any(own in line for own in OURS) else -1
+            at = text.find(word, stop)
+    return [(end, FAILURE) for end in ends.values() if end >= 0]
+
+
+def _failure_patterns() -> list[bytes]:
+    """Expressions for lines that hold a word of ours and one of failure, in either order."""
+    ours, failing = (b"|".join(map(_escaped, words)) for words in (OURS, FAILING))
+    return [
+        b"(?:%s)[^\\n]*(?:%s)" % (ours, failing),
+        b"(?:%s)[^\\n]*(?:%s)" % (failing, ours),
+    ]
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
@@ -270,7 +313,7 @@ def _database(kind: str, texts: list[bytes]) -> Any:
             pass  # of another machine or release: compiled anew
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
-        expressions=[_escaped(text) for text in texts],
+        expressions=texts,
         ids=list(range(len(texts))),
         elements=len(texts),
         flags=[hyperscan.HS_FLAG_CASELESS] * len(texts),

@@ -1,0 +1,190 @@
+"""One form for the spellings of a message, so that templates need none of their own.
+
+    <E> Failed to createFromBinary, Error: 0x3EA   ->   e fail create from binary error 1002
+
+Words in small letters, cut where their case changes; marks are blanks; numbers in decimal, codes by
+name too; words of one meaning are one word; small words are dropped. A template in this form is a
+template again, with its holes; what it takes is matched as ever (`matcher`). Because a name is
+several words here, a hole for a word takes any text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import product
+
+import msgspec
+
+from qnnmem.doctor.kb.matcher import Matcher
+from qnnmem.errors import UsageError
+
+_MOST_FORMS = 8  # of a template with choices
+_LEAST_WORDS = 3  # fixed words of a template; fewer are in many messages
+_REMEMBERED = 4096
+
+_SYMBOL = re.compile(r"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40})\b", re.IGNORECASE)
+_HEX = re.compile(r"\b0x([0-9a-f]{1,16})\b", re.IGNORECASE)
+_UNIT = re.compile(r"(?<=[0-9])(?=(?:[kmg]i?b|bytes?|ms|us|s)\b)", re.IGNORECASE)
+_BINARY = re.compile(r"\b([kmg])i(b)\b", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_CASES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_OTHER = re.compile(r"[^a-z0-9.\x80-\U0010ffff]+|\.(?![0-9])|(?<![0-9])\.")
+_DIGITS = re.compile(r"[0-9]+")
+_HOLE = re.compile(r"(?<!\\)(\{[^{}]*\})")
+_CHOICE = re.compile(r"(?<!\\)\(([^()]*)(?<!\\)\)")
+_ESCAPED = re.compile(r"\\(.)")
+
+_SMALL = frozenset(
+    ("the", "a", "an", "to", "with", "of", "is", "was", "for", "be", "has", "have", "been", "by")
+)
+_SAME = {
+    word: words.split()[0]
+    for words in (
+        "fail fails failed failure failures failing unable cannot cant couldnt unsuccessful",
+        "error errors err errno",
+        "create creates created creating creation",
+        "init initialize initialise initialized initialised initializing initialization initing",
+        "alloc allocate allocated allocates allocating allocation allocations",
+        "finalize finalise finalized finalizing finalization",
+        "register registers registered registering registration",
+        "load loads loaded loading",
+        "open opens opened opening",
+        "map maps mapped mapping",
+        "execute executes executed executing execution",
+        "prepare prepares prepared preparing preparation",
+        "serialize serialise serialized serializing serialization",
+        "deserialize deserialise deserialized deserializing deserialization",
+        "require requires required requiring",
+        "exceed exceeds exceeded exceeding",
+        "memory mem",
+        "context contexts ctx",
+        "library libraries lib",
+        "buffer buffers buf",
+        "graph graphs",
+        "tensor tensors",
+        "support supports supported supporting",
+        "find found finds finding",
+        "get gets got getting",
+        "set sets setting",
+        "return returns returned returning ret",
+        "byte bytes",
+    )
+    for word in words.split()
+}
+
+
+def fold(text: str) -> str:
+    """A text in the one form."""
+    plain = _SYMBOL.sub(lambda found: _code(found[0]), text.replace("'", ""))
+    plain = _HEX.sub(lambda found: str(int(found[1], 16)), plain)
+    plain = _BINARY.sub(r"\1\2", _UNIT.sub(" ", _THOUSANDS.sub("", plain)))
+    low = _CASES.sub(" ", plain).lower()
+    low = low.replace("could not", "cannot").replace("can not", "cannot")
+    words = (_SAME.get(word, word) for word in _OTHER.sub(" ", low).split())
+    return " ".join(word for word in words if word not in _SMALL)
+
+
+@cache
+def _code(symbol: str) -> str:
+    from qnnmem.qnn.numbers import named
+
+    known = named(symbol)
+    return str(known[0].code) if known else symbol
+
+
+class FoldedTemplate(msgspec.Struct, frozen=True):
+    """A template in the one form."""
+
+    number: int
+    regex: str
+    runs: tuple[str, ...]  # its fixed texts
+
+
+def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
+    """The forms of a template; none when too little of it is fixed."""
+    from qnnmem.doctor.kb.template import parse
+
+    for form in dict.fromkeys(map(_folded, _forms(text))):
+        if len(_HOLE.sub(" ", form).split()) < _LEAST_WORDS:
+            continue
+        try:
+            made = parse(form)
+        except UsageError:  # too short, or too many holes
+            continue
+        yield FoldedTemplate(number, made.regex, tuple(run.strip() for run in made.runs))
+
+
+def _folded(text: str) -> str:
+    """The text of a template without choices, in the one form."""
+    parts = (
+        _hole(piece) if index % 2 else fold(_ESCAPED.sub(r"\1", piece))
+        for index, piece in enumerate(_HOLE.split(text))
+    )
+    return " ".join(part for part in parts if part)
+
+
+def _hole(hole: str) -> str:
+    name, _, kind = hole[1:-1].partition(":")
+    if kind in ("", "word"):
+        return f"{{{name}:text}}" if name and name != "*" else "{*}"
+    return hole
+
+
+def _forms(text: str) -> list[str]:
+    """A template without choices, once for each way to choose."""
+    pieces = _CHOICE.split(text)
+    choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    count = 1
+    for choice in choices:
+        count *= len(choice)
+    if count > _MOST_FORMS:
+        return []
+    return ["".join(chosen) for chosen in product(*choices)]
+
+
+class SecondReading:
+    """Finds templates for lines that match none as they are written."""
+
+    def __init__(self, every: Sequence[FoldedTemplate]) -> None:
+        counts = Counter(word for one in every for word in _words(one.runs))
+        self._by_word: dict[str, list[FoldedTemplate]] = {}
+        for one in every:
+            rarest = min(_words(one.runs), key=lambda word: (counts[word], word))
+            self._by_word.setdefault(rarest, []).append(one)
+        self._matchers: dict[FoldedTemplate, Matcher] = {}
+        self._known: dict[str, list[FoldedTemplate]] = {}  # by line without its numbers
+
+    def find(self, text: bytes) -> list[tuple[int, tuple[bytes, ...]]]:
+        """Numbers of the templates that a line matches in the one form, and what holes catch."""
+        line = fold(text.decode("utf-8", "replace"))
+        shape = _DIGITS.sub("0", line)
+        asked = self._known.get(shape)
+        if asked is None:
+            asked = list(self._candidates(line))
+            if len(self._known) < _REMEMBERED:
+                self._known[shape] = asked
+        raw = line.encode()
+        found: dict[int, tuple[bytes, ...]] = {}
+        for one in asked:
+            if one.number not in found and (hit := self._matcher(one).search(raw, raw)):
+                found[one.number] = hit[1]
+        return sorted(found.items())
+
+    def _candidates(self, line: str) -> Iterator[FoldedTemplate]:
+        for word in dict.fromkeys(line.split()):
+            for one in self._by_word.get(word, ()):
+                if all(run in line for run in one.runs):
+                    yield one
+
+    def _matcher(self, one: FoldedTemplate) -> Matcher:
+        found = self._matchers.get(one)
+        if found is None:
+            found = self._matchers[one] = Matcher(one.regex)
+        return found
+
+
+def _words(runs: Iterable[str]) -> set[str]:
+    return {word for run in runs for word in run.split()}

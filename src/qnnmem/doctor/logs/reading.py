@@ -1,0 +1,190 @@
+"""What a line says of a failure, in whatever words: whether it is one, which call, which code.
+
+A line is looked at when it holds a word of ours (QNN, HTP, the DSP and who talks to them) and a
+word of failure; engines find such lines by these texts alone. Then it is read:
+
+    level     of the logger, or of the program whose line the logger relays
+    words     that something failed; `0 errors` and `error 0` say the opposite
+    code      decimal, hexadecimal, negative or by name, through the one table of numbers
+    stage     of the call that is named, or of the things that are
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import msgspec
+
+from qnnmem.doctor.logs import header
+
+# Texts of which a line holds one of each, in small letters.
+OURS = (
+    *(b"qnn", b"htp", b"hexagon", b"ggml-hex", b"genie", b"dsp", b"fastrpc", b"rpcmem"),
+    *(b"remote_handle", b"lpai", b"enpu", b"snpe", b"executorch", b"vtcm", b"skel"),
+    *(b"dma-heap", b"dma_heap", b"dmabuf", b"smmu", b"aee_", b"hvx", b"tcm", b"litert"),
+    *(b"<e>", b"from binary", b"context binary", b"graph finali", b"graph prepar"),
+    *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create"),
+)
+FAILING = (
+    *(b"fail", b"error", b" err", b"unable", b"cannot", b"can't", b"could not", b"couldn't"),
+    *(b"abort", b"fatal", b"crash", b"exception", b"refus", b"denied", b"timed out", b"timeout"),
+    *(b"invalid", b"not found", b"no such", b"missing", b"support", b"out of", b"no memory"),
+    *(b"enomem", b"nomemory", b"insufficient", b"not enough", b"exceed", b"too ", b"corrupt"),
+    *(b"mismatch", b"returned", b" ret", b"rc=", b"status", b"kill", b"terminat", b"<e>", b" e "),
+    *(b"e/qnn", b"e/dsp", b"e/adsp", b"e/cdsp", b"e/snpe", b"e/genie", b"fault", b"panic"),
+    *(b"illegal", b"reject", b"overflow", b"incompat", b"unexpected", b"wrong", b"mem_alloc"),
+    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: "),
+)
+
+_BAD = re.compile(
+    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|errors?|err|errno|unable|cannot|can.?t|could ?n.t|could not"
+    rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception|refus(?:ed|es|ing)|denied"
+    rb"|tim(?:ed|e) ?-?out|timeout|invalid|not found|no such|missing|unsupported"
+    rb"|not (?:be )?support\w*|out of (?:memory|space|range|bounds|resources)|no (?:more )?memory"
+    rb"|enomem|insufficient|not enough|exceed(?:s|ed|ing)?|too (?:large|big|small|many|new|old|low)"
+    rb"|corrupt\w*|mismatch\w*|killed|terminat(?:ed|ing)|fault\w*|panic|illegal|reject(?:s|ed)"
+    rb"|overflow|incompatible|unexpected|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)"
+    rb"|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
+)
+# A failure that did not happen.
+_NONE = re.compile(
+    rb"\b(?:no|0|without|zero) (?:errors?|failures?|exceptions?|faults?|problems?)\b"
+    rb"|\berr(?:or|no)?(?:[ _]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
+    rb"|\b(?:fail(?:ed|ures?)?|errors?)[ ]?[:=][ ]?(?:0|none|false)\b"
+    rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
+    rb"|\berror[ _]?(?:handler|callback|handling|correction|reporting (?:is )?(?:on|enabled))\b"
+    rb"|qnn_success|\bsuccess(?:ful|fully)?\b"
+)
+_ASKING = (  # a number behind these is a code
+    rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|ret(?:urned|urns|urn|val)?|rc"
+    rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
+)
+_CODE = re.compile(
+    rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"
+    rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
+)
+_LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
+_SYMBOL = re.compile(
+    rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
+    rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
+)
+
+_CALLS = (
+    ("execute", rb"graph_?execute|graph_?executeasync"),
+    ("memreg", rb"qnn_?mem_|memregister|mem_?register|memderegister"),
+    ("context", rb"qnn_?context|createfrombinary"),
+    ("graph", rb"qnn_?graph|addnode|tensor_create"),
+    ("init", rb"qnn_?(?:device|backend|interface|log|property|getinterface)"),
+)
+_THINGS = (
+    ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
+    ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
+    ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
+    ("context", rb"context|binary|deseriali|\bblob"),
+    ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
+    ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
+    ("memreg", rb"alloc|buffer|regist|heap"),
+)
+_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
+_CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
+_PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
+_WEAK = (b"dsp", b"tcm", b"skel", b"htp")
+
+
+class FailingLine(msgspec.Struct, frozen=True):
+    """A line that tells of a failure: the stage of the call it names, and the code."""
+
+    stage: str  # "" when nothing in it tells
+    code: int | None
+
+
+def read(text: bytes) -> FailingLine | None:
+    """What a line tells of a failure; None when it tells of none."""
+    head = header.parse(text)
+    low = text.lower()
+    if not _is_ours(low) or not _is_failing(low, head):
+        return None
+    body = low[head.body :] or low
+    return FailingLine(_stage(body), _code(body))
+
+
+def _is_ours(low: bytes) -> bool:
+    """Whether a word of ours is one: `dsp` is in `windspeed`, too."""
+    found = [word for word in OURS if word in low]
+    if any(word not in _WEAK for word in found):
+        return True
+    return bool(found) and bool(
+        _PLAIN_DSP.search(low) or re.search(rb"(?<![a-z])(?:v?tcm|htp|skel)(?!eton)", low)
+    )
+
+
+def _is_failing(low: bytes, head: header.Header) -> bool:
+    level = _level(low, head)
+    body = low[head.body :]
+    if level == "calm":
+        return False
+    bare = _NONE.sub(b" ", body)
+    if bare != body and not _BAD.search(bare):
+        return False
+    if level == "error" or _BAD.search(bare):
+        return True
+    code = _code(bare)
+    return code is not None and _is_known(code)
+
+
+def _level(low: bytes, head: header.Header) -> str:
+    """What is relayed counts more than the level at which it is relayed."""
+    body = low[head.body :]
+    if b"<e>" in low or _ERROR.search(body[:80]):
+        return "error"
+    if _CALM.search(low[: head.body + 40]) or head.level in ("V", "D", "I", "W"):
+        return "" if re.search(rb"\berror\b", _NONE.sub(b" ", body)) else "calm"
+    return "error" if head.level in ("E", "F", "A") else ""
+
+
+def _code(body: bytes) -> int | None:
+    for symbol in _SYMBOL.findall(body):
+        if (known := _named(symbol.decode("ascii"))) is not None:
+            return known
+    for found in reversed(_CODE.findall(body)):
+        if (code := _number(found)) != 0:
+            return code
+    for found in _LOOSE_CODE.findall(body):
+        if _is_known(code := _number(found)):
+            return code
+    return None
+
+
+def _number(text: bytes) -> int:
+    value = int(text, 0) if b"x" in text else int(text)
+    if value > 0xFFFF_FFFF:
+        from qnnmem.qnn.codes import code_of
+
+        return code_of(value)
+    # A code of QNN that went through a signed number on the way.
+    return -value if value <= -1000 else value
+
+
+@cache
+def _named(symbol: str) -> int | None:
+    from qnnmem.qnn.numbers import named
+
+    known = named(symbol)
+    return known[0].code or None if known else None
+
+
+@cache
+def _is_known(code: int) -> bool:
+    """Whether a number by itself is a code: small ones are anything."""
+    from qnnmem.qnn.numbers import meanings
+
+    return (code >= 1000 or code < 0) and bool(meanings(code))
+
+
+def _stage(body: bytes) -> str:
+    words = _SYMBOL.sub(b" ", body)  # the name of a code is not that of a call
+    for stage, pattern in (*_CALLS, *_THINGS):
+        if re.search(pattern, words):
+            return stage
+    return ""

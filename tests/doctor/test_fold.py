@@ -1,0 +1,54 @@
+"""The one form of a message."""
+
+from __future__ import annotations
+
+import pytest
+
+from qnnmem.doctor.kb.fold import SecondReading, fold, folded
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("<E> Failed to createFromBinary, Error: 0x3EA", "e fail create from binary error 1002"),
+        ("unable to create_from-binary; err=1002", "fail create from binary error 1002"),
+        ("could not open dma_heap", "fail open dma heap"),
+        ("can't open /dev/dma-heap", "fail open dev dma heap"),
+        ("QNN_COMMON_ERROR_MEM_ALLOC", "1002"),
+        ("QNN_OF_NOBODY_KNOWS", "qnn nobody knows"),
+        ("4,194,304KB of 2.5 GiB", "4194304 kb 2.5 gb"),
+        ("... - / {}", ""),
+    ],
+)
+def test_form(text: str, form: str) -> None:
+    """Words, numbers and nothing else."""
+    assert fold(text) == form
+    assert fold(form) == form
+
+
+def test_a_form_of_each_choice() -> None:
+    """Choices that only bend a word are one form."""
+    assert len(list(folded(0, "Fail(|ed) to create context from binary"))) == 1
+    assert len(list(folded(0, "no room for the (graph|context) binary"))) == 2
+    assert not list(folded(0, "(a|b)(a|b)(a|b)(a|b) of a very long message"))
+
+
+def test_too_little_is_no_form() -> None:
+    """Two words are in every other message."""
+    assert not list(folded(0, "context failed"))
+    assert not list(folded(0, "a{x} b{y} c{z} d{u}"))
+
+
+def test_a_name_in_a_hole() -> None:
+    """It is several words here."""
+    second = SecondReading(list(folded(7, "could not register tensor {name} of {n:int} bytes")))
+    found = second.find(b"Cannot register tensor: past_key-0.out, of 4096 bytes!")
+    assert found == [(7, (b"past key 0 out", b"4096"))]
+    assert second.find(b"Cannot register tensor: past_key-0.out, of some bytes!") == []
+
+
+def test_numbers_do_not_make_lines_strangers() -> None:
+    """What is remembered of a line is remembered without its numbers."""
+    second = SecondReading(list(folded(7, "mapping of {n:int} bytes failed")))
+    for number in (b"1", b"22"):
+        assert second.find(b"mapping " + number + b" bytes: failed") == [(7, (number,))]
