@@ -190,9 +190,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
             *(template.holes for template in templates),
             *(_read_holes(line) for line in every if line.reads),
         ],
-        folded=[
-            form for number, one in enumerate(templates) for form in folded(number, one.text)
-        ],
+        folded=[form for number, one in enumerate(templates) for form in folded(number, one.text)],
         anchors=anchors,
         prefilters=chosen,
         keys=prefilter.keys(templates, chosen, list(anchors)),

@@ -86,6 +86,10 @@ _THINGS = (
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
 )
+# Where a program prints from: names of its files are not what failed.
+_PLACE = re.compile(
+    rb"\[[vdiwef]:onnxruntime[^\]]*\]|[\w./-]+\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
+)
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
 _CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
@@ -183,7 +187,7 @@ def _is_known(code: int) -> bool:
 
 
 def _stage(body: bytes) -> str:
-    words = _SYMBOL.sub(b" ", body)  # the name of a code is not that of a call
+    words = _SYMBOL.sub(b" ", _PLACE.sub(b" ", body))  # nor is the name of a code that of a call
     for stage, pattern in (*_CALLS, *_THINGS):
         if re.search(pattern, words):
             return stage
