@@ -136,9 +136,11 @@ def grade(case: Case, found: Sequence[Incident]) -> str:
         return "wrong" if found else "right"
     if not found:
         return "silent"
-    if case.decidable == "no":
-        return "right" if _all_undecided(found) else "wrong"
     told = [one for one in found if one.verdict != "undecided"]
+    if case.decidable == "no":
+        guessed = all(one.verdict == "memory" and one.confidence == "low" for one in told)
+        same = all(one.is_memory is case.is_memory for one in told)
+        return "right" if guessed and same else "wrong"
     if any(one.is_memory is not case.is_memory for one in told):
         return "wrong"
     if case.decidable == "memory_only":
@@ -147,7 +149,3 @@ def grade(case: Case, found: Sequence[Incident]) -> str:
     if named - {(case.cause, case.stage)}:
         return "wrong"
     return "right" if named else "undecided"
-
-
-def _all_undecided(found: Iterable[Incident]) -> bool:
-    return all(one.verdict == "undecided" for one in found)
