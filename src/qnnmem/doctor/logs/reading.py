@@ -24,7 +24,7 @@ OURS = (
     *(b"remote_handle", b"lpai", b"enpu", b"snpe", b"executorch", b"vtcm", b"skel"),
     *(b"dma-heap", b"dma_heap", b"dmabuf", b"smmu", b"aee_", b"hvx", b"tcm", b"litert"),
     *(b"<e>", b"from binary", b"context binary", b"graph finali", b"graph prepar"),
-    *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create"),
+    *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create", b" ion"),
 )
 FAILING = (
     *(b"fail", b"error", b" err", b"unable", b"cannot", b"can't", b"could not", b"couldn't"),
@@ -93,7 +93,7 @@ _PLACE = re.compile(
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
 _CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
-_WEAK = (b"dsp", b"tcm", b"skel", b"htp")
+_WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -119,7 +119,8 @@ def _is_ours(low: bytes) -> bool:
     if any(word not in _WEAK for word in found):
         return True
     return bool(found) and bool(
-        _PLAIN_DSP.search(low) or re.search(rb"(?<![a-z])(?:v?tcm|htp|skel)(?!eton)", low)
+        _PLAIN_DSP.search(low)
+        or re.search(rb"(?<![a-z])(?:v?tcm|htp|skel(?!eton)|ion(?![a-z]))", low)
     )
 
 
