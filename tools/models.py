@@ -65,6 +65,7 @@ class Entry:
     dynamic: bool = False
     test: bool = False
     demo: bool = False
+    survey: bool = False
 
     @property
     def archive(self) -> tuple[str, str, str]:
@@ -272,7 +273,7 @@ def _select(entries: Sequence[Entry], options: argparse.Namespace) -> list[Entry
 
 
 def _describe(entry: Entry, cache: Path) -> str:
-    marks = " ".join(word for word in ("test", "demo") if getattr(entry, word))
+    marks = " ".join(word for word in ("test", "demo", "survey") if getattr(entry, word))
     here = "here" if entry.target(cache).is_file() else ""
     package = f"{entry.package} {entry.version}"
     return f"{entry.id:30} {entry.bytes:>12,} {entry.licence:22} {package:40} {marks:10} {here}"

@@ -1,0 +1,159 @@
+"""The page about real models, from what a survey kept."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import models
+
+from qnnmem import __version__
+
+Row = Mapping[str, Any]
+WIDTHS = ("int8", "int16")
+
+# Columns narrower than a sentence: a reason is cut at a word once it is this long.
+_REASON = 220
+
+
+def page(rows: Iterable[tuple[models.Entry, Row]], seconds: int) -> str:
+    """The whole page."""
+    found = list(rows)
+    parts = [_introduction(found, seconds), _table(found), _reasons(found)]
+    return "\n".join(parts)
+
+
+def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str:
+    tried = [row for _, row in rows]
+    planned = [row for row in tried if not row["plan"]["refusal"]]
+    asked = [row for row in tried if row["given"]]
+    proven = sum(row["plan"]["optimal"] for row in planned)
+    commands = [command for row in tried for command in row.get("pasted", ())]
+    failed = sum(command["code"] not in (0, 1) for command in commands)
+    lines = [
+        "# Real models",
+        "",
+        "Written by `python tools/survey.py --page`. Models as public packages ship them, met with "
+        "the command line alone: nothing is told that the program does not ask for.",
+        "",
+        "1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they "
+        "stand in the column *given*. They are a guess that works, not what the "
+        "model's makers use, so the sizes are examples.",
+        "2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random "
+        "data; a model that is quantized already is prepared as it is. The column shows the "
+        "largest difference from the float model on these samples: on random data it says little "
+        "about accuracy. A TFLite model becomes a *layout*: its memory can be tried, not run.",
+        "3. `qnnmem net-run --random-inputs 2` with what was prepared.",
+        "4. Every other command that an answer recommends, as it stands.",
+        "",
+        f"Each command was a process of its own with {seconds} s. Measured with "
+        f"qnnmem {__version__}, Python {platform.python_version()}, {platform.machine()}.",
+        "",
+        f"- {len(tried)} models from {len({e.package for e, _ in rows})} packages, "
+        f"{sum(e.suffix == '.onnx' for e, _ in rows)} ONNX and "
+        f"{sum(e.suffix == '.tflite' for e, _ in rows)} TFLite.",
+        f"- {len(planned)} planned, {proven} of these proven minimal; "
+        f"{len(asked)} needed options, {sum(r in planned for r in asked)} of these were planned "
+        "with the suggestion pasted.",
+        *(f"- {_prepared(tried, width)}" for width in WIDTHS),
+        f"- {len(commands)} other commands recommended and pasted, {failed} failed.",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _prepared(rows: Sequence[Row], width: str) -> str:
+    made = [row[width] for row in rows if width in row and not row[width]["refusal"]]
+    layouts = sum(one["layout"] for one in made)
+    ran = sum("run" in one and not one["run"]["refusal"] for one in made)
+    return f"{width}: {len(made)} prepared, {layouts} of these as a layout; {ran} run."
+
+
+def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
+    head = [
+        "## Models",
+        "",
+        "Scratch and persistent memory in bytes, for the types as they are in the file; `≥` stands "
+        "before the proven lower bound where the plan is not proven minimal.",
+        "",
+        "| model | package | format | file bytes | given | scratch | persistent | int8 | int16 |",
+        "|---|---|---|--:|---|--:|--:|--:|--:|",
+    ]
+    return "\n".join([*head, *(_line(entry, row) for entry, row in rows), ""])
+
+
+def _line(entry: models.Entry, row: Row) -> str:
+    given = f"`{row['given']}`".replace("|", "\\|") if row["given"] else ""
+    cells = [
+        entry.id,
+        f"{entry.package} {entry.version}",
+        entry.suffix.removeprefix("."),
+        f"{entry.bytes:,}",
+        given,
+        *_memory(row["plan"]),
+        *(_cell(row.get(width)) for width in WIDTHS),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _memory(plan: Mapping[str, Any]) -> tuple[str, str]:
+    if plan["refusal"]:
+        return "refused", ""
+    scratch = f"{plan['scratch_bytes']:,}"
+    if not plan["optimal"]:
+        scratch += f" ≥ {plan['lower_bound_bytes']:,}"
+    return scratch, f"{plan['persistent_bytes']:,}"
+
+
+def _cell(made: Mapping[str, Any] | None) -> str:
+    """What became of one width in a few characters."""
+    if made is None:
+        return ""
+    if made["refusal"]:
+        return "refused"
+    if made["layout"]:
+        return "layout"
+    percent = made["error_percent"]
+    text = (
+        "as it is" if made["as_it_is"] else f"{percent:.2f} %" if percent is not None else "ready"
+    )
+    return text + (", not run" if made.get("run", {}).get("refusal") else ", runs")
+
+
+def _reasons(rows: Sequence[tuple[models.Entry, Row]]) -> str:
+    head = ["## What is refused, and why", "", "In the program's own words, shortened.", ""]
+    lines = [
+        f"- **{entry.id}**, {what}: {_short(text)}"
+        for entry, row in rows
+        for what, text in _refusals(row)
+    ]
+    return "\n".join([*head, *lines, ""])
+
+
+def _refusals(row: Row) -> Iterator[tuple[str, str]]:
+    """Each refusal once, with the steps that it ended."""
+    texts: dict[str, list[str]] = {}
+    if row["plan"]["refusal"]:
+        texts[row["plan"]["refusal"]] = ["plan"]
+    for width in WIDTHS:
+        made = row.get(width)
+        if made is None:
+            continue
+        if made["refusal"]:
+            texts.setdefault(made["refusal"], []).append(f"prepare {width}")
+        if made.get("run", {}).get("refusal"):
+            texts.setdefault(made["run"]["refusal"], []).append(f"run {width}")
+    for command in row.get("pasted", ()):
+        if command["refusal"] and command["code"] != 1:
+            texts.setdefault(command["refusal"], []).append(f"`{command['words']}`")
+    yield from ((" and ".join(steps), text) for text, steps in texts.items())
+
+
+def _short(text: str) -> str:
+    """A sentence on one line, without the file's name before it, cut at a word."""
+    plain = " ".join(text.split())
+    plain = re.sub(r"^\S+\.(?:onnx|tflite|bin|ort): ", "", plain)
+    if len(plain) > _REASON:
+        plain = plain[:_REASON].rpartition(" ")[0] + " …"
+    return plain.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
