@@ -143,10 +143,7 @@ class Survey:
         given, plan = self._plan()
         row: dict[str, Any] = {"given": shlex.join(given), "plan": _planned(plan)}
         if plan.code == 0:
-            for width in survey_page.WIDTHS:
-                row[width] = self._prepare(given, width)
-                if row[width]["as_it_is"]:
-                    break
+            row.update(self._prepare_all(given))
             row["pasted"] = self._paste()
         row["commands"] = [
             {"words": shlex.join(done.words), "code": done.code, "seconds": done.seconds}
@@ -167,17 +164,27 @@ class Survey:
             done = self.run("plan", str(self.path), *given, "--format", "json")
         return given, done
 
-    def _prepare(self, given: Sequence[str], width: str) -> dict[str, Any]:
-        """Prepare as `width`, or as it is where the model has integers already, and run that."""
-        binary = f"{width}.bin"
-        words = ["prepare", str(self.path), *given, "-o", binary]
-        as_it_is = self.path.suffix == ".tflite"
-        done = self.run(*words) if as_it_is else self.run(*words, "--quantize", width)
-        if not as_it_is and done.code == 2 and _QUANTIZED.search(done.refusal):
-            as_it_is, done = True, self.run(*words)
+    def _prepare_all(self, given: Sequence[str]) -> dict[str, Any]:
+        """What became of the model in each width; as it is where it cannot be quantized here."""
+        if self.path.suffix == ".tflite":
+            return {survey_page.AS_IT_IS: self._prepare(given)}
+        made = {}
+        for width in survey_page.WIDTHS:
+            made[width] = self._prepare(given, "--quantize", width)
+            if _QUANTIZED.search(made[width]["refusal"]):
+                return {survey_page.AS_IT_IS: self._prepare(given)}
+        return made
+
+    def _prepare(self, given: Sequence[str], *how: str) -> dict[str, Any]:
+        """Prepare the model and run that; what has no integers is a layout of floats at least."""
+        words = ["prepare", str(self.path), *given, *how]
+        binary = f"{'_'.join(how).strip('-') or 'model'}.bin"
+        done = self.run(*words, "-o", binary)
+        if done.code == 2 and not how and "--float" in done.refusal:
+            done = self.run(*words, "--float", "-o", binary)
         error = _ERROR.search(done.out + done.err)
         made: dict[str, Any] = {
-            "as_it_is": as_it_is,
+            "float": "--float" in done.words,
             "layout": "execution cannot" in done.out,
             "error_percent": float(error[1]) if error else None,
             "refusal": done.refusal,
@@ -251,7 +258,7 @@ def _page(entries: Iterable[models.Entry], results: Path) -> str:
 
 def _summary(row: dict[str, Any]) -> str:
     """One line for whoever watches."""
-    steps = {"plan": row["plan"], **{w: row[w] for w in survey_page.WIDTHS if w in row}}
+    steps = {"plan": row["plan"], **{way: row[way] for way in survey_page.WAYS if way in row}}
     return ", ".join(f"{name} {step['refusal'] or 'done'}" for name, step in steps.items())
 
 

@@ -12,7 +12,9 @@ import models
 from qnnmem import __version__
 
 Row = Mapping[str, Any]
+AS_IT_IS = "as it is"
 WIDTHS = ("int8", "int16")
+WAYS = (AS_IT_IS, *WIDTHS)
 
 # Columns narrower than a sentence: a reason is cut at a word once it is this long.
 _REASON = 220
@@ -44,7 +46,8 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
         "2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random "
         "data; a model that is quantized already is prepared as it is. The column shows the "
         "largest difference from the float model on these samples: on random data it says little "
-        "about accuracy. A TFLite model becomes a *layout*: its memory can be tried, not run.",
+        "about accuracy. A TFLite model becomes a "
+        "*layout*: its memory can be tried, not run; with `--float` where it has no integers.",
         "3. `qnnmem net-run --random-inputs 2` with what was prepared.",
         "4. Every other command that an answer recommends, as it stands.",
         "",
@@ -57,7 +60,7 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
         f"- {len(planned)} planned, {proven} of these proven minimal; "
         f"{len(asked)} needed options, {sum(r in planned for r in asked)} of these were planned "
         "with the suggestion pasted.",
-        *(f"- {_prepared(tried, width)}" for width in WIDTHS),
+        *(f"- {_prepared(tried, width)}" for width in WAYS),
         f"- {len(commands)} other commands recommended and pasted, {failed} failed.",
     ]
     return "\n".join([*lines, ""])
@@ -77,8 +80,9 @@ def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
         "Scratch and persistent memory in bytes, for the types as they are in the file; `≥` stands "
         "before the proven lower bound where the plan is not proven minimal.",
         "",
-        "| model | package | format | file bytes | given | scratch | persistent | int8 | int16 |",
-        "|---|---|---|--:|---|--:|--:|--:|--:|",
+        "| model | package | format | file bytes | given | scratch | persistent "
+        "| as it is | int8 | int16 |",
+        "|---|---|---|--:|---|--:|--:|---|---|---|",
     ]
     return "\n".join([*head, *(_line(entry, row) for entry, row in rows), ""])
 
@@ -92,7 +96,7 @@ def _line(entry: models.Entry, row: Row) -> str:
         f"{entry.bytes:,}",
         given,
         *_memory(row["plan"]),
-        *(_cell(row.get(width)) for width in WIDTHS),
+        *(_cell(row.get(way)) for way in WAYS),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -107,18 +111,17 @@ def _memory(plan: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _cell(made: Mapping[str, Any] | None) -> str:
-    """What became of one width in a few characters."""
+    """What became of one way to prepare, in a few words."""
     if made is None:
         return ""
     if made["refusal"]:
         return "refused"
-    if made["layout"]:
-        return "layout"
-    percent = made["error_percent"]
-    text = (
-        "as it is" if made["as_it_is"] else f"{percent:.2f} %" if percent is not None else "ready"
-    )
-    return text + (", not run" if made.get("run", {}).get("refusal") else ", runs")
+    words = ["layout"] if made["layout"] else []
+    words += ["float"] if made["float"] else []
+    words += [f"{made['error_percent']:.2f} %"] if made["error_percent"] is not None else []
+    if "run" in made:
+        words.append("not run" if made["run"]["refusal"] else "runs")
+    return ", ".join(words)
 
 
 def _reasons(rows: Sequence[tuple[models.Entry, Row]]) -> str:
@@ -136,14 +139,14 @@ def _refusals(row: Row) -> Iterator[tuple[str, str]]:
     texts: dict[str, list[str]] = {}
     if row["plan"]["refusal"]:
         texts[row["plan"]["refusal"]] = ["plan"]
-    for width in WIDTHS:
-        made = row.get(width)
+    for way in WAYS:
+        made = row.get(way)
         if made is None:
             continue
         if made["refusal"]:
-            texts.setdefault(made["refusal"], []).append(f"prepare {width}")
+            texts.setdefault(made["refusal"], []).append(f"prepare {way}")
         if made.get("run", {}).get("refusal"):
-            texts.setdefault(made["run"]["refusal"], []).append(f"run {width}")
+            texts.setdefault(made["run"]["refusal"], []).append(f"run {way}")
     for command in row.get("pasted", ()):
         if command["refusal"] and command["code"] != 1:
             texts.setdefault(command["refusal"], []).append(f"`{command['words']}`")

@@ -120,8 +120,8 @@ def test_model_with_integers_is_prepared_as_it_is(
 
     monkeypatch.setattr(survey, "qnnmem", answer)
     row = survey.Survey(Path("m.onnx"), tmp_path, []).first_contact()
-    assert row["int8"]["as_it_is"]
-    assert "int16" not in row
+    assert row["as it is"]["refusal"] == ""
+    assert not {"int8", "int16"} & set(row)
     assert "--quantize" not in [words for words in answers.asked if words[0] == "prepare"][-1]
 
 
@@ -178,7 +178,7 @@ def test_time_limit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def rows() -> list[tuple[models.Entry, dict[str, Any]]]:
     """One model that runs as int8, one layout, one that is refused."""
     planned = {**json.loads(PLAN), "refusal": "", "seconds": 1.0}
-    made = {"as_it_is": False, "layout": False, "refusal": "", "error_percent": 1.234}
+    made = {"float": False, "layout": False, "refusal": "", "error_percent": 1.234}
     good = {
         "given": "--dim batch=1",
         "plan": planned,
@@ -189,7 +189,7 @@ def rows() -> list[tuple[models.Entry, dict[str, Any]]]:
     layout = {
         "given": "",
         "plan": {**planned, "optimal": True},
-        "int8": {**made, "as_it_is": True, "layout": True},
+        "as it is": {**made, "float": True, "layout": True, "error_percent": None},
     }
     refused = {"given": "", "plan": {"refusal": f"bad.onnx: {'word ' * 90}", "seconds": 1.0}}
     return [(entry("good"), good), (entry("flat", ".tflite"), layout), (entry("bad"), refused)]
@@ -204,7 +204,7 @@ def test_page_has_a_row_for_each_model_and_every_refusal() -> None:
     assert "1.23 %, runs" in good
     assert good.endswith("| refused |")
     (flat,) = [line for line in text.splitlines() if line.startswith("| flat ")]
-    assert "layout" in flat
+    assert flat.endswith("| 2,048 | 64 | layout, float |  |  |")
     assert "- **good**, prepare int16: operator 'X' \\| has no &lt;integer> form" in text
     (bad,) = [line for line in text.splitlines() if line.startswith("- **bad**, plan: ")]
     assert bad.endswith(" …")
