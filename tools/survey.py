@@ -42,14 +42,15 @@ _SECONDS = 120
 _MEMORY = 12 << 30
 # A suggestion may uncover the next question: an input's shape, then its value.
 _PASTES = 4
-_OPTION = re.compile(r"--(?:dim|shape|value) (?:'[^']*'|\"[^\"]*\"|[^\s,;'\"])+")
+_NAME = r"--(dim|shape|value)"
+_OPTION = re.compile(rf"""'{_NAME}=([^']*)'|{_NAME}[ =]((?:'[^']*'|"[^"]*"|[^\s,;'"])+)""")
 # `--shape x=AxB` asks for what the program cannot know; pasted, it would only be a wrong number.
 _UNKNOWN = re.compile(r"=(?:AxB|N|A)$")
 _COMMAND = re.compile(r"qnnmem ((?:plan|prepare|inspect|footprint|lint|net-run) [^`\n]+)")
 _QUANTIZED = re.compile(r"quantized .*already")
 _ERROR = re.compile(r"difference from the float model[^\n]*?(\d+(?:\.\d+)?) ?%")
-# Words of a recommended command that stand for something which only the user has.
-_PLACEHOLDER = re.compile(r"\b(?:[A-Z]{3,}|DIR|FILE|calibration|samples)\b")
+# A recommended command with such a word needs something that only the user has.
+_PLACEHOLDER = re.compile(r"[A-Z]{3,}|--calibration(=.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,12 @@ def qnnmem(words: Sequence[str], folder: Path) -> Done:
 
 def suggested(message: str, given: Sequence[str]) -> tuple[str, ...]:
     """Options that a refusal suggests and that were not given yet."""
-    options = (option.rstrip(".") for option in _OPTION.findall(message))
-    found = [word for option in options for word in shlex.split(option)]
     names = {_target(given[i : i + 2]) for i in range(0, len(given), 2)}
-    pairs = (found[i : i + 2] for i in range(0, len(found), 2))
-    new: dict[str, list[str]] = {}
-    for pair in pairs:
-        if _target(pair) not in names and not _UNKNOWN.search(pair[1]):
+    new: dict[str, tuple[str, str]] = {}
+    for quoted, value, name, words in _OPTION.findall(message):
+        said = value if quoted else "".join(shlex.split(words.rstrip(".")))
+        pair = (f"--{quoted or name}", said)
+        if _target(pair) not in names and not _UNKNOWN.search(said):
             new.setdefault(_target(pair), pair)
     return tuple(word for pair in new.values() for word in pair)
 
@@ -120,7 +120,7 @@ def _target(pair: Sequence[str]) -> str:
 def recommended(text: str) -> list[tuple[str, ...]]:
     """Commands in an answer that can be pasted as they stand."""
     commands = [tuple(shlex.split(words)) for words in _COMMAND.findall(text)]
-    plain = [words for words in commands if not any(map(_PLACEHOLDER.search, words[2:]))]
+    plain = [words for words in commands if not any(map(_PLACEHOLDER.fullmatch, words))]
     return list(dict.fromkeys(plain))
 
 

@@ -60,6 +60,8 @@ PLAN = json.dumps(
         ("fix them, e.g. with --dim batch=1 --dim seq=128", (), "--dim batch=1 --dim seq=128"),
         ("e.g. --dim batch=1, or --dim batch=2", (), "--dim batch=1"),
         ("fix it with --shape 'input 1=1x3'.", (), "--shape input 1=1x3"),
+        ("try: qnnmem plan m.onnx --dim=batch=1 '--dim=?=48'", (), "--dim batch=1 --dim ?=48"),
+        ("it runs with --dim b=1 try: qnnmem plan m.onnx --dim=b=1", (), "--dim b=1"),
         ("e.g. with --dim batch=1", ("--dim", "batch=1"), ""),
         ("state its largest shape with --shape y=AxB", (), ""),
         ("give --value sr=16000; --shape x=1x512", ("--shape", "x=1x1"), "--value sr=16000"),
