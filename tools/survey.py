@@ -48,7 +48,7 @@ _OPTION = re.compile(rf"""'{_NAME}=([^']*)'|{_NAME}[ =]((?:'[^']*'|"[^"]*"|[^\s,
 _UNKNOWN = re.compile(r"=(?:AxB|N|A)$")
 _COMMAND = re.compile(r"qnnmem ((?:plan|prepare|inspect|footprint|lint|net-run) [^`\n]+)")
 _QUANTIZED = re.compile(r"quantized .*already")
-_ERROR = re.compile(r"difference from the float model[^\n]*?(\d+(?:\.\d+)?) ?%")
+_ERROR = re.compile(r"(?:difference from the float model[^\n]*?|off by up to )(\d+(?:\.\d+)?) ?%")
 # A recommended command with such a word needs something that only the user has.
 _PLACEHOLDER = re.compile(r"[A-Z]{3,}|--calibration(=.*)?")
 
@@ -190,9 +190,10 @@ class Survey:
             "refusal": done.refusal,
             "seconds": done.seconds,
         }
-        if done.code == 0 and not made["layout"]:
-            ran = self.run("net-run", "--retrieve_context", binary, "--random-inputs", "2")
-            made["run"] = {"refusal": ran.refusal, "seconds": ran.seconds}
+        for command in recommended(done.out):
+            if command[0] == "net-run":
+                ran = self.run(*command)
+                made["run"] = {"refusal": ran.refusal, "seconds": ran.seconds}
         return made
 
     def _paste(self) -> list[dict[str, Any]]:

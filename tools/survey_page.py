@@ -16,6 +16,23 @@ AS_IT_IS = "as it is"
 WIDTHS = ("int8", "int16")
 WAYS = (AS_IT_IS, *WIDTHS)
 
+_METHOD = """\
+# Real models
+
+Written by `python tools/survey.py --page`. Models as public packages ship them, met with the command \
+line alone: nothing is told that the program does not ask for.
+
+1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they stand in the \
+column *given*. They are a guess that works, not what the model's makers use, so the sizes are \
+examples.
+2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random data; a model \
+that is quantized already is prepared as it is. The column shows the largest difference from the \
+float model on these samples, which says little about accuracy on real ones. A TFLite model becomes \
+a *layout*: its memory can be tried, not run; with `--float` where it has no integers.
+3. `qnnmem net-run` with what was prepared, as the answer recommends it.
+4. Every other command that an answer recommends, as it stands.
+"""
+
 # Columns narrower than a sentence: a reason is cut at a word once it is this long.
 _REASON = 220
 
@@ -35,22 +52,7 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
     commands = [command for row in tried for command in row.get("pasted", ())]
     failed = sum(command["code"] not in (0, 1) for command in commands)
     lines = [
-        "# Real models",
-        "",
-        "Written by `python tools/survey.py --page`. Models as public packages ship them, met with "
-        "the command line alone: nothing is told that the program does not ask for.",
-        "",
-        "1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they "
-        "stand in the column *given*. They are a guess that works, not what the "
-        "model's makers use, so the sizes are examples.",
-        "2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random "
-        "data; a model that is quantized already is prepared as it is. The column shows the "
-        "largest difference from the float model on these samples: on random data it says little "
-        "about accuracy. A TFLite model becomes a "
-        "*layout*: its memory can be tried, not run; with `--float` where it has no integers.",
-        "3. `qnnmem net-run --random-inputs 2` with what was prepared.",
-        "4. Every other command that an answer recommends, as it stands.",
-        "",
+        _METHOD,
         f"Each command was a process of its own with {seconds} s. Measured with "
         f"qnnmem {__version__}, Python {platform.python_version()}, {platform.machine()}.",
         "",

@@ -94,7 +94,7 @@ def test_suggestion_is_pasted_and_kept_for_every_step(
     answers = Answers(
         bare=(2, "", "qnnmem: m.onnx: free; e.g. with --dim batch=1"),
         json=(0, PLAN, ""),
-        prepare=(0, "note: largest difference from the float model on these samples: 3.5%", ""),
+        prepare=(0, "off by up to 3.5% of it\nrun it   qnnmem net-run m.bin", ""),
     )
     monkeypatch.setattr(survey, "qnnmem", answers)
     row = survey.Survey(Path("m.onnx"), tmp_path, []).first_contact()
