@@ -22,13 +22,14 @@ _METHOD = """\
 Written by `python tools/survey.py --page`. Models as public packages ship them, met with the \
 command line alone: nothing is told that the program does not ask for.
 
-1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they stand in the \
-column *given*. They are a guess that works, not what the model's makers use, so the sizes are \
-examples.
+1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they stand in \
+the column *given*. They are a guess that works, not what the model's makers use, so the sizes \
+are examples.
 2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random data; a \
-model that is quantized already is prepared as it is. The column shows the largest difference from the \
-float model on these samples, which says little about accuracy on real ones. A TFLite model \
-becomes a *layout*: its memory can be tried, not run; with `--float` where it has no integers.
+model that is quantized already is prepared as it is. The column shows the largest difference \
+from the float model on these samples, which says little about accuracy on real ones. A TFLite \
+model becomes a *layout*: its memory can be tried, not run; with `--float` where it has no \
+integers.
 3. `qnnmem net-run` with what was prepared, as the answer recommends it.
 4. Every other command that an answer recommends, as it stands.
 """
