@@ -45,7 +45,7 @@ _PASTES = 4
 _NAME = r"--(dim|shape|value)"
 _OPTION = re.compile(rf"""'{_NAME}=([^']*)'|{_NAME}[ =]((?:'[^']*'|"[^"]*"|[^\s,;'"])+)""")
 # `--shape x=AxB` asks for what the program cannot know; pasted, it would only be a wrong number.
-_UNKNOWN = re.compile(r"=(?:AxB|N|A)$")
+_ANSWER = re.compile(r"--value .*|--(?:dim|shape) .*=[\dx]+", re.DOTALL)
 _COMMAND = re.compile(r"qnnmem ((?:plan|prepare|inspect|footprint|lint|net-run) [^`\n]+)")
 _QUANTIZED = re.compile(r"quantized .*already")
 _ERROR = re.compile(r"(?:difference from the float model[^\n]*?|off by up to )(\d+(?:\.\d+)?) ?%")
@@ -107,7 +107,7 @@ def suggested(message: str, given: Sequence[str]) -> tuple[str, ...]:
     for quoted, value, name, words in _OPTION.findall(message):
         said = value if quoted else "".join(shlex.split(words.rstrip(".")))
         pair = (f"--{quoted or name}", said)
-        if _target(pair) not in names and not _UNKNOWN.search(said):
+        if _target(pair) not in names and _ANSWER.fullmatch(" ".join(pair)):
             new.setdefault(_target(pair), pair)
     return tuple(word for pair in new.values() for word in pair)
 
