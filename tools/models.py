@@ -58,6 +58,7 @@ class Entry:
     licence: str
     inner: str | None = None
     python: str | None = None
+    platform: str | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -192,6 +193,8 @@ def _pip(entry: Entry, folder: Path) -> list[str]:
     command += ["--only-binary", ":all:", "--retries", "1", "--timeout", "15"]
     if entry.python is not None:
         command += ["--python-version", entry.python]
+    if entry.platform is not None:
+        command += ["--platform", entry.platform]
     return [*command, "--dest", str(folder), f"{entry.package}=={entry.version}"]
 
 
