@@ -19,11 +19,12 @@ WAYS = (AS_IT_IS, *WIDTHS)
 _METHOD = """\
 # Real models
 
-Written by `python tools/survey.py --page`. Models as public packages ship them, met with the \
-command line alone: nothing is told that the program does not ask for.
+Written by `python tools/survey.py --page`. Models as public packages ship them \
+(`tools/models.toml` names each file), met with the command line alone: nothing is told that the \
+program does not ask for.
 
 1. `qnnmem plan FILE`. Where it refuses and suggests options, these are pasted; they stand in \
-the column *given*. They are a guess that works, not what the model's makers use, so the sizes \
+the column *given*. They are the program's guess, not what the model's makers use, so the sizes \
 are examples.
 2. `qnnmem prepare FILE --quantize int8` and `int16` with the same options, from random data; a \
 model that is quantized already is prepared as it is. The column shows the largest difference \
@@ -35,7 +36,7 @@ integers.
 """
 
 # Columns narrower than a sentence: a reason is cut at a word once it is this long.
-_REASON = 220
+_REASON = 300
 
 
 def page(rows: Iterable[tuple[models.Entry, Row]], seconds: int) -> str:
@@ -54,7 +55,7 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
     failed = sum(command["code"] not in (0, 1) for command in commands)
     lines = [
         _METHOD,
-        f"Each command was a process of its own with {seconds} s. Measured with "
+        f"Each command was a process of its own that could take {seconds} s. Measured with "
         f"qnnmem {__version__}, Python {platform.python_version()}, {platform.machine()}.",
         "",
         f"- {len(tried)} models from {len({e.package for e, _ in rows})} packages, "
@@ -70,10 +71,12 @@ def _introduction(rows: Sequence[tuple[models.Entry, Row]], seconds: int) -> str
 
 
 def _prepared(rows: Sequence[Row], width: str) -> str:
-    made = [row[width] for row in rows if width in row and not row[width]["refusal"]]
+    tried = [row[width] for row in rows if width in row]
+    made = [one for one in tried if not one["refusal"]]
     layouts = sum(one["layout"] for one in made)
     ran = sum("run" in one and not one["run"]["refusal"] for one in made)
-    return f"{width}: {len(made)} prepared, {layouts} of these as a layout; {ran} run."
+    what = f"{layouts} of these as a layout, {ran} run" if layouts else f"{ran} of these run"
+    return f"{width}: {len(tried)} tried, {len(made)} prepared, {what}."
 
 
 def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
@@ -118,13 +121,18 @@ def _cell(made: Mapping[str, Any] | None) -> str:
     if made is None:
         return ""
     if made["refusal"]:
-        return "refused"
+        return "not done" if made["refusal"].startswith("not done") else "refused"
     words = ["layout"] if made["layout"] else []
     words += ["float"] if made["float"] else []
-    words += [f"{made['error_percent']:.2f} %"] if made["error_percent"] is not None else []
+    words += [_percent(made["error_percent"])] if made["error_percent"] is not None else []
     if "run" in made:
         words.append("not run" if made["run"]["refusal"] else "runs")
     return ", ".join(words)
+
+
+def _percent(value: float) -> str:
+    """Two digits after the point where they say something."""
+    return f"{value:.2f} %" if value < 100 else f"{value:,.0f} %"
 
 
 def _reasons(rows: Sequence[tuple[models.Entry, Row]]) -> str:
