@@ -80,7 +80,7 @@ def test_sizes_may_be_numbers_texts_or_integers_of_numpy() -> None:
     for size in (4096, "4096", "4K", "4 KiB", numpy.int64(4096), numpy.uint16(4096)):
         buffer = Buffer("a", size, Span(0, 1), align=size)
         assert (buffer.size, buffer.align) == (4096, 4096)
-        assert type(buffer.size) is type(buffer.align) is int
+        assert {type(buffer.size), type(buffer.align)} == {int}
         assert FixedBuffer("a", size, Span(0, 1), size, 4096).size == 4096
     assert type(Span(numpy.int32(0), numpy.int32(3)).upper) is int
 

@@ -195,6 +195,11 @@ def result_options(schema: str) -> Callable[[F], F]:
     return decorate
 
 
+def verbose_option(command: F) -> F:
+    """Whether the short answer is enough."""
+    return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
+
+
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
