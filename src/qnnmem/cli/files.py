@@ -21,6 +21,7 @@ STDIN = "-"
 _STDIN_WORDS = "standard input"
 _NAMED = 5  # things left out that are named
 _STEP = 1 << 20
+_TEXT = 1 << 20  # of lines that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,16 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
             yield path
         except QnnMemError as exc:
             raise _about_input(exc, path) from exc.__cause__
+
+
+def input_lines() -> list[str]:
+    """The lines of standard input that are not empty."""
+    with opened(STDIN, _TEXT) as path:
+        text = path.read_bytes().decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise LoadError(_STDIN_WORDS, "is empty")
+    return lines
 
 
 def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:

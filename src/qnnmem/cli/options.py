@@ -217,13 +217,3 @@ def chosen_compile(
         shapes=dict(shapes),
         time_limit_s=time_limit,
     )
-
-
-def shape_words(
-    dims: tuple[tuple[str, int], ...], shapes: tuple[tuple[str, tuple[int, ...]], ...]
-) -> list[str]:
-    """The options that fix a model's sizes, for a suggested command."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    return words + [
-        f"--shape={name}={'x'.join(map(str, sizes)) or 'scalar'}" for name, sizes in shapes
-    ]

@@ -15,7 +15,7 @@ _WIDE = 200  # for paths
 
 def render_text(report: LintReport) -> str:
     """The verdict, then one line for each finding; names from files are made safe to print."""
-    return "\n".join([_verdict(report), *_lines(report)]) + "\n"
+    return "\n".join([verdict(report), *_lines(report)]) + "\n"
 
 
 def render_json(report: LintReport, tool: str) -> str:
@@ -60,7 +60,8 @@ def _finding(finding: ConfigFinding) -> dict[str, Any]:
     }
 
 
-def _verdict(report: LintReport) -> str:
+def verdict(report: LintReport) -> str:
+    """One line: fine, or how much is wrong."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     if not errors and not warnings:

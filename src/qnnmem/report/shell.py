@@ -34,8 +34,16 @@ def next_line(why: str, words: Sequence[str], *added: str) -> str:
     """
     new = {word.partition("=")[0] for word in added if word.startswith("-")}
     kept = [word for word in words if word.partition("=")[0] not in new]
-    line = shell_line([*kept, *added])
+    line = shell_line(part for word in (*kept, *added) for part in _parts(word))
     return f"next: {why}: {line}" if len(line) <= LONGEST else ""
+
+
+def _parts(word: str) -> Sequence[str]:
+    """An option and its value as people type them, apart where nothing can be mistaken."""
+    option, _, value = word.partition("=")
+    if not option.startswith("--") or not value or value.startswith("-"):
+        return (word,)
+    return (option, value)
 
 
 def _escaped(char: str) -> str:
@@ -43,4 +51,8 @@ def _escaped(char: str) -> str:
         return f"\\{char}"
     if char.isprintable():
         return char
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
+    try:
+        raw = os.fsencode(char)
+    except UnicodeEncodeError:  # half a pair, in a name that no file system has
+        raw = char.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in raw)
