@@ -104,6 +104,35 @@ def test_the_worst_of_all_is_the_exit_code(
     assert ("1 not planned" in done.stdout.splitlines()[0]) is damaged
 
 
+def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
+    """What one model needs is no mistake for another, and what is missing is still said."""
+    import onnx.parser
+
+    for name, shape in (("fixed", "2,50"), ("open", "n,50"), ("both", "n,m"), ("other", "k,50")):
+        text = f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"""
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    (tmp_path / "list.csv").write_text(SMALL)
+    done = run("plan", tmp_path, "--dim", "n=2", "--dim", "m=50", "--format", "json")
+    values = json.loads(done.stdout)
+    sizes = {Path(one["input"]).stem: one["scratch_bytes"] for one in values["plans"]}
+    assert sizes == {"both": 896, "fixed": 896, "open": 896, "list": 8}
+    (refused,) = values["refused"]
+    assert "free dimensions k (input 'x')" in refused["sentence"]
+    assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
+
+
+def test_names_that_share_a_folder_are_told_apart(tmp_path: Path) -> None:
+    """A long folder is named once."""
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (folder / name).write_text(SMALL)
+    lines = run("plan", folder).stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["in", "file", "a.csv", "b.csv"]
+
+
 def test_json_of_several_satisfies_its_schema(lists: Path) -> None:
     """Each plan is the object it would be alone; what is refused is there, too."""
     (lists / "models" / "b.csv").write_text("nonsense")

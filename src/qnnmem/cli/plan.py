@@ -173,7 +173,7 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
     rows: list[Row] = []
     for file in files:
         try:
-            rows.append(_plan_file(file, wish))
+            rows.append(_plan_file(file, wish, one_of_many=True))
         except QnnMemError as exc:
             sentence = exc.sentence(flag)
             shown = sentence if file in sentence else f"{file}: {sentence}"
@@ -182,12 +182,30 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
     return rows
 
 
-def _plan_file(file: str, wish: _Wish) -> PlanReport:
+def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
+        if one_of_many and wish.dims:
+            wish = wish._replace(dims=_dims_of(path, wish))
         return _plan(path, file, wish, bar)
+
+
+def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
+    """Of the dimensions that were fixed for all files those that this one leaves open."""
+    from qnnmem import load
+    from qnnmem.errors import FreeDimensions
+
+    try:
+        load(path, shapes=dict(wish.shapes))
+    except FreeDimensions as exc:
+        named = (one.value.rpartition("=")[0] for one in exc.settings if one.name == "dims")
+        names = frozenset(named)
+        return tuple((name, size) for name, size in wish.dims if name in names)
+    except QnnMemError:
+        return wish.dims  # what is wrong is said when it is read in earnest
+    return ()
 
 
 def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:

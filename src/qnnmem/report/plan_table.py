@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,16 +74,28 @@ def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    width = min(_NAME, max(len("file"), *(len(row.input) for row in rows)))
+    folder = _common_folder([row.input for row in rows])
+    if folder:
+        yield f"in {shorten(folder, 200)}"
+    names = [row.input.removeprefix(folder) for row in rows]
+    width = min(_NAME, max(len("file"), *map(len, names)))
     yield f"{'file':<{width}}{'scratch':>12}{'persistent':>12}{'constants':>14}  answer"
-    for row in rows:
-        name = f"{shorten(row.input, width):<{width}}"
+    for row, file in zip(rows, names, strict=True):
+        name = f"{shorten(file, width):<{width}}"
         if isinstance(row, RefusedFile):
             yield f"{name}{'-':>12}{'-':>12}{'-':>14}  not planned"
             continue
         sizes = dict(row.pools)
         scratch, kept = sizes[Pool.SCRATCH], sizes[Pool.PERSISTENT]
         yield f"{name}{scratch:>12,}{kept:>12,}{sizes[Pool.CONSTANTS]:>14,}  {_answer(row)}"
+
+
+def _common_folder(files: Sequence[str]) -> str:
+    """The folder that all lie in, where their names are too long with it."""
+    if all(len(file) <= _NAME for file in files):
+        return ""
+    start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
+    return start[: start.rfind("/") + 1]
 
 
 def _answer(row: PlanReport) -> str:
