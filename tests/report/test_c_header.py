@@ -272,3 +272,17 @@ def test_buffers_are_not_lost() -> None:
     assert text.count("_AT_t") == 30
     assert all(isinstance(b, Buffer) for b in plan.scratch.problem.buffers)
     assert {b.pool for b in plan.buffers} == {Pool.SCRATCH}
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+def test_the_program_of_the_tutorial_runs(tmp_path: Path) -> None:
+    """What the page says is what the header holds, and what the program prints."""
+    page = (EXAMPLES.parent / "docs" / "tutorials" / "plan-to-c.md").read_text("utf-8")
+    part, source = re.findall(r"^```c\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    made = tmp_path / "tiny_plan.h"
+    assert exit_code(verb("plan")(EXAMPLES / "tiny.eaix", "--format", "c", "-o", made)) == 0
+    lines = made.read_text().splitlines()
+    assert [line for line in part.splitlines() if line not in lines] == []
+    for program, standard in COMPILERS:
+        if standard in ("c99", "c++17"):
+            assert build(tmp_path, program, standard, source) == "7 7 7 7\n"
