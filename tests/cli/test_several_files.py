@@ -185,6 +185,23 @@ def test_a_folder_says_what_it_left_out(lists: Path) -> None:
     assert "models: left out 2 files that are no models" in done.stderr
 
 
+def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
+    """A program that reads the result does not depend on how many files there are."""
+    for word in ("models/a*", "models/below"):
+        values = json.loads(run("plan", word, "--format", "json").stdout)
+        assert (values["schema"], len(values["plans"])) == (SCHEMA, 1)
+    assert run("plan", "models/a*", "--format", "c").stdout.startswith("/* Memory plan of models/a")
+
+
+def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
+    """The first are named."""
+    for number in range(7):
+        os.mkfifo(lists / "models" / f"pipe{number}")
+    said = run("plan", "models").stderr.splitlines()
+    assert len([line for line in said if "a pipe; it was left out" in line]) == 5
+    assert "models: left out 2 more" in said
+
+
 def test_a_folder_without_models_is_said(lists: Path) -> None:
     """An empty answer is none."""
     (lists / "other").mkdir()
@@ -202,6 +219,7 @@ def test_standard_input_is_a_file(form: str) -> None:
     done = with_input(SMALL.encode(), "plan", "-", "--format", form)
     assert exit_code(done) == 0
     assert "/standard_input" not in done.stdout
+    assert "next: " not in done.stdout  # what was piped once is gone
     text = (EXAMPLES / "tiny.eaix").read_bytes()
     assert exit_code(with_input(text, "plan", "-", "--format", form)) == 0
 

@@ -72,7 +72,8 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
         beside = f", only {counted(others, 'other file')}" if others else ""
         raise LoadError(folder, f"this folder holds no {kind}{beside}")
     notes = odd[:_NAMED]
-    notes += [f"… and {counted(len(odd) - _NAMED, 'more')[:-1]}"] if len(odd) > _NAMED else []
+    if len(odd) > _NAMED:
+        notes.append(f"{plain_or_quoted(folder, 200)}: left out {len(odd) - _NAMED:,} more")
     if others:
         where = plain_or_quoted(folder, 200)
         notes.append(f"{where}: left out {counted(others, 'file')} that {_are_no(others, kind)}")

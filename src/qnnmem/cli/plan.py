@@ -123,7 +123,8 @@ def plan(
         raise UsageError(f"--format c is for one file, not for {len(found.files)}")
     wish = _Wish(**chosen)
     say_verdict("\n".join(found.left_out))
-    if len(files) == len(found.files) == 1:
+    # A pattern or a folder gives a table also where it finds a single file.
+    if form == "c" or (len(files) == 1 and files == found.files):
         report = _plan_file(found.files[0], wish)
         write(_render(report, form, verbose), target, force, _verdict([report]))
         return _exit_code([report])

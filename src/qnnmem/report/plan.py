@@ -294,6 +294,8 @@ def _notes(report: PlanReport) -> Iterator[str]:
 
 def _next(report: PlanReport) -> Iterator[str]:
     plan = report.plan
+    if report.input == "-":  # what came from a pipe would have to come again
+        return
     command = ["qnnmem", "plan", file_word(report.input), *report.given]
     is_float = any(tensor.dtype.is_float for tensor in plan.model.tensors.values())
     lacks_scratch = any(b.pool is Pool.SCRATCH and b.fits is False for b in plan.budgets)
