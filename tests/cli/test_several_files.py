@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,11 @@ def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
     (refused,) = values["refused"]
     assert "free dimensions k (input 'x')" in refused["sentence"]
     assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
+    words = ("--dim", "n=2", "--dim", "m=50", "--budget", "scratch=1")
+    for name, kept in (("fixed", 0), ("open", 1), ("both", 2)):
+        text = run("plan", tmp_path / f"{name}.onnx", tmp_path / "other.onnx", *words).stdout
+        command = shlex.split(text[text.index("qnnmem plan") :].splitlines()[0])[1:]
+        assert (command.count("--dim"), exit_code(run(*command))) == (kept, 1)
 
 
 def test_names_that_share_a_folder_are_told_apart(tmp_path: Path) -> None:

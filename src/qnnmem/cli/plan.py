@@ -232,7 +232,18 @@ def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:
     result = plan_model(
         model, options, budget=budgets, time_limit=wish.time_limit, seed=wish.seed, watch=bar
     )
-    return _report(result, file, _now() - started, tcm)
+    return _report(result, file, _now() - started, _given(wish), tcm)
+
+
+def _given(wish: _Wish) -> tuple[str, ...]:
+    """The options that were given, without the dimensions that are for other files."""
+    names = {name for name, _ in wish.dims}
+
+    def is_for_it(word: str) -> bool:
+        option, _, dimension = word.partition("=")
+        return option != "--dim" or dimension.rpartition("=")[0] in names
+
+    return tuple(filter(is_for_it, given_words()))
 
 
 def _now() -> float:
@@ -261,7 +272,9 @@ def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
     return {pools[name]: size for name, size in chosen.items()}, tcm
 
 
-def _report(result: MemoryPlan, file: str, seconds: float, tcm: Bytes | None) -> PlanReport:
+def _report(
+    result: MemoryPlan, file: str, seconds: float, given: tuple[str, ...], tcm: Bytes | None
+) -> PlanReport:
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.provenance import Origin, Sourced
     from qnnmem.report.plan import PlanReport
@@ -274,7 +287,7 @@ def _report(result: MemoryPlan, file: str, seconds: float, tcm: Bytes | None) ->
         file,
         f"qnnmem {__version__}",
         seconds,
-        given_words(),
+        given,
         None if asked is None else judge_plan(result, asked),
     )
 
