@@ -177,7 +177,10 @@ def test_options_that_contradict_are_refused(words: list[str], reason: str, run:
 
 def test_a_result_can_be_written_to_a_file(run: Run) -> None:
     """The file appears whole, and is replaced only with --force."""
-    assert run("limit.log", "--json", "-o", "out.json") == (1, "", "Wrote out.json\n")
+    code, out, err = run("limit.log", "--json", "-o", "out.json")
+    assert (code, out) == (1, "")
+    assert err.startswith("Wrote out.json\ngraph stage: out of memory: ")
+    assert err.count("\n") == 2
     values = json.loads(Path("out.json").read_text("utf-8"))
     assert values["incidents"][0]["shortage_bytes"] == 1_361_903_616
     code, _, err = run("limit.log", "-o", "out.json")

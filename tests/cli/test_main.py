@@ -147,7 +147,7 @@ def test_a_pipe_gets_the_names_unchanged(tmp_path: Path) -> None:
 def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:
     """Where the terminal knows only ASCII, other characters are written as escapes."""
     path = buffers(tmp_path, "id,lower,upper,size\né,0,1,4\n")
-    command = [sys.executable, "-m", "qnnmem", "plan", str(path)]
+    command = [sys.executable, "-m", "qnnmem", "plan", str(path), "-v"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert done.stderr == b""

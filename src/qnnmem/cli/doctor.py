@@ -159,7 +159,7 @@ def _path(name: str | None) -> Path | None:
 
 def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
-    from qnnmem.cli.output import check_free, write_stream
+    from qnnmem.cli.output import check_free, say_verdict, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.logs.source import find_logs
 
@@ -185,6 +185,8 @@ def _run(request: Request) -> int:
             facts = request.find_facts() if request.find_facts and stats.incidents else None
             pieces = _render(diagnosis, stats, request, facts)
             write_stream(pieces, request.output, request.force)
+            if request.output is not None:
+                say_verdict(_verdict(diagnosis, stats, facts))
         return diagnosis.exit_code
     finally:
         diagnosis.close()
@@ -280,6 +282,14 @@ def _render_groups(
     if request.form == "json":
         return render_json((_with_facts(o, facts) for o in diagnosis.incidents()), stats, summary)
     return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
+
+
+def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: ModelFacts | None) -> str:
+    """The first line of the report, for those who do not see it."""
+    from qnnmem.report.doctor_words import healthy, summary
+
+    first = next(iter(diagnosis.incidents()), None)
+    return healthy(stats) if first is None else summary(stats, _with_facts(first, facts))
 
 
 def _with_facts(incident: Incident, facts: ModelFacts | None) -> Incident:

@@ -88,7 +88,7 @@ def fit(
     if answers is None:
         options = texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
         answers = _model_fits(path, targets, options, limits, tries)
-    write(_render(answers, file, as_json), target, force)
+    write(_render(answers, file, as_json), target, force, _verdict(answers))
     return exit_code(answers)
 
 
@@ -154,6 +154,12 @@ def _model_fits(
             with_suggestions(one, options, judge, tries if len(answers) == 1 else 0)
             for one in answers
         )
+
+
+def _verdict(answers: tuple[Fit, ...]) -> str:
+    from qnnmem.report.fit import verdict_on_all
+
+    return verdict_on_all(answers)
 
 
 def _render(answers: tuple[Fit, ...], file: str, as_json: bool) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("file", type=click.Path())
 @click.option(
     "--soc",
@@ -70,8 +71,7 @@ def footprint(
         )
     if bill is None:
         return 1
-    given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
-    write(_render(bill, file, as_json, given), target, force)
+    write(_render(bill, file, as_json, compiled), target, force, _verdict(bill))
     return 0 if bill.ram is not None else 3
 
 
@@ -109,25 +109,20 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
     return None
 
 
-def _given(
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    precision: str,
-    vtcm_mb: int | None,
-) -> list[str]:
-    """The options that say what was compiled, so that a suggested command compiles the same."""
-    words = texts.shape_words(dims, shapes)
-    words += [] if precision == "fp16" else [f"--precision={precision}"]
-    return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
+def _verdict(bill: Bill) -> str:
+    from qnnmem.report.bill import verdict
+
+    return verdict(bill)
 
 
-def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None) -> str:
+def _render(bill: Bill, file: str, as_json: bool, compiled: bool) -> str:
     from qnnmem.report import bill as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(bill, file, f"qnnmem {__version__}")
-    if given is None:
-        return report.render_text(bill, file)
-    following = report.next_prepare(bill, file, given)
-    return report.render_text(bill, file, compiled=True, next_step=following)
+    if compiled:
+        following = report.next_prepare(bill, file, given_words("prepare"))
+    else:
+        following = report.next_look(bill, file, given_words())
+    return report.render_text(bill, file, compiled=compiled, next_step=following)

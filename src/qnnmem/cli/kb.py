@@ -104,8 +104,9 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     from qnnmem.report import kb as report
 
     found = check_entries(own)
-    text = report.render_check_json(found) if as_json else report.render_check(found)
-    write(text, None if output is None else Path(output), force)
+    shown = report.render_check(found)
+    text = report.render_check_json(found) if as_json else shown
+    write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
     return 0 if found.passes else 1
 
 

@@ -195,6 +195,11 @@ def result_options(schema: str) -> Callable[[F], F]:
     return decorate
 
 
+def verbose_option(command: F) -> F:
+    """Whether the short answer is enough."""
+    return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
+
+
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -212,13 +217,3 @@ def chosen_compile(
         shapes=dict(shapes),
         time_limit_s=time_limit,
     )
-
-
-def shape_words(
-    dims: tuple[tuple[str, int], ...], shapes: tuple[tuple[str, tuple[int, ...]], ...]
-) -> list[str]:
-    """The options that fix a model's sizes, for a suggested command."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    return words + [
-        f"--shape={name}={'x'.join(map(str, sizes)) or 'scalar'}" for name, sizes in shapes
-    ]

@@ -59,6 +59,7 @@ def place(
     from qnnmem.htp.place import plan_residency
     from qnnmem.htp.place.admission import exact
     from qnnmem.provenance import Origin, Sourced
+    from qnnmem.report.place import verdict
     from qnnmem.targets.socs import find_soc, pd_budget
 
     target = None if output is None else Path(output)
@@ -75,7 +76,7 @@ def place(
         residents = exact(residents, checked)
     answer = plan_residency(residents, room)
     text = _render(answer, checked, as_json)
-    write(text, target, force)
+    write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 

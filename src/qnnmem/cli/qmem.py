@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("file", type=click.Path())
 @click.option(
     "--soc",
@@ -56,6 +57,7 @@ def qmem(
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import qmem_of_file
     from qnnmem.report.compiled import render_failure
+    from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)
@@ -68,7 +70,7 @@ def qmem(
     if isinstance(result, CompileFailure):
         click.echo(render_failure(result, "table"), nl=False)
         return 1
-    write(_render(result, file, as_json), target, force)
+    write(_render(result, file, as_json), target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1
 
 
@@ -78,4 +80,4 @@ def _render(result: QmemResult, file: str, as_json: bool) -> str:
 
     if as_json:
         return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file)
+    return report.render_text(result, file, given_words)

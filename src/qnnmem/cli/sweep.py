@@ -85,6 +85,7 @@ def sweep(
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import parse_axis
+    from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
@@ -99,7 +100,8 @@ def sweep(
     )
     folder = None if cache is None else Path(cache)
     rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
-    write(_render(rows, largest, model, chosen.name, library, as_json), target, force)
+    text = _render(rows, largest, model, chosen.name, library, as_json)
+    write(text, target, force, verdict(rows, largest, chosen.name))
     return _exit_code(rows)
 
 

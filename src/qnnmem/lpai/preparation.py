@@ -25,7 +25,7 @@ from qnnmem.lpai.quantize import classify, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
-from qnnmem.units import Align, round_up
+from qnnmem.units import Size, round_up
 
 if TYPE_CHECKING:
     import onnx
@@ -46,12 +46,12 @@ class PrepareOptions:
     states: tuple[tuple[str, str], ...] = ()
     rnn_state: bool = False
     io: Io = Io.INSIDE
-    align: Align = Align(64)
+    align: Size = 64
     inplace: bool = False
     reorder: bool = False
     quantize: Literal[8, 16] | None = None
     weight_bits: Literal[8, 16] = 8
-    calibration: Path | None = None
+    calibration: Path | str | None = None
     seed: int = 0
     allow_float: bool = False
     hw_version: str = DEFAULT_HW_VERSION
@@ -60,13 +60,17 @@ class PrepareOptions:
     time_limit_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
     """A compiled context and the plans behind its graphs."""
 
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
+
+    def __repr__(self) -> str:
+        """The plans in one line."""
+        return f"<Prepared: {', '.join(map(repr, self.plans[:4]))}{', …' * (len(self.plans) > 4)}>"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -85,7 +89,7 @@ class _Loaded:
 
 
 def prepare(
-    files: Mapping[str, Path], options: PrepareOptions | None = None, say: Say | None = None
+    files: Mapping[str, Path | str], options: PrepareOptions | None = None, say: Say | None = None
 ) -> Prepared:
     """Context of one graph per file, under the names given."""
     from qnnmem.version import __version__
@@ -183,7 +187,7 @@ def _quantize(
         target,
         bits=options.quantize,
         weight_bits=options.weight_bits,
-        calibration=options.calibration,
+        calibration=None if options.calibration is None else Path(options.calibration),
         seed=options.seed,
         dims=options.dims,
         shapes=options.shapes,

@@ -6,13 +6,13 @@ The text gives the verdict first, then parts, limits, graphs, the largest tensor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import quote
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 from qnnmem.units import format_size
@@ -29,20 +29,20 @@ def render_text(bill: Bill, file: str, *, compiled: bool = False, next_step: str
     line where another command is more useful than a look at the file.
     """
     parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
-    blocks = ["\n".join([_verdict(bill), _about(bill, file, compiled)])]
-    blocks += [block for block in map("\n".join, parts) if block]
-    return "\n\n".join([*blocks, next_step or _next(bill, file)]) + "\n"
+    blocks = ["\n".join([verdict(bill), _about(bill, file, compiled)])]
+    blocks += [*map("\n".join, parts), next_step or next_look(bill, file)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
     """The last line about a model: the command that keeps the binary, with the options given."""
-    words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
-    soc = "" if bill.soc is None else f"--soc {bill.soc.name} "
-    options = f"{words}--backend htp {soc}-o model.bin"
-    return f"next: qnnmem prepare {quote(shorten(file, _WIDE))} {options} keeps the binary"
+    soc = [] if bill.soc is None else [f"--soc={bill.soc.name}"]
+    words = ["qnnmem", "prepare", file_word(file), *given]
+    return next_line("keep the binary", words, "--backend=htp", *soc, "-o", "model.bin")
 
 
-def _verdict(bill: Bill) -> str:
+def verdict(bill: Bill) -> str:
+    """One line: the sum, or what is missing for one."""
     target = f" on {bill.soc.name}" if bill.soc is not None else ""
     if bill.ram is None:
         missing = [name for name, part in bill.parts if part is None]
@@ -174,11 +174,12 @@ def _traps(bill: Bill) -> Iterator[str]:
     yield from (f"trap: {shorten(with_flags(trap.sentence), 2 * _WIDE)}" for trap in bill.traps)
 
 
-def _next(bill: Bill, file: str) -> str:
-    name = quote(shorten(file, _WIDE))
+def next_look(bill: Bill, file: str, given: Sequence[str] = ()) -> str:
+    """The last line about a binary: for a SoC if none is known, else every field of the file."""
     if bill.soc is None:
-        return f"next: qnnmem footprint {name} --soc SM8650, with the SoC you mean"
-    return f"next: qnnmem inspect {name} --json shows every field of the file"
+        words = ["qnnmem", "footprint", file_word(file), *given]
+        return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
+    return next_line("every field of the file", ["qnnmem", "inspect", file_word(file)], "--json")
 
 
 def _bytes(size: int) -> str:

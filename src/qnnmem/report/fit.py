@@ -32,6 +32,11 @@ def render_text(fits: Sequence[Fit], file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def verdict_on_all(fits: Sequence[Fit]) -> str:
+    """One line about one SoC or several."""
+    return verdict(fits[0]) if len(fits) == 1 else _summary(fits)
+
+
 def verdict(fit: Fit) -> str:
     """One line: yes, no or cannot tell, by how many bytes."""
     words = f"{_VERDICT[fit.fits]} {fit.soc.name}"

@@ -12,7 +12,7 @@ from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Placement, Residency
 from qnnmem.htp.place.admission import Admission
 from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import number_values
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.place/1"
 _WIDE = 120
@@ -28,8 +28,8 @@ def render_text(plan: Residency, checked: Sequence[Admission] | None = None) -> 
 
 def verdict(plan: Residency) -> str:
     """One line: whether all can be resident together, and in how many domains."""
-    count = _count(len(plan.residents), "context")
-    domains = _count(len(plan.given.domains), "process domain")
+    count = counted(len(plan.residents), "context")
+    domains = counted(len(plan.given.domains), "process domain")
     if plan.fits is None:
         return (
             f"cannot tell: {count} need {domains} at most; --verify asks the library for its "
@@ -62,7 +62,7 @@ def _better(plan: Residency) -> Iterator[str]:
     how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.residents[one].name, _WIDE) for one in plan.best.order)
-        fewer = _count(len(plan.best.domains), "domain")
+        fewer = counted(len(plan.best.domains), "domain")
         yield f"better order, {fewer} ({how}): {names}"
     elif plan.is_exact:
         yield f"best order: as given ({how})"
@@ -85,17 +85,13 @@ def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[s
     if checked is None:
         return
     wrong = sum(not one.agrees for one in checked)
-    word = "agrees" if not wrong else f"disagrees on {_count(wrong, 'context')}"
+    word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
     yield f"the real library {word} (on x86 it has one domain):"
     for one, resident in zip(checked, plan.residents, strict=True):
         fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
         guess = "admitted" if one.predicted else "refused"
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
         yield f"{size:>16}  {fact}, predicted {guess}: {shorten(resident.name, _WIDE)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def render_json(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:

@@ -5,8 +5,8 @@ The text gives the recommendation first, then the four rows, flags and traps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from shlex import quote
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from qnnmem.htp.qmem import Qmem, QmemRow
@@ -16,6 +16,7 @@ from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 
@@ -23,12 +24,21 @@ SCHEMA = "qnnmem.qmem/1"
 _WIDE = 200
 
 
-def render_text(result: QmemResult, file: str) -> str:
+# The options of this run that another verb takes, too, for a command to paste.
+Given = Callable[[str], Sequence[str]]
+
+
+def render_text(result: QmemResult, file: str, given: Given = lambda _verb: ()) -> str:
     """The whole report; names from files are made safe to print."""
     qmem = result.qmem
     blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
-    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file)]
+    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file, given)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
+
+
+def verdict(result: QmemResult) -> str:
+    """What to choose, and whether the rows that were carried out agree."""
+    return "\n".join([advise(result.qmem), *islice(_run(result.run), 1)])
 
 
 def _head(result: QmemResult, file: str) -> Iterator[str]:
@@ -115,16 +125,20 @@ def _flags() -> Iterator[str]:
     yield from (f"  {one.tool:<29}{one.step:<9}{with_flags(one.text)}" for one in FLAGS)
 
 
-def _next(result: QmemResult, file: str) -> Iterator[str]:
-    name = quote(shorten(file, _WIDE))
+def _next(result: QmemResult, file: str, given: Given) -> Iterator[str]:
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
+
+    def words(verb: str) -> list[str]:
+        return ["qnnmem", verb, file_word(file), *given(verb)]
+
     if result.compiled:
-        how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"
-        yield f"next: qnnmem prepare {name} {how}"
+        how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle", "-o", "model.bin")
+        yield next_line("prepare it for memhandle", words("prepare"), *how)
     elif result.run is None:
-        yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
+        why = "carry out the four rows with the real library"
+        yield next_line(why, words("qmem"), "--run")
     else:
-        yield f"next: qnnmem footprint {name} shows the rest of the memory"
+        yield next_line("the rest of the memory", words("footprint"))
 
 
 def render_json(result: QmemResult, file: str, tool: str) -> str:
