@@ -42,12 +42,6 @@ class Request(NamedTuple):
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="How the result is written; markdown is for a ticket.  [default: text]",
-)
-@click.option(
     "--kb",
     multiple=True,
     type=click.Path(),
@@ -78,10 +72,9 @@ class Request(NamedTuple):
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
 @shape_options
-@result_options("qnnmem.doctor/1")
+@result_options("qnnmem.doctor/1", FORMATS)
 def doctor(
     paths: tuple[str, ...],
-    form: str | None,
     kb: tuple[str, ...],
     follow: bool,
     jobs: int,
@@ -92,7 +85,7 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    as_json: bool,
+    form: str,
     output: str | None,
     force: bool,
 ) -> int:
@@ -103,13 +96,11 @@ def doctor(
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
-    if as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other")
     if (dims or shapes) and model is None:
         raise UsageError("--dim and --shape are for --model")
     request = Request(
         paths,
-        "json" if as_json else form or "text",
+        form,
         None if output is None else Path(output),
         force,
         tuple(map(Path, kb)),

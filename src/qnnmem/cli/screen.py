@@ -1,0 +1,201 @@
+"""A report on a terminal: lines that end at words, and a little colour.
+
+Reports stay plain text; what a line is shows in the text itself, as all reports are written alike:
+the verdict comes first, a table has a row of words above rows of numbers, a title ends with a
+colon, an origin is `measured: ...`, a step to take is `next: ...`. A line that is taken for
+something else only looks different, it says the same.
+
+Lines are broken on terminals alone: whoever searches a pipe finds each line whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+import click
+
+from qnnmem.text import printable
+
+NARROW, WIDE = 40, 120  # columns: longer lines are hard to read, however wide the window is
+
+# Fixed colours of the 256, dark enough for a white window and light enough for a black one; what
+# a theme makes of its own yellow and green is not.
+GOOD, BAD, UNSURE = "38;5;28", "38;5;160", "38;5;130"
+BOLD, DIM = "1", "2"
+
+_ORIGIN = "(?:limit )?(?:measured|computed|documented|reported|emulated): "
+_YES = re.compile(r"fits\b|healthy:|fine:|good:|.*: all as expected$")
+_PERHAPS = re.compile(r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b")
+_NO = re.compile(
+    r"does not fit\b|no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
+    r"[\d,]+ incidents?\b|\w+ stage:|.*did not go as expected$"
+)
+_VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
+_WORDS = {"fits": GOOD, "does not fit": BAD, "cannot tell": UNSURE, "failed": BAD, "refused": BAD}
+_WORDS |= {"error": BAD, "warning": UNSURE, "DIFFERENT": BAD, "FAILED": BAD}
+_ANSWER = re.compile(
+    r"(?<=  )(?:does not fit|fits|cannot tell|failed|refused|FAILED)(?=  )|"
+    r"(?<=: )(?:error|warning)(?=: )"
+)
+_TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note|trap|read|more|-v): ?")
+_INCIDENT = re.compile(r"^incident [\d,]+(?: of [\d,]+)?: ")
+_NEXT = re.compile(r"^next: (?=\S)")
+_TITLE = re.compile(r"^[a-z][^.;:]{2,58}:$")
+_GAP = re.compile(r" {2,}(?=\S)")
+_NUMBER = re.compile(r"-?[\d.,]+(?: \w+)?$")
+_LABEL = re.compile(r"^ *(?:\d+\. |- |> |[a-z]+: )?")
+# What must stay in one piece: text in backticks, and a command up to the end of its line.
+_ATOM = re.compile(r"`[^`]*`[^\s`]*|(?:(?<=\s)|^)(?:qnnmem|pip|docker) [a-z-]+(?: .*)?$|\S+")
+
+
+def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
+    """Text as it goes to a stream: as it is into a pipe, broken and coloured for a terminal."""
+    terminal = stream.isatty()
+    if not is_prose():
+        yield from (printable(piece, keep="\n") if terminal else piece for piece in pieces)
+        return
+    colour = is_coloured(stream)
+    if not (terminal or colour):
+        yield from pieces
+        return
+    width = columns() if terminal else None
+    is_first = True
+    for text in _whole_lines(pieces):
+        yield shown(printable(text, keep="\n"), width, colour=colour, is_first=is_first)
+        is_first = False
+
+
+def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
+    """A report or a later part of it, broken at `width` if there is one."""
+    lines = ["", *text.split("\n"), ""]
+    result = []
+    for at, line in enumerate(lines[1:-1], 1):
+        broken = [line] if width is None else broken_line(line, width)
+        if colour and is_first and at == 1:
+            broken = _verdict(broken)
+        elif colour:
+            broken = _styled(broken, line, lines[at - 1], lines[at + 1])
+        result += broken
+    return "\n".join(result)
+
+
+def sentence(line: str, stream: TextIO) -> str:
+    """A sentence beside the result, as its stream wants it."""
+    return "\n".join(broken_line(line, columns())) if stream.isatty() else line
+
+
+def columns() -> int:
+    """How long a line may be."""
+    from shutil import get_terminal_size
+
+    return min(WIDE, max(NARROW, get_terminal_size().columns))
+
+
+def wish(choice: str = "auto") -> bool | None:
+    """What option and environment say of colour; None where the stream decides."""
+    if choice != "auto":
+        return choice == "always"
+    environment = os.environ
+    if environment.get("NO_COLOR"):
+        return False
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        if environment.get(name, "0") not in ("", "0"):
+            return True
+    plain = environment.get("TERM") == "dumb" or environment.get("CLICOLOR") == "0"
+    return False if plain else None
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether a stream gets colour."""
+    context = click.get_current_context(silent=True)
+    wished = wish() if context is None else context.color
+    return stream.isatty() if wished is None else wished
+
+
+def is_prose() -> bool:
+    """Whether people read the result; what a program reads is left alone."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return True
+    return not context.params.get("as_json") and context.params.get("form") in (None, "text")
+
+
+def broken_line(line: str, width: int) -> list[str]:
+    """The line in pieces that are not wider, where it has words to end at."""
+    if len(line) <= width:
+        return [line]
+    hang = " " * _hang(line, width)
+    pieces, piece = [], ""
+    at = 0
+    for found in _ATOM.finditer(line):
+        gap, atom = line[at : found.start()], found[0]
+        at = found.end()
+        if piece.strip() and len(piece) + len(gap) + len(atom) > width:
+            pieces.append(piece)
+            piece = hang + atom
+        else:
+            piece += gap + atom
+    return [*pieces, piece]
+
+
+def _hang(line: str, width: int) -> int:
+    """How far the rest of a line is moved in: below its last column, or below its words."""
+    ends = [gap.end() for gap in _GAP.finditer(line) if gap.start() and gap.end() <= width * 3 // 5]
+    label = _LABEL.match(line)
+    return ends[-1] if ends else label.end() if label and label.end() <= 9 else 2
+
+
+def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
+    """The pieces of one line in the colours of what it is."""
+    first, *more = pieces
+    if _INCIDENT.match(line):
+        return _verdict(pieces)
+    if _TITLE.match(line) or _is_head(line, before, after):
+        return [_in(piece, BOLD) for piece in pieces]
+    if found := _NEXT.match(line):
+        return [found[0] + _in(first[found.end() :], BOLD), *(_in(piece, BOLD) for piece in more)]
+    tail = _TAIL.search(line)
+    if tail is None:
+        return [_ANSWER.sub(_answer, piece) for piece in pieces]
+    at = tail.start()
+    rest = _in(first[at:], DIM)
+    return [_ANSWER.sub(_answer, first[:at]) + rest, *(_in(piece, DIM) for piece in more)]
+
+
+def _verdict(pieces: list[str]) -> list[str]:
+    """The answer in bold, in the colour of a yes, a no or a perhaps."""
+    line = _INCIDENT.sub("", pieces[0])
+    colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if pattern.match(line)]
+    return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
+
+
+def _answer(found: re.Match[str]) -> str:
+    return _in(found[0], _WORDS[found[0]])
+
+
+def _is_head(line: str, before: str, after: str) -> bool:
+    """Whether a line names the columns below it."""
+    above, cells, below = (_GAP.split(one.strip()) for one in (before, line, after))
+    numbers = any(map(_NUMBER.match, cells))
+    return len(above) < 3 <= len(cells) and not numbers and any(map(_NUMBER.match, below))
+
+
+def _in(text: str, style: str) -> str:
+    """The text in a style; the space before it stays as it is."""
+    words = text.lstrip(" ")
+    return f"{text[: len(text) - len(words)]}\x1b[{style}m{words}\x1b[0m" if words else text
+
+
+def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces, each up to the end of a line, so that what is long shows while it is made."""
+    kept = ""
+    for piece in pieces:
+        kept += piece
+        if kept.endswith("\n"):
+            yield kept
+            kept = ""
+    if kept:
+        yield kept
