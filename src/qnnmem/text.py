@@ -44,6 +44,11 @@ def shorten(name: str, width: int = 60) -> str:
     return f"{shown[: keep - keep // 2]}…{shown[-(keep // 2) :]}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 buffer`, `12,000 buffers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def sentence(exc: BaseException) -> str:
     """What an exception says, as one printable line."""
     lines = str(exc).strip().splitlines() or [type(exc).__name__]

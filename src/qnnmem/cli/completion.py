@@ -37,7 +37,7 @@ _PLAIN = re.compile(r"[\w./+@%~-]+")  # what no shell takes for something else
 
 
 @click.command(no_args_is_help=True)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> int:
     """Print the script that completes `qnnmem` in a shell.
 

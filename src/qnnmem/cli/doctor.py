@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli.options import result_options, shape_options
+from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Request(NamedTuple):
     cluster: str | None
     group_by: str | None
     find_facts: Callable[[], ModelFacts] | None
+    verbose: bool
 
 
 @click.command()
@@ -72,6 +73,7 @@ class Request(NamedTuple):
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
 @shape_options
+@verbose_option
 @result_options("qnnmem.doctor/1", FORMATS)
 def doctor(
     paths: tuple[str, ...],
@@ -85,6 +87,7 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    verbose: bool,
     form: str,
     output: str | None,
     force: bool,
@@ -109,6 +112,7 @@ def doctor(
         cluster,
         group_by,
         _facts_finder(binary, model, soc, dims, shapes),
+        verbose,
     )
     _check(request)
     return _run(request)
@@ -212,7 +216,7 @@ class _LiveOutput:
 
     def __init__(self, request: Request) -> None:
         self.shown = 0
-        self._form = request.form
+        self._form, self._verbose = request.form, request.verbose
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
         self._facts = wanted() if wanted else None
@@ -226,8 +230,12 @@ class _LiveOutput:
         if self._form not in _SHOWN_LIVE:
             return
         self.shown += 1
-        render = doctor_markdown if self._form == "markdown" else report
-        write(render.render_live(_with_facts(incident, self._facts), self.shown), None, False)
+        known = _with_facts(incident, self._facts)
+        if self._form == "markdown":
+            text = doctor_markdown.render_live(known, self.shown)
+        else:
+            text = report.render_live(known, self.shown, verbose=self._verbose)
+        write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
         """What is left to say when the log has ended."""
@@ -255,8 +263,9 @@ def _render(
         return render_markdown(incidents, stats)
     from qnnmem.report import doctor as report
 
-    render = report.render_json if request.form == "json" else report.render_text
-    return render(incidents, stats)
+    if request.form == "json":
+        return report.render_json(incidents, stats)
+    return report.render_text(incidents, stats, verbose=request.verbose)
 
 
 def _render_groups(

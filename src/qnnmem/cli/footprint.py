@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @texts.compile_options
 @texts.vtcm_option
+@texts.verbose_option
 @texts.result_options("qnnmem.footprint/1")
 def footprint(
     file: str,
@@ -40,6 +41,7 @@ def footprint(
     precision: str,
     vtcm_mb: int | None,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -71,7 +73,7 @@ def footprint(
     if bill is None:
         return 1
     given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
-    write(_render(bill, file, as_json, given), target, force)
+    write(_render(bill, file, as_json, given, verbose), target, force)
     return 0 if bill.ram is not None else 3
 
 
@@ -121,13 +123,13 @@ def _given(
     return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
 
 
-def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None) -> str:
+def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None, verbose: bool) -> str:
     from qnnmem.report import bill as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(bill, file, f"qnnmem {__version__}")
     if given is None:
-        return report.render_text(bill, file)
+        return report.render_text(bill, file, verbose=verbose)
     following = report.next_prepare(bill, file, given)
-    return report.render_text(bill, file, compiled=True, next_step=following)
+    return report.render_text(bill, file, compiled=True, next_step=following, verbose=verbose)

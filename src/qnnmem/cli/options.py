@@ -240,9 +240,7 @@ def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Call
 
 def verbose_option(command: F) -> F:
     """Whether the short answer is enough."""
-    return click.option(
-        "-v", "--verbose", is_flag=True, help="Show the details, too."
-    )(command)
+    return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
 
 
 def chosen_compile(

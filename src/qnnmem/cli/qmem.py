@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     help="Carry out the four rows with the real library and compare the results bit by bit.",
 )
 @texts.compile_options
+@texts.verbose_option
 @texts.result_options("qnnmem.qmem/1")
 def qmem(
     file: str,
@@ -34,6 +35,7 @@ def qmem(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     precision: str,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -68,14 +70,14 @@ def qmem(
     if isinstance(result, CompileFailure):
         click.echo(render_failure(result, "table"), nl=False)
         return 1
-    write(_render(result, file, as_json), target, force)
+    write(_render(result, file, as_json, verbose), target, force)
     return 0 if result.run is None or result.run.agrees else 1
 
 
-def _render(result: QmemResult, file: str, as_json: bool) -> str:
+def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
     from qnnmem.report import qmem as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file)
+    return report.render_text(result, file, verbose=verbose)

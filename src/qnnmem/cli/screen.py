@@ -42,13 +42,15 @@ _ANSWER = re.compile(
 )
 _TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note|trap|read|more|-v): ?")
 _INCIDENT = re.compile(r"^incident [\d,]+(?: of [\d,]+)?: ")
-_NEXT = re.compile(r"^next: (?=\S)")
+# From here to the end of the line is what people paste: never broken, never left without its end.
+_COMMAND = r"(?:qnnmem (?!context )|qnn-net-run |pip |pipx |uv |docker )[a-z-]+(?: .*)?$"
+_NEXT = re.compile(rf"^(next: .*?)({_COMMAND})")
 _TITLE = re.compile(r"^[a-z][^.;:]{2,58}:$")
 _GAP = re.compile(r" {2,}(?=\S)")
 _NUMBER = re.compile(r"-?[\d.,]+(?: \w+)?$")
 _LABEL = re.compile(r"^ *(?:\d+\. |- |> |[a-z]+: )?")
-# What must stay in one piece: text in backticks, and a command up to the end of its line.
-_ATOM = re.compile(r"`[^`]*`[^\s`]*|(?:(?<=\s)|^)(?:qnnmem|pip|docker) [a-z-]+(?: .*)?$|\S+")
+# What must stay in one piece: text in backticks, a command, a word.
+_ATOM = re.compile(rf"[^\s`]*`[^`]*`[^\s`]*|(?:(?<=\s)|^){_COMMAND}|\S+")
 
 
 def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
@@ -156,7 +158,8 @@ def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
     if _TITLE.match(line) or _is_head(line, before, after):
         return [_in(piece, BOLD) for piece in pieces]
     if found := _NEXT.match(line):
-        return [found[0] + _in(first[found.end() :], BOLD), *(_in(piece, BOLD) for piece in more)]
+        command = found[2]
+        return [piece.replace(command, _in(command, BOLD)) for piece in pieces]
     tail = _TAIL.search(line)
     if tail is None:
         return [_ANSWER.sub(_answer, piece) for piece in pieces]

@@ -14,6 +14,7 @@ from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
+from qnnmem.report.bill import step
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import bytes_values
@@ -23,11 +24,17 @@ SCHEMA = "qnnmem.qmem/1"
 _WIDE = 200
 
 
-def render_text(result: QmemResult, file: str) -> str:
-    """The whole report; names from files are made safe to print."""
+def render_text(result: QmemResult, file: str, *, verbose: bool = False) -> str:
+    """Advice, the four rows and how to get there; names from files are made safe to print.
+
+    `verbose` adds where the numbers come from, and the traps.
+    """
     qmem = result.qmem
-    blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
-    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file)]
+    blocks = [_head(result, file), _table(result)]
+    blocks += [_sizes(qmem)] if verbose else []
+    blocks += [_run(result.run), _flags()]
+    blocks += [(f"trap: {trap}" for trap in traps(qmem))] if verbose else []
+    blocks += [_next(result, file)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
 
 
@@ -45,22 +52,21 @@ def _head(result: QmemResult, file: str) -> Iterator[str]:
 
 def _table(result: QmemResult) -> Iterator[str]:
     qmem = result.qmem
-    yield "bytes of internal IO memory, bytes copied, and what is left of the process domain (PD):"
+    yield "bytes of internal IO memory, bytes copied, and what the process domain (PD) has left:"
     yield (
-        f"{'prepared':<10}{'executed':<10}{'at load':>14}{'1st inference':>15}"
-        f"{'copied each':>14}{'time on host':>14}{'PD left':>15}"
+        f"{'prepared':<10}{'executed':<10}{'at load':>13}{'1st inference':>14}"
+        f"{'copied each':>13}{'PD left':>14}"
     )
     for row in qmem.rows:
         yield _row(row, row is qmem.best)
-    yield "IO layer: emulated; the library for x86 registers no memory"
+    yield "note: the IO layer is emulated; the library for x86 registers no memory"
 
 
 def _row(row: QmemRow, best: bool) -> str:
     left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
     return (
-        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"
-        f"{row.at_first.value:>15,}{row.copied:>14,}{duration(row.copy_ns.value):>14}{left:>15}"
-        f"{'  <- best' if best else ''}"
+        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>13,}"
+        f"{row.at_first.value:>14,}{row.copied:>13,}{left:>14}{'  best' if best else ''}"
     )
 
 
@@ -76,7 +82,7 @@ def _sizes(qmem: Qmem) -> Iterator[str]:
     yield _sized("IO as it is", qmem.exact)
     yield _sized("IO in the binary", qmem.stored)
     raw = qmem.rows[0]
-    yield f"{'time on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
+    yield f"{'copying on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
     if raw.pd_room is not None:
         yield f"{'PD left':<18}{raw.pd_room.value:>16,}  {_origin(raw.pd_room)}"
     yield _sized("PD budget", qmem.bill.pd_budget)
@@ -120,11 +126,11 @@ def _next(result: QmemResult, file: str) -> Iterator[str]:
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
     if result.compiled:
         how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"
-        yield f"next: qnnmem prepare {name} {how}"
+        yield step("a binary for memhandle", f"prepare {name} {how}")
     elif result.run is None:
-        yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
+        yield step("carry out the four rows with the real library", f"qmem {name} --run")
     else:
-        yield f"next: qnnmem footprint {name} shows the rest of the memory"
+        yield step("the rest of the memory", f"footprint {name}")
 
 
 def render_json(result: QmemResult, file: str, tool: str) -> str:
