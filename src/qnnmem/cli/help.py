@@ -6,24 +6,8 @@ from typing import Any
 
 import click
 
+from qnnmem.cli.examples import EXAMPLES
 from qnnmem.cli.screen import wish
-
-# Two for each verb, to be pasted in this order in a checkout of the project.
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "plan": (
-        "qnnmem plan examples/tiny.eaix",
-        "qnnmem plan examples/keyword_spotting.csv --capacity 16K",
-    ),
-    "prepare": (
-        "qnnmem prepare examples/tiny.eaix -o tiny.bin",
-        "qnnmem prepare examples/tiny.onnx --quantize int8 -o tiny_int8.bin",
-    ),
-    "inspect": (
-        "qnnmem inspect tiny.bin",
-        "qnnmem inspect examples/htp_context.bin --json",
-    ),
-}
-
 
 _TITLE = "Examples"
 
