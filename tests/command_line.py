@@ -48,3 +48,13 @@ def sentence(done: Result) -> str:
         return done.exception.sentence(flag)
     assert isinstance(done.exception, click.ClickException), done.exception
     return usage.sentence(done.exception)
+
+
+def every_verb() -> dict[str, click.Command]:
+    """Every verb and sub-verb by its words, groups too."""
+    found = {}
+    for name, command in qnnmem.commands.items():
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {f"{name} {sub}": verb for sub, verb in command.commands.items()}
+    return found

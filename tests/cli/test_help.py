@@ -8,13 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
-from command_line import exit_code, run
+from command_line import every_verb, exit_code, run
 
 from qnnmem.cli.examples import BY_THE_LIBRARY, EXAMPLES
 from qnnmem.cli.verbs import SECTIONS, qnnmem
@@ -24,15 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHELL = re.compile(r"[>$&|]")  # what only a shell understands
 
 
-def verbs() -> Iterator[tuple[str, click.Command]]:
-    """Every verb and sub-verb by its words, groups too."""
-    for name, command in qnnmem.commands.items():
-        yield name, command
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {sub}", verb) for sub, verb in command.commands.items())
-
-
-VERBS = dict(verbs())
+VERBS = every_verb()
 
 
 @pytest.fixture
@@ -46,8 +36,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def page(*words: str, width: int = 80) -> str:
     """Help as a terminal of this width gets it."""
-    settings = {"terminal_width": width}
-    return CliRunner().invoke(qnnmem, [*words, "--help"], **settings).stdout
+    return CliRunner().invoke(qnnmem, [*words, "--help"], terminal_width=width).stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -55,7 +44,7 @@ def page(*words: str, width: int = 80) -> str:
 def test_no_summary_is_cut_off(words: str, width: int) -> None:
     """Every sentence of a list is whole, every line of text fits."""
     text = page(*words.split(), width=width)
-    assert re.findall(r"[a-z`,](?:\.\.\.|…)$", text, re.MULTILINE) == []
+    assert re.findall(r"[a-z`](?:\.\.\.|…)$", text, re.MULTILINE) == []
     examples = EXAMPLES.get(words, ())
     assert [one for one in text.split("\n") if len(one) > width and one[2:] not in examples] == []
 
@@ -94,7 +83,7 @@ def examples(*, by_the_library: bool) -> list[str]:
 def works(example: str) -> None:
     """Run an example as it stands; an answer is `yes`, `no` or `cannot tell`."""
     if SHELL.search(example):
-        program = f"qnnmem() {{ {shlex.quote(sys.executable)} -m qnnmem \"$@\"; }}\n"
+        program = f'qnnmem() {{ {shlex.quote(sys.executable)} -m qnnmem "$@"; }}\n'
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         bash = shutil.which("bash")
         if bash is None:

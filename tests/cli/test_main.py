@@ -227,7 +227,9 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
         assert len(said) >= lines if asked == "1" else len(said) == lines
 
 
-@pytest.mark.parametrize("words", [(), *((one,) for one in ("kb", "lpai", "config", "provoke", "completion"))], ids=str)
+@pytest.mark.parametrize(
+    "words", [(), *((one,) for one in ("kb", "lpai", "config", "provoke", "completion"))], ids=str
+)
 def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
     """Whoever types only a name wants to know more: help on standard output, exit code 0."""
     done = run(*words)

@@ -30,7 +30,7 @@ def choices_command(as_json: bool, output: str | None, force: bool) -> None:
     from qnnmem.report.lpai import choices_json, choices_text
 
     every = list(choices().values())
-    _show(choices_json(every) if as_json else choices_text(every, _width()), output, force)
+    _show(choices_json(every) if as_json else choices_text(every), output, force)
 
 
 @lpai.command("rules")
@@ -48,9 +48,9 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     if as_json:
         text = rules_json(chosen)
     elif rule_id is None:
-        text = rules_text(chosen, _width())
+        text = rules_text(chosen)
     else:
-        text = rule_text(chosen[0], _width())
+        text = rule_text(chosen[0])
     _show(text, output, force)
 
 
@@ -65,7 +65,7 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
     from qnnmem.report.lpai import selftest_json, selftest_text
 
     results = run_cases(cases())
-    text = selftest_json(results) if as_json else selftest_text(results, _width())
+    text = selftest_json(results) if as_json else selftest_text(results)
     _show(text, output, force)
     return 0 if all(one.as_expected for one in results) else 1
 
@@ -77,13 +77,6 @@ def _rule(rule_id: str) -> Rule:
     if rule is None:
         raise UsageError(f"'{rule_id[:40]}' is not a rule; `qnnmem lpai rules` lists all of them")
     return rule
-
-
-def _width() -> int:
-    """Columns to use: long lines are hard to read, so a wide terminal is not filled."""
-    from qnnmem.cli.screen import columns
-
-    return min(100, columns() - 1)
 
 
 def _show(text: str, output: str | None, force: bool) -> None:

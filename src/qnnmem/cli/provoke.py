@@ -44,7 +44,7 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     KIND          cost             what happens
     graph-limit   2 s, 130 MiB     inputs just above the SoC's limit for one graph
     op-over-vtcm  1 s, 130 MiB     a softmax longer than VTCM
-    pd-full       2 s, 130 MiB     contexts of 1 GiB until the process domain is full
+    pd-full       2 s, 130 MiB     contexts of 1 GiB until the domain is full
     host-memory   5 s, 130 MiB     a compile in too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 

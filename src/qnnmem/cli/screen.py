@@ -23,10 +23,10 @@ NARROW, WIDE = 40, 120  # columns: longer lines are hard to read, however wide t
 
 # Fixed colours of the 256, dark enough for a white window and light enough for a black one; what
 # a theme makes of its own yellow and green is not.
-GOOD, BAD, UNSURE = "38;5;28", "38;5;160", "38;5;130"
+GOOD, BAD, UNSURE = "38;5;28", "38;5;196", "38;5;130"
 BOLD, DIM = "1", "2"
 
-_ORIGIN = "(?:limit )?(?:measured|computed|documented|reported|emulated): "
+_ORIGIN = "(?:limit |needed )?(?:measured|computed|documented|reported|emulated): "
 _YES = re.compile(r"fits\b|healthy:|fine:|good:|.*: all as expected$")
 _PERHAPS = re.compile(r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b")
 _NO = re.compile(
@@ -40,17 +40,20 @@ _ANSWER = re.compile(
     r"(?<=  )(?:does not fit|fits|cannot tell|failed|refused|FAILED)(?=  )|"
     r"(?<=: )(?:error|warning)(?=: )"
 )
-_TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note|trap|read|more|-v): ?")
+_TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)")
 _INCIDENT = re.compile(r"^incident [\d,]+(?: of [\d,]+)?: ")
-# From here to the end of the line is what people paste: never broken, never left without its end.
-_COMMAND = r"(?:qnnmem (?!context )|qnn-net-run |pip |pipx |uv |docker )[a-z-]+(?: .*)?$"
+_PLACE = re.compile(r"^ *(?:> )?\S+:\d+(?::\d+)?: ")  # a line of a file
+# From here to the end of the line is what people paste: it is never broken. Elsewhere than in a
+# step to take, an option tells a command from a sentence about the program.
+_COMMAND = r"(?:qnnmem|qnn-net-run|pip|pipx|uv|docker) .*$"
 _NEXT = re.compile(rf"^(next: .*?)({_COMMAND})")
-_TITLE = re.compile(r"^[a-z][^.;:]{2,58}:$")
+_TITLE = re.compile(r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S")
 _GAP = re.compile(r" {2,}(?=\S)")
 _NUMBER = re.compile(r"-?[\d.,]+(?: \w+)?$")
 _LABEL = re.compile(r"^ *(?:\d+\. |- |> |[a-z]+: )?")
-# What must stay in one piece: text in backticks, a command, a word.
-_ATOM = re.compile(rf"[^\s`]*`[^`]*`[^\s`]*|(?:(?<=\s)|^){_COMMAND}|\S+")
+# What must stay in one piece: a command, what is short and in backticks, a word.
+_QUOTED = r"[^\s`]*`(?:(?:qnnmem|pip|adb) [^`]*|[^`]{1,40})`[^\s`]*"
+_ATOM = re.compile(rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+")
 
 
 def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
@@ -129,12 +132,14 @@ def broken_line(line: str, width: int) -> list[str]:
     """The line in pieces that are not wider, where it has words to end at."""
     if len(line) <= width:
         return [line]
-    hang = " " * _hang(line, width)
-    pieces, piece = [], ""
-    at = 0
-    for found in _ATOM.finditer(line):
-        gap, atom = line[at : found.start()], found[0]
-        at = found.end()
+    if found := _NEXT.match(line):
+        return [*broken_line(found[1].rstrip(), width), f"  {found[2]}"]
+    atoms = [found.span() for found in _ATOM.finditer(line)]
+    hang = " " * _hang(line, width, max(end - start for start, end in atoms) if atoms else 0)
+    pieces, piece, at = [], "", 0
+    for start, end in atoms:
+        gap, atom = line[at:start], line[start:end]
+        at = end
         if piece.strip() and len(piece) + len(gap) + len(atom) > width:
             pieces.append(piece)
             piece = hang + atom
@@ -143,11 +148,15 @@ def broken_line(line: str, width: int) -> list[str]:
     return [*pieces, piece]
 
 
-def _hang(line: str, width: int) -> int:
+def _hang(line: str, width: int, longest: int) -> int:
     """How far the rest of a line is moved in: below its last column, or below its words."""
     ends = [gap.end() for gap in _GAP.finditer(line) if gap.start() and gap.end() <= width * 3 // 5]
+    space = len(line) - len(line.lstrip())
     label = _LABEL.match(line)
-    return ends[-1] if ends else label.end() if label and label.end() <= 9 else 2
+    hang = ends[-1] if ends else label.end() if label else space
+    if _PLACE.match(line):
+        hang = space + 2
+    return hang if hang + longest <= width else min(hang, space + 4)
 
 
 def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:

@@ -111,15 +111,18 @@ def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
 
 
 def _how(bill: Bill) -> Iterator[str]:
+    yield ""
     if bill.compile_estimate is not None:
-        yield f"compile: {shorten(bill.compile_estimate.source, _WIDE)}"
+        yield _source("compile", "needed", bill.compile_estimate)
     if bill.compile_limit is not None:
-        limit = bill.compile_limit
-        yield f"compile limit: {limit.origin.value}: {shorten(limit.source, _WIDE)}"
+        yield _source("compile", "limit", bill.compile_limit)
     if bill.pd is not None:
-        yield f"process domain (PD): {shorten(bill.pd.high.source, _WIDE)}"
-    budget = bill.pd_budget
-    yield f"PD limit: {budget.origin.value}: {shorten(budget.source, _WIDE)}"
+        yield _source("process domain", "needed", bill.pd.high)
+    yield _source("process domain", "limit", bill.pd_budget)
+
+
+def _source(name: str, what: str, part: Sourced) -> str:
+    return f"{name:<14}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:

@@ -59,7 +59,7 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
     for check in fit.checks:
         yield from _check_lines(check, verbose)
     if verbose:
-        yield from _sources(fit)
+        yield from ("", *_sources(fit), "")
     if fit.code is not None:
         yield f"the library answered with code {fit.code}: {shorten(with_flags(fit.why), _WIDE)}"
     elif verbose and fit.fits is not True and fit.why:
