@@ -65,9 +65,13 @@ class _Answers(ShellComplete):
         """Everything that goes on from what was typed."""
         words = [word for word in args if word != "="]  # bash takes `--soc=SM8650` for three words
         option, equal, value = incomplete.partition("=")
-        if equal and option.startswith("--"):
-            words, incomplete = [*words, option], value
-        incomplete = incomplete.removeprefix("=")
+        if not (equal and option.startswith("--")):
+            return self._answers(words, incomplete.removeprefix("="))
+        # Other shells take it for one word, which is replaced as a whole.
+        found = self._answers([*words, option], value)
+        return [CompletionItem(f"{option}={one.value}") for one in found if one.type == "plain"]
+
+    def _answers(self, words: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         found = super().get_completions(words, incomplete)
         verb = next((word for word in words if not word.startswith("-")), "")
         last = words[-1] if words else ""
@@ -77,10 +81,9 @@ class _Answers(ShellComplete):
             return _files(incomplete, endings)
         if found or incomplete.startswith("-"):
             return found
+        start = incomplete.lower()
         names = _names(verb, words, last)
-        return [
-            CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())
-        ]
+        return [CompletionItem(name) for name in names if name.lower().startswith(start)]
 
 
 def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
