@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +35,7 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
     assert (done.stdout.splitlines()[0], done.return_value) == (first, 0)
     assert "3,000,000     2.86 MiB  measured\n" in done.stdout
     assert "measured: file of QAIRT v2.51.0.0" in run(binary, "-v").stdout
-    assert re.match(r"next: [a-z ]+: qnnmem [a-z]+ ", done.stdout.splitlines()[-1])
+    assert done.stdout.splitlines()[-1].startswith("next: qnnmem ")
 
 
 def test_another_soc_can_be_asked_for(binary: Path) -> None:

@@ -27,8 +27,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem config --backend lpai --target-env x86 --hw-ver v5_1 -o desk",
     ),
     "lint": (
-        "qnnmem lint examples/eaiParams_direct.json",
-        "qnnmem lint examples/eaiParams_direct.conf --strict --json",
+        "qnnmem lint examples/lint/eaiParams_direct.json",
+        "qnnmem lint examples/lint/eaiParams_direct.conf --strict --json",
     ),
     "lpai": (
         "qnnmem lpai rules R3",

@@ -46,7 +46,7 @@ class Page(click.Context):
             self.color = wish()
 
 
-class Verbs(click.Group):
+class VerbGroup(click.Group):
     """A verb that has verbs of its own, listed with whole sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

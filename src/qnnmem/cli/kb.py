@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from qnnmem.cli.help import Verbs
+from qnnmem.cli.help import VerbGroup
 from qnnmem.cli.options import OutputPath, form_options, result_options
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, Entry
 
@@ -25,7 +25,7 @@ def _own(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-@click.group(cls=Verbs)
+@click.group(cls=VerbGroup)
 def kb() -> None:
     """Look at the knowledge base of `qnnmem doctor`, and add to it."""
 

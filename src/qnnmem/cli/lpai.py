@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.help import Verbs
+from qnnmem.cli.help import VerbGroup
 from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.rules import Rule
 
 
-@click.group(cls=Verbs)
+@click.group(cls=VerbGroup)
 def lpai() -> None:
     """The LPAI memory contract: its rules, and what is chosen where it is silent."""
 

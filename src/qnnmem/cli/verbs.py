@@ -66,7 +66,7 @@ class Verbs(UserDict[str, click.Command]):
         return len(VERBS)
 
 
-class Program(click.Group):
+class VerbList(click.Group):
     """The list of verbs by what they are for, without importing a single one."""
 
     context_class = Page
@@ -80,7 +80,7 @@ class Program(click.Group):
 
 
 @click.group(
-    cls=Program,
+    cls=VerbList,
     commands=Verbs(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="`qnnmem VERB --help` has examples for each verb.",

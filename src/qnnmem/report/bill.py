@@ -44,7 +44,7 @@ def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
     words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
     soc = "" if bill.soc is None else f"--soc {bill.soc.name} "
     options = f"{words}--backend htp {soc}-o model.bin"
-    return step("keep the binary", f"prepare {quote(shorten(file, _WIDE))} {options}")
+    return f"next: qnnmem prepare {quote(shorten(file, _WIDE))} {options} keeps the binary"
 
 
 def _verdict(bill: Bill) -> str:
@@ -192,13 +192,8 @@ def _traps(bill: Bill) -> Iterator[str]:
 def _next(bill: Bill, file: str) -> str:
     name = quote(shorten(file, _WIDE))
     if bill.soc is None:
-        return step("with the SoC you mean", f"footprint {name} --soc SM8650")
-    return step("every field of the file", f"inspect {name} --json")
-
-
-def step(what: str, command: str) -> str:
-    """The last line: what may come next, and the command for it, to be pasted from there on."""
-    return f"next: {what}: qnnmem {command}"
+        return f"next: qnnmem footprint {name} --soc SM8650, with the SoC you mean"
+    return f"next: qnnmem inspect {name} --json shows every field of the file"
 
 
 def _bytes(size: int) -> str:

@@ -23,7 +23,7 @@ def render_text(
     """The file that was written, what came with it, then the bill as `footprint` shows it."""
     soc = made.compiled.soc.name
     name = quote(shorten(str(binary), _WIDE))
-    again = bill.step("the same from the file", f"footprint {name} --soc {soc}")
+    again = f"next: qnnmem footprint {name} --soc {soc} reads the file, without the library"
     shown = bill.render_text(made.bill, model, compiled=True, next_step=again)
     return "\n".join([*_written(made, binary, epcontext), "", shown])
 

@@ -7,11 +7,9 @@ everything of ours, the schema too, is under the key `qnnmem`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from shlex import quote
 from typing import Any
 
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
-from qnnmem.report.bill import step
 from qnnmem.report.schema import write_json
 from qnnmem.text import shorten
 from qnnmem.units import format_size
@@ -39,7 +37,7 @@ def _lines(context: HtpContext, path: str) -> Iterator[str]:
         yield ""
         yield from _graph_lines(graph)
     yield ""
-    yield step("the memory bill", f"footprint {quote(shorten(path, 200))}")
+    yield f"next: qnnmem footprint {shorten(path, 200)} gives the memory bill"
 
 
 def _graph_lines(graph: HtpGraph) -> Iterator[str]:

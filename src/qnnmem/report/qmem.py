@@ -14,7 +14,6 @@ from qnnmem.htp.qmem.advice import FLAGS, advise, traps
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
-from qnnmem.report.bill import step
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import bytes_values
@@ -126,11 +125,11 @@ def _next(result: QmemResult, file: str) -> Iterator[str]:
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
     if result.compiled:
         how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"
-        yield step("a binary for memhandle", f"prepare {name} {how}")
+        yield f"next: qnnmem prepare {name} {how}"
     elif result.run is None:
-        yield step("carry out the four rows with the real library", f"qmem {name} --run")
+        yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
     else:
-        yield step("the rest of the memory", f"footprint {name}")
+        yield f"next: qnnmem footprint {name} shows the rest of the memory"
 
 
 def render_json(result: QmemResult, file: str, tool: str) -> str:
