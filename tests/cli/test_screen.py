@@ -27,7 +27,7 @@ def environment(**chosen: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", **chosen}
 
 
-def terminal(*words: str, columns: int = 80, **chosen: str) -> str:
+def terminal(*words: str, columns: int = 80, chosen: dict[str, str] | None = None) -> str:
     """What a terminal of this width gets from the program."""
     import fcntl
     import pty
@@ -37,8 +37,14 @@ def terminal(*words: str, columns: int = 80, **chosen: str) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command = [sys.executable, "-m", "qnnmem", *words]
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    child = subprocess.Popen(command, cwd=ROOT, env=environment(**chosen), **streams)
+    child = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(**(chosen or {})),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
     os.close(theirs)
     pieces = []
     while True:
@@ -100,7 +106,7 @@ def test_a_pipe_gets_whole_lines_without_colour() -> None:
 )
 def test_a_terminal_with_a_wish(words: list[str], chosen: dict[str, str], coloured: bool) -> None:
     """Option before variables, `no` before `yes`, variables before the terminal."""
-    assert (ESCAPE in terminal("explain", "1002", *words, **chosen)) == coloured
+    assert (ESCAPE in terminal("explain", "1002", *words, chosen=chosen)) == coloured
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_the_option_may_stand_before_the_verb() -> None:
 def test_help_has_bold_titles_where_there_is_colour() -> None:
     """Help asks the same questions as a report."""
     assert terminal("--help").startswith(f"{ESCAPE}1mUsage: {ESCAPE}0m")
-    assert ESCAPE not in terminal("--help", NO_COLOR="1")
+    assert ESCAPE not in terminal("--help", chosen={"NO_COLOR": "1"})
     assert ESCAPE not in piped("--help")
 
 

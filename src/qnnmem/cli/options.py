@@ -183,7 +183,9 @@ def vtcm_option(command: F) -> F:
     )(command)
 
 
-def form_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
+def form_options(
+    schema: str, forms: Sequence[str] = ("text", "json"), note: str = "How the result is written."
+) -> Callable[[F], F]:
     """`--format`, and `--json` as the short word for one of them.
 
     A command gets `as_json`; one that has more than two forms gets `form` instead.
@@ -206,7 +208,7 @@ def form_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callab
                     "--format",
                     "form",
                     type=click.Choice(list(forms)),
-                    help=f"How the result is written.  [default: {forms[0]}]",
+                    help=f"{note}  [default: {forms[0]}]",
                 ),
                 click.option(
                     "--json",

@@ -70,13 +70,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Varies the search; the same seed gives the same plan.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-    help="csv: the scratch buffers with offsets.",
+@texts.form_options(
+    "qnnmem.plan/1", ("text", "json", "csv"), "csv: the scratch buffers with offsets."
 )
 @click.option(
     "-o",
