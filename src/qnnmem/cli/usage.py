@@ -45,7 +45,7 @@ def _of_kind(exc: click.ClickException, context: click.Context) -> str:
     if isinstance(exc, click.NoSuchOption):
         return _no_option(exc.option_name, context)
     if isinstance(exc, click.BadParameter) and exc.param is not None:
-        return _bad_value(exc, exc.param, context)
+        return _bad_value(exc, exc.param)
     name = getattr(exc, "command_name", None) or _quoted(exc.message, "No such command ")
     if name is not None:
         return _no_verb(name, context)
@@ -55,8 +55,8 @@ def _of_kind(exc: click.ClickException, context: click.Context) -> str:
 def _missing(parameter: click.Parameter, context: click.Context) -> str:
     choices = _choices(parameter)
     if choices:
-        return f"{_name(parameter, context)} is missing; it is {choices}"
-    return f"{_name(parameter, context)} is missing; {_ask(context, 'has examples')}"
+        return f"{_name(parameter)} is missing; it is {choices}"
+    return f"{_name(parameter)} is missing; {_ask(context, 'has examples')}"
 
 
 def _no_option(name: str, context: click.Context) -> str:
@@ -66,8 +66,8 @@ def _no_option(name: str, context: click.Context) -> str:
     return f"{_there_is(context)} no option {plain_or_quoted(name)}{hint}"
 
 
-def _bad_value(exc: click.BadParameter, parameter: click.Parameter, context: click.Context) -> str:
-    name, given = _name(parameter, context, short=True), _GIVEN.match(exc.message)
+def _bad_value(exc: click.BadParameter, parameter: click.Parameter) -> str:
+    name, given = _name(parameter, short=True), _GIVEN.match(exc.message)
     value = None if given is None else given["value"]
     if isinstance(parameter.type, click.Choice) and value is not None:
         choices = [str(choice) for choice in parameter.type.choices]
@@ -95,20 +95,20 @@ def _too_many(message: str, context: click.Context) -> str:
     if extra is None:
         return ""
     taken = [one for one in context.command.get_params(context) if isinstance(one, click.Argument)]
-    words = " and ".join(_name(one, context) for one in taken)
+    words = " and ".join(_name(one) for one in taken)
     takes = f"takes only {words}" if words else "takes no arguments"
     return f"{context.info_name} {takes}; {quote(extra[1])} is too much"
 
 
-def _name(parameter: click.Parameter, context: click.Context, *, short: bool = False) -> str:
+def _name(parameter: click.Parameter, *, short: bool = False) -> str:
     """`--soc SOC` or `FILE`."""
     if isinstance(parameter, click.Argument):
         shown = parameter.metavar or (parameter.name or "").upper()
-        return shown.rstrip(".")
+        return shown.strip("[].")
     name = max(parameter.opts, key=len)
     if short or (isinstance(parameter, click.Option) and parameter.is_flag) or _choices(parameter):
         return name
-    return f"{name} {parameter.make_metavar(context)}"
+    return f"{name} {parameter.metavar or parameter.type.name.upper()}"
 
 
 def _choices(parameter: click.Parameter) -> str:
