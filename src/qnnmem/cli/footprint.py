@@ -96,6 +96,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
 
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
+    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
@@ -107,7 +108,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
         result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):
         return result
-    click.echo(render_failure(result, "bill"), nl=False)
+    write(render_failure(result, "bill"), None, force=False)
     return None
 
 

@@ -68,7 +68,7 @@ def qmem(
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):
-        click.echo(render_failure(result, "table"), nl=False)
+        write(render_failure(result, "table"), None, force=False)
         return 1
     write(_render(result, file, as_json, verbose), target, force)
     return 0 if result.run is None or result.run.agrees else 1
