@@ -239,6 +239,9 @@ def test_colour_changes_no_text(text: str, first: bool) -> None:
     ("line", "colour"),
     [
         ("fits SM8650: 3 bytes to spare", GOOD),
+        ("fits all 3 SoCs", GOOD),
+        ("fits 1 of 3 SoCs, does not fit 2", UNSURE),
+        ("fits 0 of 3 SoCs, does not fit 3", BAD),
         ("healthy: no known failure", GOOD),
         ("fine: a.json", GOOD),
         ("37 rules, 100 cases: all as expected", GOOD),

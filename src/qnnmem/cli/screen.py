@@ -27,10 +27,12 @@ GOOD, BAD, UNSURE = "38;5;28", "38;5;196", "38;5;130"
 BOLD, DIM = "1", "2"
 
 _ORIGIN = "(?:limit |needed )?(?:measured|computed|documented|reported|emulated): "
-_YES = re.compile(r"fits\b|healthy:|fine:|good:|.*: all as expected$")
-_PERHAPS = re.compile(r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b")
+_YES = re.compile(r"fits\b(?! \d)|healthy:|fine:|good:|.*: all as expected$")
+_PERHAPS = re.compile(
+    r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b|fits [1-9]"
+)
 _NO = re.compile(
-    r"does not fit\b|no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
+    r"does not fit\b|fits 0 |no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
     r"[\d,]+ incidents?\b|\w+ stage:|.*did not go as expected$"
 )
 _VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
