@@ -121,7 +121,7 @@ def test_every_verb_has_a_page_with_every_option(name: str) -> None:
     verbs = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     options = [p for verb in verbs for p in verb.params if isinstance(p, click.Option)]
     spellings = [spelling for option in options for spelling in option.opts]
-    assert len(spellings) > 1
+    assert spellings
     if isinstance(command, click.Group):
         assert all(f"`qnnmem {name} {verb.name}" in page for verb in verbs)
     missing = [s for s in spellings if not re.search(rf"`{re.escape(s)}[` ]", page)]

@@ -29,6 +29,7 @@ from click.testing import CliRunner
 
 import qnnmem
 from qnnmem import errors
+from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
 from qnnmem.qnn.codes import codes
 
@@ -100,13 +101,8 @@ def _options(*words: str) -> str:
     """Usage, options and exit codes of one verb."""
     name = " ".join(words)
     command = dict(commands())[name]
-    parent = click.Context(
-        program,
-        info_name="qnnmem",
-        max_content_width=WIDE,
-        terminal_width=WIDE,
-        **program.context_settings,
-    )
+    wide = {"max_content_width": WIDE, "terminal_width": WIDE}
+    parent = click.Context(program, info_name="qnnmem", **{**program.context_settings, **wide})
     *groups, last = words
     for group in groups:
         parent = click.Context(program.commands[group], info_name=group, parent=parent)
@@ -127,7 +123,7 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
     if isinstance(option.type, click.Choice):
         choices = _list([f"`{choice}`" for choice in option.type.choices])
     elif not option.is_flag and not option.count:
-        metavar = " " + option.make_metavar(context).replace("INTEGER RANGE", "N")
+        metavar = " " + option.make_metavar(context)
     if choices:
         meaning = f"{choices}. {meaning}".strip()
     if option.multiple and "repeated" not in meaning and "several times" not in meaning:
@@ -155,12 +151,12 @@ def _exit_sentence(command: click.Command) -> str:
 
 
 def _command_table() -> str:
-    """One row for each verb, with the first sentence of its help."""
-    rows = []
-    for name, command in program.commands.items():
-        first = inspect.cleandoc(command.help or "").split("\n\n")[0]
-        rows.append((f"[`qnnmem {name}`]({name}.md)", " ".join(first.split())))
-    return "\n".join(_table(("command", "does"), rows))
+    """One row for each verb, in the sections and words of `qnnmem --help`."""
+    lines: list[str] = []
+    for title, verbs in SECTIONS.items():
+        rows = [(f"[`qnnmem {name}`]({name}.md)", text) for name, text in verbs.items()]
+        lines += [f"## {title}", "", *_table(("command", "does"), rows), ""]
+    return "\n".join(lines)
 
 
 def _exit_codes() -> str:

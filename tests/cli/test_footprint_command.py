@@ -34,7 +34,8 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
     done = run(binary)
     first = "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
     assert (done.stdout.splitlines()[0], done.return_value) == (first, 0)
-    assert "measured: file of QAIRT v2.51.0.0" in done.stdout
+    assert "3,000,000     2.86 MiB  measured\n" in done.stdout
+    assert "measured: file of QAIRT v2.51.0.0" in run(binary, "-v").stdout
     assert done.stdout.splitlines()[-1] == (
         f"next: every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
     )

@@ -227,7 +227,9 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
         assert len(said) >= lines if asked == "1" else len(said) == lines
 
 
-@pytest.mark.parametrize("words", [(), ("kb",), ("lpai",)], ids=["program", "kb", "lpai"])
+@pytest.mark.parametrize(
+    "words", [(), *((one,) for one in ("kb", "lpai", "config", "provoke", "completion"))], ids=str
+)
 def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
     """Whoever types only a name wants to know more: help on standard output, exit code 0."""
     done = run(*words)
@@ -240,4 +242,4 @@ def test_choices_are_listed_in_one_sentence() -> None:
     """What an option may be is readable, on the line that asks for it."""
     done = run("config", "-o", "folder")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "qnnmem: Missing option '--backend'. Choose from: lpai\n"
+    assert done.stderr == "qnnmem: --backend is missing; it is lpai\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli.options import result_options, shape_options
+from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,16 +37,11 @@ class Request(NamedTuple):
     cluster: str | None
     group_by: str | None
     find_facts: Callable[[], ModelFacts] | None
+    verbose: bool
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="How the result is written; markdown is for a ticket.  [default: text]",
-)
 @click.option(
     "--kb",
     multiple=True,
@@ -78,10 +73,10 @@ class Request(NamedTuple):
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
 @shape_options
-@result_options("qnnmem.doctor/1")
+@verbose_option
+@result_options("qnnmem.doctor/1", FORMATS)
 def doctor(
     paths: tuple[str, ...],
-    form: str | None,
     kb: tuple[str, ...],
     follow: bool,
     jobs: int,
@@ -92,7 +87,8 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    as_json: bool,
+    verbose: bool,
+    form: str,
     output: str | None,
     force: bool,
 ) -> int:
@@ -103,13 +99,11 @@ def doctor(
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
-    if as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other")
     if (dims or shapes) and model is None:
         raise UsageError("--dim and --shape are for --model")
     request = Request(
         paths,
-        "json" if as_json else form or "text",
+        form,
         None if output is None else Path(output),
         force,
         tuple(map(Path, kb)),
@@ -118,6 +112,7 @@ def doctor(
         cluster,
         group_by,
         _facts_finder(binary, model, soc, dims, shapes),
+        verbose,
     )
     _check(request)
     return _run(request)
@@ -223,7 +218,7 @@ class _LiveOutput:
 
     def __init__(self, request: Request) -> None:
         self.shown = 0
-        self._form = request.form
+        self._form, self._verbose = request.form, request.verbose
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
         self._facts = wanted() if wanted else None
@@ -237,8 +232,12 @@ class _LiveOutput:
         if self._form not in _SHOWN_LIVE:
             return
         self.shown += 1
-        render = doctor_markdown if self._form == "markdown" else report
-        write(render.render_live(_with_facts(incident, self._facts), self.shown), None, False)
+        known = _with_facts(incident, self._facts)
+        if self._form == "markdown":
+            text = doctor_markdown.render_live(known, self.shown)
+        else:
+            text = report.render_live(known, self.shown, verbose=self._verbose)
+        write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
         """What is left to say when the log has ended."""
@@ -266,8 +265,9 @@ def _render(
         return render_markdown(incidents, stats)
     from qnnmem.report import doctor as report
 
-    render = report.render_json if request.form == "json" else report.render_text
-    return render(incidents, stats)
+    if request.form == "json":
+        return report.render_json(incidents, stats)
+    return report.render_text(incidents, stats, verbose=request.verbose)
 
 
 def _render_groups(

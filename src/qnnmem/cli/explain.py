@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import click
 
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import result_options, verbose_option
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("codes", nargs=-1, required=True, metavar="CODE...")
+@verbose_option
 @result_options("qnnmem.explain/1")
-def explain(codes: tuple[str, ...], as_json: bool, output: str | None, force: bool) -> int:
+def explain(
+    codes: tuple[str, ...], verbose: bool, as_json: bool, output: str | None, force: bool
+) -> int:
     """Say what error codes mean in practice.
 
     CODE is a number (1002, 0x3ea, 0x80000406, -12), a name (QNN_COMMON_ERROR_MEM_ALLOC, ENOMEM) or
@@ -30,6 +33,9 @@ def explain(codes: tuple[str, ...], as_json: bool, output: str | None, force: bo
     entries = read_folder(BUILT_IN)[1]
     named = [one for code in codes for one in (input_lines() if code == STDIN else [code])]
     explained = [explain_code(code, entries) for code in named]
-    text = report.render_json(explained) if as_json else report.render_text(explained)
+    if as_json:
+        text = report.render_json(explained)
+    else:
+        text = report.render_text(explained, verbose=verbose)
     write(text, None if output is None else Path(output), force)
     return 0

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Model: nearby settings that are really compiled when it does not fit.",
 )
+@texts.verbose_option
 @texts.result_options("qnnmem.fit/1")
 def fit(
     file: str,
@@ -61,6 +62,7 @@ def fit(
     vtcm_mb: int | None,
     tries: int,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -88,7 +90,7 @@ def fit(
     if answers is None:
         options = texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
         answers = _model_fits(path, targets, options, limits, tries)
-    write(_render(answers, file, as_json), target, force, _verdict(answers))
+    write(_render(answers, file, as_json, verbose), target, force, _verdict(answers))
     return exit_code(answers)
 
 
@@ -162,10 +164,10 @@ def _verdict(answers: tuple[Fit, ...]) -> str:
     return verdict_on_all(answers)
 
 
-def _render(answers: tuple[Fit, ...], file: str, as_json: bool) -> str:
+def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -> str:
     from qnnmem.report import fit as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file)
+    return report.render_text(answers, file, verbose=verbose)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 )
 @texts.compile_options
 @texts.vtcm_option
+@texts.verbose_option
 @texts.result_options("qnnmem.footprint/1")
 def footprint(
     file: str,
@@ -41,6 +42,7 @@ def footprint(
     precision: str,
     vtcm_mb: int | None,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -71,7 +73,7 @@ def footprint(
         )
     if bill is None:
         return 1
-    write(_render(bill, file, as_json, compiled), target, force, _verdict(bill))
+    write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
     return 0 if bill.ram is not None else 3
 
 
@@ -94,6 +96,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
 
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
+    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
@@ -105,7 +108,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
         result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):
         return result
-    click.echo(render_failure(result, "bill"), nl=False)
+    write(render_failure(result, "bill"), None, force=False)
     return None
 
 
@@ -115,7 +118,7 @@ def _verdict(bill: Bill) -> str:
     return verdict(bill)
 
 
-def _render(bill: Bill, file: str, as_json: bool, compiled: bool) -> str:
+def _render(bill: Bill, file: str, as_json: bool, compiled: bool, verbose: bool) -> str:
     from qnnmem.report import bill as report
     from qnnmem.version import __version__
 
@@ -125,4 +128,4 @@ def _render(bill: Bill, file: str, as_json: bool, compiled: bool) -> str:
         following = report.next_prepare(bill, file, given_words("prepare"))
     else:
         following = report.next_look(bill, file, given_words())
-    return report.render_text(bill, file, compiled=compiled, next_step=following)
+    return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)

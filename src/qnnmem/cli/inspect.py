@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import OutputPath
+from qnnmem.cli.options import result_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,21 +16,13 @@ _LARGEST = 16 << 30
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON with the nesting of qnn-context-binary-utility.",
-)
-@click.option(
-    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@result_options("qnnmem.inspect/1 or inspect-htp/1")
 def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     """Show what the context binary FILE holds: graphs, tensors, memory, state.
 
     FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
-    a real QNN context binary of the HTP backend, whoever made it.
+    a real QNN context binary of the HTP backend, whoever made it. The JSON has the nesting of
+    qnn-context-binary-utility.
 
     Exit codes: 0 shown, 2 the binary is damaged, of another version, or cannot be read.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import OutputPath
+from qnnmem.cli.options import result_options
 
 if TYPE_CHECKING:
     from qnnmem.lpai.config.finding import LintReport
@@ -20,11 +20,7 @@ _SUFFIXES = (".json", ".conf", ".config", ".cfg")
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option("--strict", is_flag=True, help="Let warnings count as errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option(
-    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@result_options("qnnmem.lint/1")
 def lint(
     files: tuple[str, ...], strict: bool, as_json: bool, output: str | None, force: bool
 ) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -11,6 +12,8 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from qnnmem.htp.compile import CompileOptions
 
 _MAX_DIM = 1 << 40
@@ -84,6 +87,14 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
         if value == "-" and not self._is_text:
             self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
         return None if value == "-" else value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Any file: the shell lists them."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
 
 
 def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
@@ -172,25 +183,59 @@ def vtcm_option(command: F) -> F:
     )(command)
 
 
-def result_options(schema: str) -> Callable[[F], F]:
+def form_options(
+    schema: str, forms: Sequence[str] = ("text", "json"), note: str = "How the result is written."
+) -> Callable[[F], F]:
+    """`--format`, and `--json` as the short word for one of them.
+
+    A command gets `as_json`; one that has more than two forms gets `form` instead.
+    """
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def chosen(*words: Any, as_json: bool, form: str | None, **given: Any) -> Any:
+            if as_json and form not in (None, "json"):
+                raise UsageError(f"--json and --format {form} exclude each other")
+            form = "json" if as_json else form or forms[0]
+            if len(forms) > 2:
+                return command(*words, form=form, **given)
+            return command(*words, as_json=form == "json", **given)
+
+        return _apply(
+            cast(F, chosen),
+            (
+                click.option(
+                    "--format",
+                    "form",
+                    type=click.Choice(list(forms)),
+                    help=f"{note}  [default: {forms[0]}]",
+                ),
+                click.option(
+                    "--json",
+                    "as_json",
+                    is_flag=True,
+                    help=f"Short for --format json; its schema is {schema}.",
+                ),
+            ),
+        )
+
+    return decorate
+
+
+def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
     """The options that say in which form and where a result goes."""
 
     def decorate(command: F) -> F:
-        return _apply(
-            command,
-            (
-                click.option(
-                    "--json", "as_json", is_flag=True, help=f"Print JSON, schema {schema}."
-                ),
-                click.option(
-                    "-o",
-                    "--output",
-                    type=OutputPath(),
-                    help="Write to this file instead of the terminal.",
-                ),
-                click.option("--force", is_flag=True, help="Replace the output file if it exists."),
+        where = (
+            click.option(
+                "-o",
+                "--output",
+                type=OutputPath(),
+                help="Write to this file instead of the terminal.",
             ),
+            click.option("--force", is_flag=True, help="Replace the output file if it exists."),
         )
+        return form_options(schema, forms)(_apply(command, where))
 
     return decorate
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from qnnmem.cli.say import note
+from qnnmem.cli.screen import fitted
 from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
-from qnnmem.text import printable, shorten
+from qnnmem.text import shorten
 
 _LONGEST = 2000  # characters of a verdict
 
@@ -52,9 +53,7 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def _print(pieces: Iterable[str]) -> None:
-    terminal = sys.stdout.isatty()
-    for piece in pieces:
-        text = printable(piece, keep="\n") if terminal else piece
+    for text in fitted(pieces, sys.stdout):
         # click.echo would cut what looks like a colour out of names
         if not _is_read(sys.stdout.write, text):
             return

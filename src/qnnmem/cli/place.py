@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import result_options, verbose_option
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Load all into the real library and compare: sizes become exact.",
 )
+@verbose_option
 @result_options("qnnmem.place/1")
 def place(
     files: tuple[str, ...],
     soc: str | None,
     budget: int | None,
     verify: bool,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -75,7 +77,7 @@ def place(
         checked = _verify([Path(file) for file in files], residents, room.value, model_id)
         residents = exact(residents, checked)
     answer = plan_residency(residents, room)
-    text = _render(answer, checked, as_json)
+    text = _render(answer, checked, as_json, verbose)
     write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
@@ -116,10 +118,12 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
+def _render(
+    answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool, verbose: bool
+) -> str:
     from qnnmem.report import place as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(answer, checked, f"qnnmem {__version__}")
-    return report.render_text(answer, checked)
+    return report.render_text(answer, checked, verbose=verbose)

@@ -77,13 +77,10 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
     show_default=True,
     help="Varies the search; the same seed gives the same plan.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv", "c"]),
-    default="text",
-    show_default=True,
-    help="csv: the scratch buffers with offsets; c: a header with all offsets.",
+@texts.form_options(
+    "qnnmem.plan/1",
+    ("text", "json", "csv", "c"),
+    "csv: the scratch buffers with offsets; c: a header with all offsets.",
 )
 @click.option(
     "-o",

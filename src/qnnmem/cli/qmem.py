@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     help="Carry out the four rows with the real library and compare the results bit by bit.",
 )
 @texts.compile_options
+@texts.verbose_option
 @texts.result_options("qnnmem.qmem/1")
 def qmem(
     file: str,
@@ -35,6 +36,7 @@ def qmem(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     precision: str,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -68,16 +70,16 @@ def qmem(
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):
-        click.echo(render_failure(result, "table"), nl=False)
+        write(render_failure(result, "table"), None, force=False)
         return 1
-    write(_render(result, file, as_json), target, force, verdict(result))
+    write(_render(result, file, as_json, verbose), target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1
 
 
-def _render(result: QmemResult, file: str, as_json: bool) -> str:
+def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
     from qnnmem.report import qmem as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file, given_words)
+    return report.render_text(result, file, given_words, verbose=verbose)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Address space of each compiler.  [default: 3/4 of the machine over the jobs]",
 )
+@texts.verbose_option
 @texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
@@ -69,6 +70,7 @@ def sweep(
     cache: str | None,
     time_limit: float,
     memory_limit: int | None,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -100,7 +102,7 @@ def sweep(
     )
     folder = None if cache is None else Path(cache)
     rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
-    text = _render(rows, largest, model, chosen.name, library, as_json)
+    text = _render(rows, largest, model, chosen.name, library, as_json, verbose)
     write(text, target, force, verdict(rows, largest, chosen.name))
     return _exit_code(rows)
 
@@ -173,10 +175,11 @@ def _render(
     soc: str,
     library: str,
     as_json: bool,
+    verbose: bool,
 ) -> str:
     from qnnmem.report import sweep as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
-    return report.render_text(rows, largest, file, soc)
+    return report.render_text(rows, largest, file, soc, verbose=verbose)

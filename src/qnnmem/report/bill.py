@@ -22,13 +22,18 @@ _WIDE = 200  # for paths and sentences
 _GRAPHS = 20  # graphs shown; --json has all
 
 
-def render_text(bill: Bill, file: str, *, compiled: bool = False, next_step: str = "") -> str:
-    """The whole report; names from files are made safe to print.
+def render_text(
+    bill: Bill, file: str, *, compiled: bool = False, next_step: str = "", verbose: bool = False
+) -> str:
+    """Total, parts and limits; names from files are made safe to print.
 
     `compiled` says that `file` is a model that was compiled for this bill; `next_step` is the last
-    line where another command is more useful than a look at the file.
+    line where another command is more useful than a look at the file; `verbose` adds where numbers
+    come from, parts of zero bytes and the largest tensors.
     """
-    parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
+    parts = [_table(bill, verbose), _estimates(bill, verbose), _graphs(bill)]
+    parts += [_largest(bill)] if verbose else []
+    parts += [_traps(bill)]
     blocks = ["\n".join([verdict(bill), _about(bill, file, compiled)])]
     blocks += [*map("\n".join, parts), next_step or next_look(bill, file)]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -74,22 +79,25 @@ def _about(bill: Bill, file: str, compiled: bool) -> str:
     )
 
 
-def _table(bill: Bill) -> Iterator[str]:
+def _table(bill: Bill, verbose: bool) -> Iterator[str]:
     yield f"{'part':<16}{'bytes':>16}{'size':>13}  origin"
     for name, part in (*bill.parts, ("total", bill.ram)):
-        yield _row(name, part)
-    yield _row("IO without pads", bill.io_exact)
-    yield _row("VTCM as stored", bill.vtcm_stored)
+        if verbose or part is None or part.value:
+            yield _row(name, part, verbose)
+    if verbose:
+        yield _row("IO without pads", bill.io_exact, verbose)
+        yield _row("VTCM as stored", bill.vtcm_stored, verbose)
 
 
-def _row(name: str, part: Sourced | None) -> str:
+def _row(name: str, part: Sourced | None, verbose: bool) -> str:
     if part is None:
         return f"{name:<16}{'not known':>16}"
     size = f"{part.value:>16,}{format_size(part.value):>13}"
-    return f"{name:<16}{size}  {part.origin.value}: {shorten(part.source, _WIDE)}"
+    source = f": {shorten(part.source, _WIDE)}" if verbose else ""
+    return f"{name:<16}{size}  {part.origin.value}{source}"
 
 
-def _estimates(bill: Bill) -> Iterator[str]:
+def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
     yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
     yield _limited("compile, a graph", bill.compile_estimate, bill.compile_limit)
     if bill.pd is None or bill.pd.is_exact:
@@ -97,31 +105,38 @@ def _estimates(bill: Bill) -> Iterator[str]:
     else:
         yield _limited("PD at least", bill.pd.low, bill.pd_budget)
         yield _limited("PD at most", bill.pd.high, bill.pd_budget)
-    yield from _how(bill)
-    yield from _measured(bill)
+    if verbose:
+        yield from _how(bill)
+    yield from _measured(bill, verbose)
 
 
 def _how(bill: Bill) -> Iterator[str]:
+    yield ""
     if bill.compile_estimate is not None:
-        yield f"compile: {shorten(bill.compile_estimate.source, _WIDE)}"
+        yield _source("compile", "needed", bill.compile_estimate)
+    if bill.compile_limit is not None:
+        yield _source("compile", "limit", bill.compile_limit)
     if bill.pd is not None:
-        yield f"process domain (PD): {shorten(bill.pd.high.source, _WIDE)}"
-    yield f"PD limit: {shorten(bill.pd_budget.source, _WIDE)}"
+        yield _source("process domain", "needed", bill.pd.high)
+    yield _source("process domain", "limit", bill.pd_budget)
+
+
+def _source(name: str, what: str, part: Sourced) -> str:
+    return f"{name:<14}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
     cells = [_cell(need, 16), _cell(limit, 16)]
     spare = "-" if need is None or limit is None else f"{limit.value - need.value:,}"
-    words = [] if need is None else [need.origin.value]
-    words += [] if limit is None else [f"limit {limit.origin.value}"]
-    return f"{name:<16}{''.join(cells)}{spare:>17}  {', '.join(words)}"
+    origin = "" if need is None else need.origin.value
+    return f"{name:<16}{''.join(cells)}{spare:>17}  {origin}".rstrip()
 
 
 def _cell(part: Sourced | None, width: int) -> str:
     return f"{'not known' if part is None else format(part.value, ','):>{width}}"
 
 
-def _measured(bill: Bill) -> Iterator[str]:
+def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
     missing = []
     for name, part in (
         ("DDR read", bill.ddr_read),
@@ -131,8 +146,8 @@ def _measured(bill: Bill) -> Iterator[str]:
         if part is None:
             missing.append(name)
         else:
-            yield _row(name, part)
-    if missing:
+            yield _row(name, part, verbose)
+    if missing and verbose:
         yield f"not in the file, only a compile shows it: {', '.join(missing)}"
 
 

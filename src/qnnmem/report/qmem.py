@@ -28,11 +28,19 @@ _WIDE = 200
 Given = Callable[[str], Sequence[str]]
 
 
-def render_text(result: QmemResult, file: str, given: Given = lambda _verb: ()) -> str:
-    """The whole report; names from files are made safe to print."""
+def render_text(
+    result: QmemResult, file: str, given: Given = lambda _verb: (), *, verbose: bool = False
+) -> str:
+    """Advice, the four rows and how to get there; names from files are made safe to print.
+
+    `verbose` adds where the numbers come from, and the traps.
+    """
     qmem = result.qmem
-    blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
-    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file, given)]
+    blocks = [_head(result, file), _table(result)]
+    blocks += [_sizes(qmem)] if verbose else []
+    blocks += [_run(result.run), _flags()]
+    blocks += [(f"trap: {trap}" for trap in traps(qmem))] if verbose else []
+    blocks += [_next(result, file, given)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
 
 
@@ -55,22 +63,21 @@ def _head(result: QmemResult, file: str) -> Iterator[str]:
 
 def _table(result: QmemResult) -> Iterator[str]:
     qmem = result.qmem
-    yield "bytes of internal IO memory, bytes copied, and what is left of the process domain (PD):"
+    yield "bytes of internal IO memory, bytes copied, and what the process domain (PD) has left:"
     yield (
-        f"{'prepared':<10}{'executed':<10}{'at load':>14}{'1st inference':>15}"
-        f"{'copied each':>14}{'time on host':>14}{'PD left':>15}"
+        f"{'prepared':<10}{'executed':<10}{'at load':>13}{'1st inference':>14}"
+        f"{'copied each':>13}{'PD left':>14}"
     )
     for row in qmem.rows:
         yield _row(row, row is qmem.best)
-    yield "IO layer: emulated; the library for x86 registers no memory"
+    yield "note: the IO layer is emulated; the library for x86 registers no memory"
 
 
 def _row(row: QmemRow, best: bool) -> str:
     left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
     return (
-        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"
-        f"{row.at_first.value:>15,}{row.copied:>14,}{duration(row.copy_ns.value):>14}{left:>15}"
-        f"{'  <- best' if best else ''}"
+        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>13,}"
+        f"{row.at_first.value:>14,}{row.copied:>13,}{left:>14}{'  best' if best else ''}"
     )
 
 
@@ -86,7 +93,7 @@ def _sizes(qmem: Qmem) -> Iterator[str]:
     yield _sized("IO as it is", qmem.exact)
     yield _sized("IO in the binary", qmem.stored)
     raw = qmem.rows[0]
-    yield f"{'time on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
+    yield f"{'copying on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
     if raw.pd_room is not None:
         yield f"{'PD left':<18}{raw.pd_room.value:>16,}  {_origin(raw.pd_room)}"
     yield _sized("PD budget", qmem.bill.pd_budget)
