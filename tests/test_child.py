@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -48,6 +49,23 @@ def test_a_child_that_dies_gives_no_answer() -> None:
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
         assert child.ask({}, bytes(1 << 20)) is None
         assert not child.expired
+
+
+def test_a_child_without_files_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where no pipe can be opened, a folder cannot be looked into either."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as short:
+        for name in ("pipe", "open", "scandir"):
+            short.setattr(os, name, refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            ChildProcess(ECHO, 60.0)
+    assert list(tmp_path.iterdir()) == []
 
 
 @linux
