@@ -20,7 +20,7 @@ def outcome(is_interrupted: Callable[[], bool]) -> int:
     """Runs the command line; gives its exit code."""
     try:
         code = run()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what click makes of it
         discard_output()  # the reader has seen enough
         return 0
     except Exception as exc:
