@@ -238,9 +238,11 @@ class ChildProcess:
         self._watchdog.daemon = True
         try:
             self._watchdog.start()
-        except RuntimeError as exc:  # no thread to be had
+        except BaseException as exc:
             self._end()
-            raise UsageError(f"no child process can be watched ({exc})") from exc
+            if isinstance(exc, RuntimeError):  # no thread to be had
+                raise UsageError(f"no child process can be watched ({exc})") from exc
+            raise
 
     @property
     def expired(self) -> bool:
@@ -283,10 +285,10 @@ class ChildProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._watchdog.cancel()
         self._end()
 
     def _end(self) -> None:
+        self._watchdog.cancel()
         end(self._process)
         self._lifeline.cut()
         self._folder.remove()

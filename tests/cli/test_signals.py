@@ -63,6 +63,18 @@ def test_a_signal_unwinds_the_work(name: str, tmp_path: Path) -> None:
     assert left(tmp_path) == []
 
 
+def test_a_folder_that_is_still_held_goes_too(tmp_path: Path) -> None:
+    """By a thread or a circle of objects; a death by a signal asks nobody."""
+    work = """
+def work(*a, **k):
+    sys.held = tempfile.TemporaryDirectory()
+    send("SIGTERM")
+    time.sleep(60)
+"""
+    assert start(work, tmp_path).returncode == -signal.SIGTERM
+    assert left(tmp_path) == []
+
+
 def test_a_signal_while_a_file_is_written_leaves_no_part_of_it(tmp_path: Path) -> None:
     """Neither under its name nor under the temporary one."""
     work = """

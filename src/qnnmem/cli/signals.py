@@ -92,6 +92,9 @@ def _leave(number: int) -> int:
 
         say("interrupted", 0)
     else:
+        import atexit
+
+        atexit._run_exitfuncs()  # temporary folders that something still holds
         os.kill(os.getpid(), number)  # whoever waits for this program sees why it ended
     return _BY_SIGNAL + number
 
