@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import OutputError, Setting, UsageError
 
 FORMAT = 1  # of the files; other formats are not read
@@ -98,8 +95,7 @@ class ResultCache:
         path = self._path(key)
         text = json.dumps({"key": key, "result": dict(result)})
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, text)
+            write_kept(path, text.encode("ascii"))
         except OSError as exc:
             if not self._must_keep:
                 return
@@ -107,17 +103,3 @@ class ResultCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-
-def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())  # a result that was paid for survives a power cut
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
