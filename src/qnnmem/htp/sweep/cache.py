@@ -88,12 +88,14 @@ class ResultCache:
         if not isinstance(found, dict) or found.get("key") != key:
             return None
         values = found.get("result")
-        return values if isinstance(values, dict) else None
+        if not isinstance(values, dict) or found.get("digest") != _digest(key, values):
+            return None
+        return values
 
     def put(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep a result."""
         path = self._path(key)
-        text = json.dumps({"key": key, "result": dict(result)})
+        text = json.dumps({"key": key, "result": dict(result), "digest": _digest(key, result)})
         try:
             write_kept(path, text.encode("ascii"))
         except OSError as exc:
@@ -103,3 +105,8 @@ class ResultCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
+
+
+def _digest(key: str, result: Mapping[str, Any]) -> str:
+    """A number that finds a flipped bit, with which a result would still be a result."""
+    return hashlib.sha256(json.dumps([key, dict(result)], sort_keys=True).encode()).hexdigest()
