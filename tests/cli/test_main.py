@@ -104,6 +104,17 @@ def test_a_reader_that_stops_reading_is_no_error(form: str, tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("words", [("--help",), ("plan", "--help"), ("--version",), ()])
+def test_a_reader_of_the_help_that_is_gone_is_no_error(words: tuple[str, ...]) -> None:
+    """It is printed by click, which would leave with 1: does not fit."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "qnnmem", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no full device")
 def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
     """Output that cannot be written is an error with a reason, not a silent success."""

@@ -323,6 +323,8 @@ def nest_bodies(document: Any) -> None:
         (put(model, "states", ["w"]), "give 'w' no place"),
         (put(op, "inputs", ["zz"]), "ops[0].inputs names 'zz', which is not a tensor"),
         (put(op, "outputs", ["zz"]), "ops[0].outputs names 'zz'"),
+        (lambda d: op(d)["outputs"].append(op(d)["outputs"][0]), "model.ops names"),
+        (lambda d: put(op, "outputs", model(d)["ops"][2]["outputs"])(d), "model.ops names"),
         (put(op, "sources", [-1]), "ops[0].sources[0] is -1"),
         (put(op, "sources", [2**31]), "ops[0].sources[0] is 2147483648"),
         (put(op, "effect", "magic"), "effect is 'magic'"),

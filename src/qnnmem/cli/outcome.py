@@ -18,9 +18,11 @@ _ENVIRONMENT = 2
 
 def outcome(is_interrupted: Callable[[], bool]) -> int:
     """Runs the command line; gives its exit code."""
+    # numpy's OpenBLAS starts threads that we do not need, and sends SIGINT where it cannot.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = run()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what click makes of it
         discard_output()  # the reader has seen enough
         return 0
     except Exception as exc:
