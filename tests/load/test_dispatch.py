@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tflite_writer import G, O, T, write_tflite
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load import load
@@ -112,7 +113,8 @@ def test_sizes_for_a_format_without_open_ones_are_refused(
 
 def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
     """TFLite has no names for dimensions."""
-    path = save(tmp_path, "a.tflite", b"\x1c\0\0\0TFL3" + b"\0" * 64)
+    graph = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
+    path = write_tflite(tmp_path / "a.tflite", graph)
     with pytest.raises(UsageError) as caught:
         load(path, dims={"batch": 1})
     assert "dims is for ONNX" in str(caught.value)

@@ -36,14 +36,14 @@ def load(
     kind = kind_of(path)
     if kind == "onnx":
         return _load_onnx(path, dims or {}, shapes or {})
+    if kind == "tflite":
+        from qnnmem.load import tflite
+
+        return tflite.read(path, shapes=shapes or {}, dims=dims or {})
     if dims:
         raise UsageError(
             (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
         )
-    if kind == "tflite":
-        from qnnmem.load import tflite
-
-        return tflite.read(path, shapes=shapes or {})
     if shapes:
         raise UsageError(
             (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")

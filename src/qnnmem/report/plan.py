@@ -9,6 +9,7 @@ from typing import Any
 
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
+from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.schema import write_json
 from qnnmem.text import shorten
@@ -80,6 +81,8 @@ def render_text(report: PlanReport) -> str:
 
 def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
+    if plan.model.assumed:
+        yield with_flags(plan.model.assumed)
     in_time = "" if plan.search_missing else " in time"
     for budget in plan.budgets:
         name = budget.pool.value
