@@ -86,9 +86,11 @@ def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, 
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
+    from qnnmem.load.file_kind import check_kind
 
     found, models = [], set()
     for path in paths:
+        check_kind(path, "place")
         context = read_context(path)
         one = resident(str(path), bill_of(context, soc))
         if one is None:
