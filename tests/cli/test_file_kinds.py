@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,3 +187,21 @@ def test_files_that_options_name_are_missed_alike(
     done = run(*words)
     assert exit_code(done) == 2
     assert sentence(done).endswith(("gone: no such file", "gone.log: no such file"))
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (b"", 2, "standard input: is empty"),
+        (sample(2), 2, "standard input: is a TFLite model, which qnnmem doctor does not read"),
+        (b"06-01 12:00:00.000  1  1 I app: started\n" * 3, 0, "healthy"),
+    ],
+    ids=["empty", "tflite", "log"],
+)
+def test_what_comes_on_standard_input_is_looked_at(content: bytes, code: int, words: str) -> None:
+    """An empty pipe and a model are no healthy logs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "qnnmem", "doctor", "-"], input=content, capture_output=True
+    )
+    assert done.returncode == code
+    assert words in (done.stdout + done.stderr).decode()

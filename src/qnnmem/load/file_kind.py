@@ -26,7 +26,7 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 
 @dataclass(frozen=True, slots=True)
-class FileKind:
+class KindOfFile:
     """A kind of file in words, the verbs that read it, and what to do where none does."""
 
     name: str
@@ -45,45 +45,45 @@ class FileKind:
 
 
 _TABLE = (
-    FileKind("onnx", "an ONNX model", ("plan", "prepare", "fit", "footprint", "qmem", "sweep")),
-    FileKind("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
-    FileKind("tflite", "a TFLite model", ("plan", "prepare")),
-    FileKind("eaix", "an eAI report", ("plan", "prepare")),
-    FileKind("csv", "a list of buffers (CSV)", ("plan", "prepare")),
-    FileKind("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
-    FileKind("htp", "a QNN context binary", _HTP_VERBS),
-    FileKind("dlc", "a DLC", (), f"{_SOURCE}, or the context binary made of it"),
+    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", "fit", "footprint", "qmem", "sweep")),
+    KindOfFile("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
+    KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
+    KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
+    KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
+    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
+    KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
+    KindOfFile("dlc", "a DLC", (), f"{_SOURCE}, or the context binary made of it"),
     # A report without its format and a config file of HTP both list graphs.
-    FileKind("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
-    FileKind("config", "a QNN config file (JSON)", ("lint",)),
-    FileKind("result", "a result of qnnmem (JSON)", (), "give the file it was made from"),
-    FileKind("json", "JSON", ("lint", "doctor")),
-    FileKind("packed", "compressed data", ("doctor",), "unpack what is not a log"),
-    FileKind("text", "text", ("doctor",)),
-    FileKind("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
-    FileKind("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
-    FileKind("elf", "a shared library or a program (ELF)", (), _NO_LIBRARY),
-    FileKind("pe", "a library or a program for Windows", (), _NO_LIBRARY),
-    FileKind("macho", "a library or a program for macOS", (), _NO_LIBRARY),
-    FileKind("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
-    FileKind("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
-    FileKind("pytorch", "a PyTorch file", (), _EXPORT),
-    FileKind("pt2", "a program exported by PyTorch", (), _EXPORT),
-    FileKind("pte", "an ExecuTorch program", (), _EXPORT),
-    FileKind("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
-    FileKind("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
-    FileKind("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
-    FileKind("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
-    FileKind("openvino", "an OpenVINO model", (), "give the model it was made from"),
-    FileKind("xml", "XML", (), "give a model, a context binary or a log"),
-    FileKind("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
-    FileKind("html", "a web page", (), "if it was downloaded, download the file itself"),
-    FileKind("zip", "a zip archive", (), _UNPACK),
-    FileKind("tar", "a tar archive", (), _UNPACK),
-    FileKind("image", "an image", (), "give a model, a context binary or a log"),
-    FileKind("pdf", "a PDF document", (), "give a model, a context binary or a log"),
-    FileKind("binary", "binary data of no known kind", (), "give what it was made from"),
-    FileKind("empty", "empty", (), "write or fetch it again"),
+    KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
+    KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
+    KindOfFile("result", "a result of qnnmem (JSON)", (), "give the file it was made from"),
+    KindOfFile("json", "JSON", ("lint", "doctor")),
+    KindOfFile("packed", "compressed data", ("doctor",), "unpack what is not a log"),
+    KindOfFile("text", "text", ("doctor",)),
+    KindOfFile("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
+    KindOfFile("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
+    KindOfFile("elf", "a shared library or a program (ELF)", (), _NO_LIBRARY),
+    KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
+    KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
+    KindOfFile("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
+    KindOfFile("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
+    KindOfFile("pytorch", "a PyTorch file", (), _EXPORT),
+    KindOfFile("pt2", "a program exported by PyTorch", (), _EXPORT),
+    KindOfFile("pte", "an ExecuTorch program", (), _EXPORT),
+    KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
+    KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
+    KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
+    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
+    KindOfFile("openvino", "an OpenVINO model", (), "give the model it was made from"),
+    KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
+    KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
+    KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
+    KindOfFile("zip", "a zip archive", (), _UNPACK),
+    KindOfFile("tar", "a tar archive", (), _UNPACK),
+    KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
+    KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
+    KindOfFile("binary", "binary data of no known kind", (), "give what it was made from"),
+    KindOfFile("empty", "empty", (), "write or fetch it again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 
@@ -142,20 +142,20 @@ def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str 
         raise wrong_kind(path, kind, f"which {said or f'qnnmem {verb}'} does not read")
 
 
-def wrong_kind(path: Path | str, kind: FileKind, why: str) -> LoadError:
+def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
     """The refusal of a file by whoever does not read its kind; `why` is a clause."""
     if kind.name == "empty":
         return LoadError(path, "is empty")
     return LoadError(path, f"is {kind.words}, {why}", cure=kind.readers)
 
 
-def kind_of_file(path: Path) -> FileKind:
+def kind_of_file(path: Path) -> KindOfFile:
     """The kind of an ordinary file."""
     regular_size(path)
     return kind_of_bytes(read_head(path, HEAD))
 
 
-def kind_of_bytes(head: bytes) -> FileKind:
+def kind_of_bytes(head: bytes) -> KindOfFile:
     """The kind of a file that begins so."""
     return KINDS[_by_start(head) or _by_structure(head) or _by_protobuf(head) or _by_text(head)]
 
