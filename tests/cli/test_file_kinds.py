@@ -139,6 +139,23 @@ def test_an_onnx_model_needs_no_name(tmp_path: Path) -> None:
         assert exit_code(run(verb, compiled)) == 0
 
 
+def test_a_context_far_behind_other_nodes_is_found(tmp_path: Path) -> None:
+    """ONNX Runtime leaves nodes that HTP does not take in front of the compiled one."""
+    import onnx
+
+    model = onnx.load_from_string(sample(1))
+    compiled = model.graph.node.pop()
+    for number in range(3000):
+        model.graph.node.add(
+            op_type="Relu", name=f"relu{number}", input=["x"], output=[f"n{number}"]
+        )
+    model.graph.node.append(compiled)
+    path = tmp_path / "late.onnx"
+    path.write_bytes(model.SerializeToString())
+    for verb in ("inspect", "footprint", "qmem", "place"):
+        assert exit_code(run(verb, path)) == 0
+
+
 def test_one_bad_file_among_logs_is_left_out(tmp_path: Path) -> None:
     """The logs are read all the same, and what was left out is said."""
     library = tmp_path / "libx.so"

@@ -37,22 +37,28 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.load.file_kind import check_kind, kind_of_file
+    from qnnmem.load.file_kind import check_kind, kind_of_file, kinds_for
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
-    check_kind(path, "inspect")
+    # A context may stand far behind other nodes of a model: only reading it tells.
+    check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
     ours = kind_of_file(path).name == "lpai"
     write(_ours(path, as_json) if ours else _real(path, as_json), target, force)
     return 0
 
 
 def _real(path: Path, as_json: bool) -> str:
+    from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.read import read_context
+    from qnnmem.load.file_kind import KINDS, wrong_kind
     from qnnmem.report import context as report
 
-    context = read_context(path)
+    try:
+        context = read_context(path)
+    except NotCompiled as exc:
+        raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
     return report.render_json(context) if as_json else report.render_text(context, str(path))
 
 

@@ -138,8 +138,13 @@ def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str 
     `takes` are the kinds where they are other than the table says, `said` is the verb in words.
     """
     kind = kind_of_file(path)
-    if kind.name not in takes if takes else verb not in kind.verbs:
+    if kind.name not in (takes or kinds_for(verb)):
         raise wrong_kind(path, kind, f"which {said or f'qnnmem {verb}'} does not read")
+
+
+def kinds_for(verb: str) -> tuple[str, ...]:
+    """The kinds that a verb reads."""
+    return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
 
 
 def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
