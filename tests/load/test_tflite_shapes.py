@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from command_line import exit_code, sentence, verb
+from command_line import exit_code, run, sentence, verb
 from tflite_writer import FLOAT32, INT32, G, O, T, write_tflite
 
 from qnnmem.errors import UsageError
@@ -211,6 +211,15 @@ def test_a_placeholder_is_said_in_the_first_line(tmp_path: Path) -> None:
     assert "placeholder: input 'audio' is 1x1 in the file" in first
     assert "operator 2 ('CONV_2D') needs at least 512 where there are 1" in first
     assert "--shape audio=NxN" in first
+
+
+def test_a_binary_for_a_placeholder_says_so_first(tmp_path: Path) -> None:
+    """What is prepared for it is as little use as its plan."""
+    path = write_tflite(tmp_path / "mel.tflite", spectrogram())
+    done = run("prepare", path, "--float", "-o", tmp_path / "mel.bin")
+    assert done.output.startswith("for a placeholder: input 'audio' is 1x1 in the file")
+    words = ("prepare", path, "--float", "-o", tmp_path / "b.bin", "--shape", "audio=1x1632")
+    assert run(*words).output.startswith("prepared ")
 
 
 def test_a_true_shape_is_planned(tmp_path: Path) -> None:
