@@ -31,6 +31,7 @@ import qnnmem
 from qnnmem import errors
 from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.load.file_kind import KINDS
 from qnnmem.qnn.codes import codes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,6 +217,19 @@ def _choices() -> str:
     return "\n".join(lines)
 
 
+def _file_kinds() -> str:
+    """Every kind of file: what it is, the verbs that read it, and what to do where none does."""
+    rows = [
+        (
+            kind.words,
+            ", ".join(f"[`{verb}`](commands/{verb}.md)" for verb in kind.verbs) or "none",
+            kind.cure,
+        )
+        for kind in KINDS.values()
+    ]
+    return "\n".join(_table(("kind of file", "read by", "otherwise"), rows))
+
+
 def _diagnoses(stage: str) -> str:
     """The entries of the knowledge base about one stage."""
     entries = [e for e in _json_of("kb", "list")["entries"] if e["stage"] == stage]
@@ -289,6 +303,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 PARTS: dict[str, Callable[..., str]] = {
+    "file-kinds": _file_kinds,
     "options": _options,
     "commands": _command_table,
     "exit-codes": _exit_codes,

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.bounded_file import read_bytes
+from qnnmem.bounded_file import MISSING, NOT_THERE, read_bytes
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
@@ -68,6 +68,8 @@ def find_samples(place: Path, inputs: Sequence[Input], here: Path = Path()) -> t
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
+    except NOT_THERE as exc:
+        raise UsageError(MISSING, where=place) from exc
     except (OSError, ValueError) as exc:
         raise UsageError(f"calibration folder {quote(str(place))} cannot be opened") from exc
     listed = place / _LIST_NAME if is_folder else place

@@ -12,6 +12,7 @@ import pytest
 from context_writer import example_context, pack_context
 
 from qnnmem.cli import main
+from qnnmem.errors import CannotTell
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -214,11 +215,72 @@ def test_healthy_logs_ask_for_no_numbers(run: Run) -> None:
     assert run("fine.log", "--binary", "gone.bin")[0] == 0
 
 
-def test_a_binary_that_cannot_be_read_ends_with_2(run: Run) -> None:
-    """Nothing is printed before the numbers are known."""
+def test_a_binary_that_cannot_be_read_does_not_take_the_diagnosis(run: Run) -> None:
+    """What the log says comes first, then why there is nothing about the binary."""
     code, out, err = run("limit.log", "--binary", "gone.bin")
-    assert (code, out) == (2, "")
-    assert err.startswith("qnnmem: gone.bin")
+    assert (code, err) == (1, "")
+    assert out.startswith("graph stage: out of memory")
+    assert out.endswith("note: nothing about the model: gone.bin: no such file\n")
+
+
+def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits of the SoC are known without it; a note says why there is no more."""
+    _no_compiler(monkeypatch)
+    code, out, err = run("limit.log", "--model", _model(), "--soc", "SM8650")
+    assert (code, err) == (1, "")
+    assert out.startswith("graph stage: out of memory")
+    assert "compile limit of SM8650" in out
+    assert out.splitlines()[-1] == "note: nothing about the model: there is no compiler"
+
+
+def test_json_without_a_compiler_holds_the_diagnosis_and_the_note(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for programs that read it."""
+    _no_compiler(monkeypatch)
+    for form in ("json", "sarif", "markdown"):
+        code, out, _ = run(*("limit.log", "--model", _model(), "--soc", "SM8650", "--format", form))
+        assert code == 1
+        assert "mem_graph_limit" in out or "graph-over-limit" in out
+        assert "there is no compiler" in out
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError()])
+def test_nothing_that_fails_beside_the_log_takes_the_diagnosis(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A disk that fails, or memory that ends, while the model is looked at."""
+    _no_compiler(monkeypatch, error)
+    code, out, _ = run("limit.log", "--model", _model(), "--soc", "SM8650")
+    assert code == 1
+    assert "note: nothing about the model: " in out.splitlines()[-1]
+
+
+def test_a_binary_counts_where_the_model_cannot_be_looked_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that fails does not take the other with it."""
+    _no_compiler(monkeypatch)
+    binary = tmp_path / "context.bin"
+    binary.write_bytes(pack_context(example_context()))
+    out = run(*("limit.log", "--binary", str(binary), "--model", _model(), "--soc", "SM8650"))[1]
+    assert "process domain at least" in out
+    assert "there is no compiler" in out
+
+
+def _model() -> str:
+    return str(ROOT / "tests" / "corpus" / "onnx" / "0.onnx")
+
+
+def _no_compiler(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+    """Let every compile end so, on machines that could."""
+
+    def refuse(*_: object) -> None:
+        raise error or CannotTell("there is no compiler")
+
+    monkeypatch.setattr("qnnmem.htp.bill.measure.bill_of_model", refuse)
 
 
 def test_a_model_without_a_soc_is_planned_for_lpai(run: Run) -> None:

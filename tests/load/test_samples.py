@@ -182,5 +182,5 @@ def test_the_number_of_samples_is_bounded(tmp_path: Path) -> None:
 def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
     """So is one whose name no file system has."""
     for place in (tmp_path / "no", tmp_path / "\0"):
-        with pytest.raises(UsageError, match="cannot be opened"):
+        with pytest.raises(UsageError, match=r"no such file|cannot be opened"):
             find_samples(place, [X])

@@ -121,7 +121,8 @@ def test_the_sound_binary_loads() -> None:
     [
         (CompiledContext, lambda document: document, {"constants"}),
         (CompiledGraph, lambda document: graph(document), {"program"}),
-        (Model, lambda document: model(document), set()),
+        # What is said before a plan; the notes, which are stored, say it too.
+        (Model, lambda document: model(document), {"assumed"}),
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
         (PlacedBuffer, lambda document: buffer(document, "x"), set()),
@@ -216,12 +217,12 @@ def test_padding_is_zero() -> None:
     ("data", "words"),
     [
         (b"\x08\x08\x12\x04test" + bytes(99), "an ONNX model"),
-        (b"PK\x03\x04" + bytes(99), "a DLC"),
+        (b"PK\x03\x04" + bytes(99), "a zip archive"),
         (b"\x1c\0\0\0TFL3" + bytes(99), "a TFLite model"),
-        (b"\0\0\0\2\0\0\0\3" + bytes(99), "of Qualcomm's SDK"),
+        (b"\0\0\0\2\0\0\0\3" + bytes(99), "a QNN context binary"),
         (bytes(40) + b"v2.36.0.250627" + bytes(99), "of Qualcomm's SDK"),
         (b"\x7fELF" + bytes(99), "a shared library"),
-        (b' {"graphs": []}' + bytes(99), "JSON"),
+        (b' {"graphs": []}', "JSON"),
         (SOUND.replace(b"\r\n", b"\n"), "transfer as text"),
         (b"anything else" + bytes(99), "the file is not a context binary of qnnmem;"),
     ],

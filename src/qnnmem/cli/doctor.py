@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import ModelFacts
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
@@ -36,8 +38,15 @@ class Request(NamedTuple):
     jobs: int
     cluster: str | None
     group_by: str | None
-    find_facts: Callable[[], ModelFacts] | None
+    find_facts: Callable[[], FoundFacts] | None
     verbose: bool
+
+
+class FoundFacts(NamedTuple):
+    """What is known of the model, and a sentence about everything that is not."""
+
+    facts: ModelFacts
+    missing: tuple[str, ...]
 
 
 @click.command()
@@ -135,17 +144,27 @@ def _facts_finder(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-) -> Callable[[], ModelFacts] | None:
+) -> Callable[[], FoundFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
         return None
-    from qnnmem.doctor.model_facts import gather
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
     options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None
     chosen = None if soc is None else find_soc(soc)
-    return lambda: gather(_path(binary), _path(model), chosen, options)
+    return lambda: _find_facts(_path(binary), _path(model), chosen, options)
+
+
+def _find_facts(
+    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None
+) -> FoundFacts:
+    from qnnmem.doctor.model_facts import gather_possible
+    from qnnmem.report.flags import flag
+
+    facts, failures = gather_possible(binary, model, soc, options)
+    missing = (f"nothing about the model: {failure.sentence(flag)}" for failure in failures)
+    return FoundFacts(facts, tuple(missing))
 
 
 def _path(name: str | None) -> Path | None:
@@ -156,11 +175,14 @@ def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
     if request.output is not None:
         check_free(request.output, request.force)  # says so before the work, not after
     found = find_logs(request.paths)
+    if not request.follow:  # which waits for what is not written yet
+        found = without_other_kinds(found)
     streams = found.streams
     knowledge = with_own(request.kb)
     live = _LiveOutput(request) if request.follow and request.output is None else None
@@ -172,12 +194,15 @@ def _run(request: Request) -> int:
         for error in found.unread:
             diagnosis.miss(error)
         diagnosis.notes += (*found.notes, *knowledge.notes)
-        stats = diagnosis.stats(streams)
         if live is not None and live.shown:
-            write_stream(live.end(stats), None, False)
+            diagnosis.notes += live.missing
+            write_stream(live.end(diagnosis.stats(streams)), None, False)
         else:
             # Compiling a model takes minutes: not for logs in which nothing failed.
-            facts = request.find_facts() if request.find_facts and stats.incidents else None
+            model = request.find_facts() if request.find_facts and len(diagnosis) else None
+            diagnosis.notes += model.missing if model else ()
+            facts = model.facts if model else None
+            stats = diagnosis.stats(streams)
             pieces = _render(diagnosis, stats, request, facts)
             write_stream(pieces, request.output, request.force)
             if request.output is not None:
@@ -221,7 +246,9 @@ class _LiveOutput:
         self._form, self._verbose = request.form, request.verbose
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
-        self._facts = wanted() if wanted else None
+        found = wanted() if wanted else None
+        self._facts = found.facts if found else None
+        self.missing = found.missing if found else ()
 
     def report(self, incident: Incident) -> None:
         """Shows one incident at once; JSON and SARIF are one object, shown at the end."""

@@ -78,11 +78,13 @@ def fit(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.fit import check_pools, exit_code
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
+    check_kind(path, "fit")
     check_pools(pool for pool, _size in budgets)
     limits = {pool: Sourced(size, Origin.REPORTED, "--budget") for pool, size in budgets}
     targets = _targets(names, all_socs)

@@ -59,11 +59,13 @@ def footprint(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    check_kind(path, "footprint")
     chosen = None if soc is None else find_soc(soc)
     bill = _stored_bill(path, chosen, load)
     compiled = bill is None

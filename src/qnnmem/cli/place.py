@@ -85,14 +85,20 @@ def place(
 
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
     """What placing needs of each file, and the SoC that all are for."""
-    from qnnmem.errors import CannotTell
+    from qnnmem.errors import CannotTell, NotCompiled
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
+    from qnnmem.load.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
     found, models = [], set()
     for path in paths:
-        context = read_context(path)
+        # A context may stand far behind other nodes of a model: only reading it tells.
+        check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
+        try:
+            context = read_context(path)
+        except NotCompiled as exc:
+            raise wrong_kind(path, KINDS["onnx"], "which qnnmem place does not read") from exc
         one = resident(str(path), bill_of(context, soc))
         if one is None:
             raise CannotTell(f"{path} does not hold the sizes that its process domain needs")

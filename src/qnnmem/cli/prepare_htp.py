@@ -106,6 +106,7 @@ def prepare_htp(
     """
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -116,6 +117,8 @@ def prepare_htp(
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
+    for file in files:
+        check_kind(Path(file), "prepare", takes=("onnx",), said="qnnmem prepare --backend htp")
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,

@@ -58,6 +58,7 @@ def qmem(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import qmem_of_file
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.report.compiled import render_failure
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
@@ -65,6 +66,7 @@ def qmem(
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    check_kind(path, "qmem")
     chosen = None if soc is None else find_soc(soc)
     options = texts.chosen_compile(dims, shapes, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:

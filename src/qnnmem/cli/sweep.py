@@ -87,12 +87,14 @@ def sweep(
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import parse_axis
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
+    check_kind(Path(model), "sweep")
     chosen, axes = find_soc(soc), [parse_axis(text) for text in varied]
     base = CompileOptions(
         dims=dict(dims),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from qnnmem.errors import Words
 from qnnmem.ir.span import Span
 from qnnmem.ir.tensor import Tensor
 from qnnmem.text import counted, quote
@@ -77,6 +78,7 @@ class Model:
     states: tuple[str, ...] = ()  # variables that survive from one execution to the next
     buffers: tuple[FixedBuffer, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader wants the user to know
+    assumed: Words = ""  # what makes every number below a guess, to be said first
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))

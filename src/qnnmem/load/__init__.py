@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from qnnmem.errors import LoadError, Setting, UsageError
+from qnnmem.bounded_file import read_head
+from qnnmem.errors import Setting, UsageError
 from qnnmem.ir import Model
 
 __all__ = ["kind_of", "load"]
 
-_HEAD = 4096
-_CONTEXT_SUFFIXES = frozenset({".bin", ".dlc", ".serialized"})
 _FORMATS = {".onnx": "onnx", ".tflite": "tflite", ".eaix": "eaix", ".csv": "csv"}
+_READERS = frozenset(_FORMATS.values())
+_LEFT_OPEN = frozenset({"binary", "json", "text"})  # kinds that say little
 # First bytes of an ONNX file that no text begins with: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
 # For completing shapes by running the model, where inference stops short.
@@ -36,14 +37,14 @@ def load(
     kind = kind_of(path)
     if kind == "onnx":
         return _load_onnx(path, dims or {}, shapes or {})
+    if kind == "tflite":
+        from qnnmem.load import tflite
+
+        return tflite.read(path, shapes=shapes or {}, dims=dims or {})
     if dims:
         raise UsageError(
             (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
         )
-    if kind == "tflite":
-        from qnnmem.load import tflite
-
-        return tflite.read(path, shapes=shapes or {})
     if shapes:
         raise UsageError(
             (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")
@@ -62,36 +63,20 @@ def _load_onnx(path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequenc
 
 def kind_of(path: Path) -> str:
     """Which reader a file is for: onnx, tflite, eaix or csv."""
-    from qnnmem.bounded_file import read_head, regular_size
+    from qnnmem.load.file_kind import kind_of_file, wrong_kind
 
-    regular_size(path)
-    head = read_head(path, _HEAD)
-    suffix = path.suffix.lower()
-    found = _by_content(head) or _FORMATS.get(suffix)
-    if found:
-        return found
-    if suffix in _CONTEXT_SUFFIXES:
-        raise LoadError(
-            path,
-            "looks like a QNN context binary or DLC, which has no graph to plan; "
-            "qnnmem inspect and qnnmem footprint read context binaries",
-        )
-    if head.startswith(_PROTOBUF_STARTS):
+    found = kind_of_file(path)
+    if found.name in _READERS:
+        return found.name
+    if found.name == "graphs":
+        return "eaix"  # if it is none, its reader says so
+    # What is a model by its name alone is refused by the reader, who can say what is wrong with it.
+    by_name = _FORMATS.get(path.suffix.lower())
+    if found.name in _LEFT_OPEN and by_name:
+        return by_name
+    if found.name == "binary" and read_head(path, 1) in _PROTOBUF_STARTS:
         return "onnx"
-    raise LoadError(
-        path, "is not a model of a known kind; expected ONNX, TFLite, an eAI report or buffer CSV"
-    )
-
-
-def _by_content(head: bytes) -> str | None:
-    from qnnmem.load.csv import is_header
-
-    if head[4:8] == b"TFL3":
-        return "tflite"
-    text = head.decode("utf-8-sig", "replace").lstrip()
-    if text.startswith("{"):
-        return "eaix"
-    return "csv" if is_header(text.split("\n", 1)[0]) else None
+    raise wrong_kind(path, found, "which cannot be planned")
 
 
 class _LoadFolder(ModuleType):

@@ -8,6 +8,7 @@ from typing import Any
 
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
+from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
@@ -101,6 +102,8 @@ def render_text(report: PlanReport) -> str:
 
 def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
+    if plan.model.assumed:
+        yield with_flags(plan.model.assumed)
     yield from budget_lines(report)
     yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.scratch.proof}"
 

@@ -26,9 +26,11 @@ def render_text(
     context = prepared.context
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
+    assumed = (plan.model.assumed for plan in prepared.plans)
     lines = [
+        *(join_words(words, _option) for words in assumed if words),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
-        f"{size:,} bytes ({format_size(size)})"
+        f"{size:,} bytes ({format_size(size)})",
     ]
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:

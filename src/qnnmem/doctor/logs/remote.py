@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError
 from qnnmem.text import sentence
 
@@ -77,5 +78,5 @@ def _fsspec(url: str) -> Any:
 
 def _why(exc: Exception) -> str:
     if isinstance(exc, FileNotFoundError):
-        return "no such file"
+        return MISSING
     return getattr(exc, "strerror", None) or sentence(exc)
