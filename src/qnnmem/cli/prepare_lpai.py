@@ -157,19 +157,31 @@ def _prepare(
     force: bool,
 ) -> str:
     """Write the binary and say what is in it."""
+    import sys
+
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.say import note
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.tcm import judge_binary
-    from qnnmem.report.prepare import render_text, word_float_model
+    from qnnmem.report.prepare import (
+        PrepareRequest,
+        error_lines,
+        render_text,
+        word_float_model,
+    )
 
     with ProgressBar("preparing") as bar:
         try:
             prepared = prepare(models, options, bar.say)
         except FloatModel as exc:
-            raise word_float_model(exc, options) from None
+            request = PrepareRequest(models, options, str(target), force)
+            raise word_float_model(exc, request) from None
         size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
+    if not sys.stdout.isatty():  # nobody may be reading what goes there
+        for line in error_lines(prepared.errors):
+            note(line)
     return render_text(prepared, tcm, notes, str(target), size)
 
 
