@@ -70,7 +70,7 @@ def prepare(
 
     A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
     report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
-    For HTP one model is compiled by the real library, which needs `pip install 'qnnmem[htp]'`.
+    For HTP one model is compiled by the real library, which needs the extra `htp`.
     """
     _refuse(context, backend, (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states"))
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY

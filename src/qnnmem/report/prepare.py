@@ -15,7 +15,7 @@ from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
 from qnnmem.report.flags import flag
-from qnnmem.report.plan import SEARCH_MISSING
+from qnnmem.report.plan import search_missing
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
 from qnnmem.units import format_size
@@ -46,7 +46,7 @@ def render_text(
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
     said = (*notes, *(join_words(note, _option) for note in prepared.notes))
     if any(plan.search_missing for plan in prepared.plans):
-        said = (*said, SEARCH_MISSING)
+        said = (*said, search_missing())
     lines += [f"note: {shorten(note, _WIDE)}" for note in said]
     lines += ["", *_next(context, path)]
     return "\n".join(lines)
