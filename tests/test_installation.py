@@ -15,6 +15,7 @@ from qnnmem.installation import command_for
 
 GIT = {"url": "https://example.com/q.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
 TAGGED = {**GIT, "vcs_info": {**GIT["vcs_info"], "requested_revision": "v1"}}  # type: ignore[dict-item]
+LOCAL = {"url": "file:///home/me/qnnmem", "vcs_info": GIT["vcs_info"]}
 WHEEL = {"url": "file:///wheels/qnnmem-1-py3-none-any.whl", "archive_info": {}}
 CHECKOUT = {"url": "file:///home/me/my%20qnnmem", "dir_info": {"editable": True}}
 FOLDER = {"url": "file:///home/me/qnnmem", "dir_info": {}}
@@ -57,6 +58,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         (WHEEL, "pip install 'qnnmem[htp] @ file:///wheels/qnnmem-1-py3-none-any.whl'"),
         (CHECKOUT, "pip install --editable '/home/me/my qnnmem[htp]'"),
         (FOLDER, "pip install '/home/me/qnnmem[htp]'"),
+        (LOCAL, "pip install '/home/me/qnnmem[htp]'"),
         ("no json", "pip install 'qnnmem[htp]'"),
     ],
 )

@@ -29,15 +29,18 @@ def command_for(extra: str) -> str:
         return f"pipx install --force {requirement}"
     if installer == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
+    if "vcs_info" in origin and (folder := _folder(origin)):
+        # A pip before 24.1 does not take such an address beside a name.
+        requirement = shlex.quote(f"{folder}[{extra}]")
     return f"{_pip()} install {requirement}"
 
 
 def _requirement(origin: Mapping[str, Any], extra: str) -> str:
     """What to install, as one word of a shell, with the option that it needs before it."""
     url = str(origin.get("url", ""))
-    if "dir_info" in origin and url.startswith("file:"):
+    if "dir_info" in origin and (folder := _folder(origin)):
         editable = "--editable " if origin["dir_info"].get("editable") else ""
-        return f"{editable}{shlex.quote(f'{_path(url)}[{extra}]')}"
+        return f"{editable}{shlex.quote(f'{folder}[{extra}]')}"
     named = f"{_NAME}[{extra}]"
     if "vcs_info" in origin:
         vcs = origin["vcs_info"]
@@ -63,11 +66,13 @@ def _recorded() -> tuple[Mapping[str, Any], str]:
         return {}, ""
 
 
-def _path(url: str) -> str:
+def _folder(origin: Mapping[str, Any]) -> str:
+    """The folder on this machine that the package came from; empty where it is none."""
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 
-    return url2pathname(urlparse(url).path)
+    parts = urlparse(str(origin.get("url", "")))
+    return url2pathname(parts.path) if parts.scheme == "file" else ""
 
 
 def _pip() -> str:

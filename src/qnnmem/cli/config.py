@@ -105,6 +105,8 @@ def config(
 
     With adsp they are eaiParams_direct.json and eaiParams_direct.conf, else lpaiParams.json and
     lpaiParams.conf. Both files appear or none.
+
+    Exit codes: 0 written, 2 settings that contradict each other, or a file is in the way.
     """
     from pathlib import Path
 

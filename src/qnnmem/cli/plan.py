@@ -107,6 +107,9 @@ def plan(
 
     FILE is an ONNX or TFLite model, an eAI compiler report (.eaix) or a buffer list (.csv with
     id,lower,upper,size[,alignment][,offset]).
+
+    Exit codes: 0 planned, every budget holds; 1 a budget is too small; 2 a file cannot be planned;
+    3 cannot tell.
     """
     from pathlib import Path
 
