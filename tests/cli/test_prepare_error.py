@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
 
+import jsonschema
 import numpy
 import onnx
 import onnx.parser
 import pytest
 from command_line import exit_code, run, sentence
 from onnx import numpy_helper
+
+from qnnmem.report.schema import load_schema
 
 
 @pytest.fixture
@@ -48,6 +52,22 @@ def test_a_large_error_is_the_first_line_and_its_cure_was_tried(model: str) -> N
         assert not better.stdout.startswith("warning")
         told = run("inspect", f"{number}.bin", "--json").stdout
         assert f"off by up to {error} of the largest output on made-up samples" in told
+
+
+def test_json_carries_the_error_and_what_was_tried(model: str) -> None:
+    """A build can judge for itself; standard error warns all the same."""
+    done = run("prepare", model, "--quantize", "int8", "-o", "a.bin", "--json")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, load_schema("qnnmem.prepared/1"))
+    (graph,) = values["graphs"]
+    found = graph["quantized"]
+    assert (found["bits"], found["weight_bits"], found["error_is_large"]) == (8, 8, True)
+    assert found["error"] > 0.2
+    tried = {(one["bits"], one["weight_bits"]): one["error"] for one in found["tried"]}
+    assert tried[16, 16] < 0.01 < tried[16, 8]
+    assert done.stderr.startswith("warning: graph fading")
+    assert values["next"][1].startswith("qnnmem net-run a.bin --random-inputs 1")
+    assert values["file_bytes"] == Path("a.bin").stat().st_size
 
 
 def test_the_refusal_of_a_float_model_has_a_command_that_works(model: str) -> None:

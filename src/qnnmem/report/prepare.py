@@ -44,12 +44,16 @@ def render_text(
         lines += ["", *_graph(graph, plan), *([] if alone is None else [_tcm(alone)])]
     if shared := together(tcm):
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
-    said = (*notes, *(join_words(note, _option) for note in prepared.notes))
-    if any(plan.search_missing for plan in prepared.plans):
-        said = (*said, search_missing())
-    lines += [f"note: {shorten(note, _WIDE)}" for note in said]
-    lines += ["", *_next(context, path)]
+    lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
+    lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
     return "\n".join(lines)
+
+
+def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
+    """What the user should know: of the request, of each model, of what is not installed."""
+    said = [*notes, *(join_words(note, _option) for note in prepared.notes)]
+    missing = any(plan.search_missing for plan in prepared.plans)
+    return [*said, search_missing()] if missing else said
 
 
 def error_lines(errors: Sequence[QuantizeError]) -> list[str]:
@@ -147,10 +151,11 @@ def _tcm(verdict: TcmVerdict) -> str:
     return f"  TCM        {verdict.need:>12,} bytes for binary and IO, {verdict_words(verdict)}"
 
 
-def _next(context: CompiledContext, path: str) -> Iterator[str]:
+def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:
+    """What can be done with a binary now, each with the command to paste."""
     file = shlex.quote(path)
-    yield f"look at it   qnnmem inspect {file}"
+    yield "look at it", f"qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):
         # A folder of its own: what another binary was run on is not in the way.
         folder = f"{sanitized(Path(path).stem)}_output"
-        yield f"run it       qnnmem net-run {file} --random-inputs 1 --output_dir {folder}"
+        yield "run it", f"qnnmem net-run {file} --random-inputs 1 --output_dir {folder}"
