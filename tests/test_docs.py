@@ -5,6 +5,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -158,6 +159,26 @@ def test_generated_parts_are_current() -> None:
     """What the program knows is on the pages as the program says it."""
     stale = [str(page.relative_to(ROOT)) for page, _ in reference.stale()]
     assert stale == [], "run python tools/reference.py"
+
+
+def test_the_page_about_installing_knows_every_extra() -> None:
+    """Those for users are in its table, and the image is made with some of them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"dev"}
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text("utf-8")
+    section = page.split("## Extras")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == extras
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    named = re.search(r"^ARG EXTRAS=(.+)$", image, re.MULTILINE)
+    assert named
+    assert set(named[1].split(",")) <= extras
+
+
+def test_no_page_names_the_package_as_if_an_index_had_it() -> None:
+    """Where it is installed from is said with every command that installs it."""
+    bare = re.compile(r"pip install [\"']?qnnmem(?!\[[\w,]+\] @)")
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]  # a record stays as it was
+    assert [page.name for page in pages if bare.search(page.read_text("utf-8"))] == []
 
 
 def test_every_verb_says_its_exit_codes() -> None:
