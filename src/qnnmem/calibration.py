@@ -63,10 +63,12 @@ class Input(NamedTuple):
 Sample = tuple[tuple[str, str], ...]
 
 
-def find_samples(place: Path, inputs: Sequence[Input], here: Path = Path()) -> tuple[Sample, ...]:
+def find_samples(
+    place: Path, inputs: Sequence[Input], here: Path = Path(), apart: Path | None = None
+) -> tuple[Sample, ...]:
     """The samples at a folder or input list, in order; contents are not read yet.
 
-    `here` is the current folder of whoever wrote the list.
+    `here` is the current folder of whoever wrote the list; a folder `apart` is no sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
@@ -80,7 +82,7 @@ def find_samples(place: Path, inputs: Sequence[Input], here: Path = Path()) -> t
     elif _is_sample(place, inputs):
         samples = (_folder(place, inputs),)
     else:
-        samples = tuple(_entries(place, inputs))
+        samples = tuple(_entries(place, inputs, apart))
     if not samples:
         raise UsageError(
             f"{place} holds no sample inputs; put .npy, .npz or .raw files of the inputs there"
@@ -167,10 +169,11 @@ def _is_sample(folder: Path, inputs: Sequence[Input]) -> bool:
     return len(inputs) > 1 and bool(files) and {file.stem for file in files} <= known
 
 
-def _entries(folder: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
+def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Iterator[Sample]:
     for entry in _names(folder):
         if entry.is_dir():
-            yield _folder(entry, inputs)
+            if apart is None or entry.resolve() != apart.resolve():
+                yield _folder(entry, inputs)
         elif entry.suffix.lower() in (_NPZ, _NPY, _RAW):
             yield _file(entry, inputs)
 

@@ -146,6 +146,15 @@ def test_arrays_become_input_files(binary: Made) -> None:
         assert np.array_equal(np.fromfile(results[0], "<f4"), (a + b).astype("f4").ravel())
 
 
+def test_the_current_folder_may_hold_samples_and_results(binary: Made) -> None:
+    """The folder of the results is no sample, neither in the first run nor in the next."""
+    np.savez("0.npz", a=np.ones((2, 3), "f4"), b=np.ones((2, 3), "f4"))
+    for _ in range(2):
+        done = net_run(binary(add=ADD), "--inputs", ".")
+        assert exit_code(done) == 0
+        assert "1 of results" in last_line(done)
+
+
 def test_integers_for_a_quantized_input_are_not_guessed_at(binary: Made) -> None:
     """Real numbers and stored ones look alike; which is meant has to be said."""
     file = binary(halves=HALVES)

@@ -57,7 +57,8 @@ def make_inputs(
     force: bool,
 ) -> MadeInputs:
     """Write the input files of every graph and the lists that name them."""
-    made = [_of_graph(graph, arrays, native) for graph, arrays in _by_graph(source, graphs)]
+    given = _by_graph(source, graphs)
+    made = [_of_graph(graph, arrays, native[graph.name], tree.folder) for graph, arrays in given]
     _check_size(graph for graph in made if graph is not None)
     stems = file_stems(graph.name for graph in graphs)
     contents: dict[Path, Callable[[], bytes]] = {}
@@ -139,18 +140,17 @@ def _by_graph(
 
 
 def _of_graph(
-    graph: CompiledGraph, source: RandomInputs | Path | None, native: Native
+    graph: CompiledGraph, source: RandomInputs | Path | None, own: frozenset[str], results: Path
 ) -> _GraphInputs | None:
     if source is None:
         return None
     if not graph.inputs:
         raise UsageError(f"graph {quote(graph.name)} has no inputs, so none can be made for it")
-    own = native[graph.name]
     wanted = [_wanted(graph, name, own) for name in dict.fromkeys(graph.inputs)]
     if isinstance(source, RandomInputs):
         made = partial(_random, graph, wanted, source.seed)
         return _GraphInputs(graph, source.count, lru_cache(1)(made), own)
-    samples = find_samples(source, wanted)
+    samples = find_samples(source, wanted, apart=results)
     read = lru_cache(1)(lambda number: read_sample(samples[number], wanted))
     return _GraphInputs(graph, len(samples), read, own)
 
