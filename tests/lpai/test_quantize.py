@@ -16,6 +16,7 @@ from qnnmem.child import ChildProcess
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, Model
 from qnnmem.load.onnx import executable
+from qnnmem.lpai import quantize
 from qnnmem.lpai.quantize import (
     Encoding,
     QuantizeError,
@@ -454,6 +455,14 @@ def test_what_helps_against_a_large_error_was_tried(tmp_path: Path) -> None:
 def test_nothing_is_tried_where_the_error_is_small(chain16: Made) -> None:
     """Advice that nobody needs costs nothing."""
     assert chain16.result.tried == ()
+
+
+def test_advice_takes_no_time_that_the_work_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one more try would not be soon done, none is made."""
+    monkeypatch.setattr(quantize, "_ADVICE_S", 0.0)
+    assert quantize_model(fading(tmp_path), tmp_path / "out.onnx", bits=8).tried == ()
 
 
 def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(

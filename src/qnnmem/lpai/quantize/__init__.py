@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 RANDOM_SAMPLES = 8
+_ADVICE_S = 60.0  # longer nobody waits for it
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -105,6 +106,7 @@ def quantize_model(
         "seed": seed,
         "states": list(states),
         "integer_io": integer_io,
+        "advice_s": min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
     }
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _WIDE_RANGE = 1e6
 
 Say = Callable[[str], None]
-_TRY_S = 60.0  # longer nobody waits for advice
 
 
 class Quantized(NamedTuple):
@@ -95,7 +94,8 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
     if result.ByteSize() > options["most"]:
         raise ValueError(f"constants that it computes make it more than {options['most']:,} bytes")
     blob = bytes(result.SerializeToString(deterministic=True))
-    tries = _tries(model, measured, widths, states, seconds) if poor else iter(())
+    pace = (seconds, float(options["advice_s"]))
+    tries = _tries(model, measured, widths, states, pace) if poor else iter(())
     return Quantized(header, blob, tries)
 
 
@@ -118,13 +118,14 @@ def _tries(
     measured: Measured,
     given: Widths,
     states: Sequence[tuple[str, str]],
-    seconds: float,
+    pace: tuple[float, float],
 ) -> Iterator[tuple[int, int, float]]:
-    """Errors with wider numbers on the same samples, as long as one more such try is soon done."""
+    """Errors with wider numbers on the same samples; `pace` is seconds for one, and for all."""
+    seconds, most = pace
     begin = monotonic()
     wider = (Widths(given.activations, 16), Widths(16, given.weights), Widths(16, 16))
     for widths in sorted({*wider} - {given}):
-        if monotonic() - begin + seconds > _TRY_S:
+        if monotonic() - begin + seconds > most:
             return
         worst = _worst_error(model, _inserted(model, measured, widths, states)[0], measured.feeds)
         if worst is not None:
