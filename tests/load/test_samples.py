@@ -121,7 +121,7 @@ def write_bad(folder: Path, kind: str) -> None:
         ("stranger", r"z\.npy: the model has no input 'z'"),
         ("two", r"0 holds two files for input 'x'"),
         ("empty folder", r"holds no \.npy or \.raw file of an input"),
-        ("nothing", r"holds no calibration data; put \.npy, \.npz or \.raw files"),
+        ("nothing", r"holds no sample inputs; put \.npy, \.npz or \.raw files"),
     ],
 )
 def test_wrong_data_is_one_sentence_with_the_file(kind: str, message: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def fit(
     """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
     FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model,
-    which the real library compiles and loads. That needs `pip install 'qnnmem[htp]'`.
+    which the real library compiles and loads. That needs the extra `htp`.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
     """

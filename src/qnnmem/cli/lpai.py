@@ -25,6 +25,8 @@ def choices_command(as_json: bool, output: str | None, force: bool) -> None:
     """List what is chosen where public material is silent.
 
     Each choice says what this runtime does, why, and how to change it.
+
+    Exit codes: 0 listed, 2 bad usage.
     """
     from qnnmem.lpai.choices import choices
     from qnnmem.report.lpai import choices_json, choices_text
@@ -40,6 +42,8 @@ def rules_command(rule_id: str | None, as_json: bool, output: str | None, force:
     """List the rules of the contract, or explain one of them.
 
     ID is a rule as messages name it, e.g. R3.
+
+    Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.lpai.rules import rules
     from qnnmem.report.lpai import rule_text, rules_json, rules_text

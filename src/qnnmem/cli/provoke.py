@@ -48,8 +48,8 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     host-memory   5 s, 130 MiB     a compile in too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 
-    Nothing is invented: if the library does not fail, this says so. Needs
-    `pip install 'qnnmem[htp]'` on Linux x86-64.
+    Nothing is invented: if the library does not fail, this says so. Needs the
+    extra `htp` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
     failed for another reason (stored), or the library is missing.

@@ -21,7 +21,7 @@ from qnnmem.ir.lifetime import reordered
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
-from qnnmem.lpai.quantize import classify, quantize_model
+from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
@@ -67,6 +67,7 @@ class Prepared:
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
+    errors: tuple[QuantizeError, ...] = ()  # of the graphs that were quantized on the way
 
     def __repr__(self) -> str:
         """The plans in one line."""
@@ -86,6 +87,7 @@ class _Loaded:
     states: tuple[tuple[str, str], ...]
     windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
+    error: QuantizeError | None = None
 
 
 def prepare(
@@ -100,12 +102,14 @@ def prepare(
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
+    errors: list[QuantizeError] = []
     block = bytearray()
     deadline = Deadline.after(options.time_limit_s)
     for name, path in files.items():
         with scratch_folder() as folder:
             loaded, notes = _load(Path(path), options, Path(folder), say, deadline)
             warnings += notes
+            errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
             graph, plan, constants = _compile(name, loaded, options, len(block), say, deadline)
         warnings += [_likely_state(old, new) for old, new in plan.likely_states]
@@ -115,7 +119,7 @@ def prepare(
     context = CompiledContext(
         tuple(graphs), options.hw_version, f"qnnmem {__version__}", memoryview(bytes(block))
     )
-    return Prepared(context, tuple(plans), tuple(warnings))
+    return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
 
 
 def _likely_state(old: str, new: str) -> Words:
@@ -147,13 +151,16 @@ def _load(
     states = (*options.states, *made.states)
     source = made.path
     warnings: tuple[Words, ...] = made.notes
+    error: QuantizeError | None = None
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
-        warnings += _quantize(made.path, source, states, options, say, deadline)
+        said, error = _quantize(made.path, source, states, options, say, deadline)
+        warnings += said
         options = replace(options, dims={})  # a quantized model has numbers in their place
     left = deadline.left(_READ_S)
     model, proto = read_with_graph(source, dims=options.dims, shapes=shapes, time_limit_s=left)
-    loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
+    notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
+    loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
     return loaded, warnings
 
@@ -178,15 +185,16 @@ def _quantize(
     options: PrepareOptions,
     say: Say,
     deadline: Deadline,
-) -> tuple[Words, ...]:
-    if options.quantize is None:
-        return ()
+) -> tuple[tuple[Words, ...], QuantizeError | None]:
+    bits, weight_bits = options.quantize, options.weight_bits
+    if bits is None:
+        return (), None
     say(f"quantizing {path.name}")
     result = quantize_model(
         path,
         target,
-        bits=options.quantize,
-        weight_bits=options.weight_bits,
+        bits=bits,
+        weight_bits=weight_bits,
         calibration=None if options.calibration is None else Path(options.calibration),
         seed=options.seed,
         dims=options.dims,
@@ -195,7 +203,10 @@ def _quantize(
         time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,
     )
-    return result.notes
+    if result.worst_error is None:
+        return result.notes, None
+    made_up, tried = result.seeded_random, result.tried
+    return result.notes, QuantizeError("", bits, weight_bits, result.worst_error, made_up, tried)
 
 
 def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from qnnmem.installation import command_for
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.flags import with_flags
@@ -16,10 +17,6 @@ from qnnmem.text import counted, shorten
 from qnnmem.units import Bytes, format_size
 
 SCHEMA = "qnnmem.plan/1"
-SEARCH_MISSING = (
-    "the exact search is not installed and may find a lower plan or prove this one minimal: "
-    "pip install 'qnnmem[search]'"
-)
 
 # Beyond this a picture of letters says nothing.
 LARGEST_MAP = 20_000
@@ -27,6 +24,14 @@ SHOWN_AT_PEAK = 8
 # Notes of the short answer; -v has all.
 SHOWN_NOTES = 3
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
+
+
+def search_missing() -> str:
+    """That a better plan may be found, and by what."""
+    return (
+        "the exact search is not installed and may find a lower plan or prove this one minimal: "
+        + command_for("search")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class PlanReport:
         if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
             notes.append("the clock ended the search, so another run may find another plan")
         if self.plan.search_missing:
-            notes.append(SEARCH_MISSING)
+            notes.append(search_missing())
         return tuple(notes)
 
     @property

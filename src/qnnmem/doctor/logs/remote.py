@@ -7,6 +7,7 @@ from typing import Any
 
 from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError
+from qnnmem.installation import command_for
 from qnnmem.text import sentence
 
 _BUFFER = 1 << 16
@@ -72,7 +73,7 @@ def _fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as exc:
-        raise LoadError(url, "URLs need pip install 'qnnmem[cluster]'") from exc
+        raise LoadError(url, f"URLs need {command_for('cluster')}") from exc
     return fsspec
 
 

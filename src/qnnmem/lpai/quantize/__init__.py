@@ -17,6 +17,7 @@ from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
+from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
@@ -35,6 +36,7 @@ __all__ = [
     "Encoding",
     "FloatOp",
     "ModelPrecision",
+    "QuantizeError",
     "QuantizeResult",
     "classify",
     "encodings",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 RANDOM_SAMPLES = 8
+_ADVICE_S = 60.0  # longer nobody waits for it
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -58,6 +61,7 @@ class QuantizeResult:
     seeded_random: bool  # ranges come from made-up data: good for sizes, not for accuracy
     worst_error: float | None  # largest difference on the samples, relative to the output's largest
     io: Mapping[str, Encoding] = field(default_factory=dict)  # of integer inputs and outputs
+    tried: tuple[Tried, ...] = ()  # wider numbers, where the error is large
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "io", MappingProxyType(dict(self.io)))
@@ -102,6 +106,7 @@ def quantize_model(
         "seed": seed,
         "states": list(states),
         "integer_io": integer_io,
+        "advice_s": min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
     }
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))
@@ -125,7 +130,8 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
     io = {name: Encoding(*encoding) for name, encoding in header["io"].items()}
-    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io)
+    tried = tuple(Tried(*one) for one in header.get("tried", ()))
+    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io, tried)
 
 
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
@@ -178,6 +184,9 @@ def _ask_child(
             if progress is not None:
                 progress(str(frame[0]["progress"]))
             frame = child.receive(most)
+        # Advice comes after the result: a child that is ended while it looks for some has done it.
+        if frame is not None and frame[0].get("poor") and (advice := child.receive()):
+            frame = ({**frame[0], **advice[0]}, frame[1])
     if frame is None:
         raise _dead(path, child)
     if "error" in frame[0]:
