@@ -59,6 +59,11 @@ def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
     return tuple(part for text in parts for part in text if part)
 
 
+def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
+    """Settings with a space between each two."""
+    return tuple(part for setting in settings for part in (" ", setting))[1:]
+
+
 class QnnMemError(Exception):
     """Base of every error this package raises on purpose; its text is one plain sentence."""
 
@@ -96,8 +101,16 @@ class LoadError(QnnMemError):
 
     stage = ""  # pass of the ONNX loader that refused the file, if one did
 
-    def __init__(self, path: Path | str, reason: Words, *, cure: Words = "") -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        reason: Words,
+        *,
+        cure: Words = "",
+        settings: Sequence[Setting] = (),
+    ) -> None:
         self.path = str(path)
+        self.settings = tuple(settings)  # with which the same request goes further
         super().__init__(reason, where=path, cure=cure)
 
     @property
@@ -109,12 +122,22 @@ class LoadError(QnnMemError):
 class FreeDimensions(LoadError):
     """A model leaves dimensions open that planning needs as numbers."""
 
-    def __init__(self, path: Path | str, free: Sequence[str], settings: Sequence[Setting]) -> None:
-        self.free, self.settings = tuple(free), tuple(settings)
-        spaced: list[str | Setting] = ["fix them, e.g. with "]
-        for setting in settings:
-            spaced += [setting, " "]
-        super().__init__(path, f"free dimensions {', '.join(free)}", cure=tuple(spaced[:-1]))
+    def __init__(
+        self,
+        path: Path | str,
+        free: Sequence[str],
+        settings: Sequence[Setting] = (),
+        *,
+        untried: str = "",
+    ) -> None:
+        self.free, self.untried = tuple(free), untried
+        how = f"a guess that could not be tried ({untried}) is" if untried else "it runs with"
+        super().__init__(
+            path,
+            f"free dimensions {', '.join(free)}",
+            cure=(f"fix them; {how} ", *spaced(settings)) if settings else "",
+            settings=settings,
+        )
 
 
 class NotCompiled(LoadError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import ModelFacts
+    from qnnmem.load.onnx.fixed import InputValue
 
 FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
@@ -92,6 +93,7 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     as_json: bool,
     output: str | None,
     force: bool,
@@ -105,8 +107,8 @@ def doctor(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other")
-    if (dims or shapes) and model is None:
-        raise UsageError("--dim and --shape are for --model")
+    if (dims or shapes or values) and model is None:
+        raise UsageError("--dim, --shape and --value are for --model")
     request = Request(
         paths,
         "json" if as_json else form or "text",
@@ -117,7 +119,7 @@ def doctor(
         jobs,
         cluster,
         group_by,
-        _facts_finder(binary, model, soc, dims, shapes),
+        _facts_finder(binary, model, soc, dims, shapes, values),
     )
     _check(request)
     return _run(request)
@@ -140,6 +142,7 @@ def _facts_finder(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
 ) -> Callable[[], ModelFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
@@ -148,7 +151,11 @@ def _facts_finder(
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
-    options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None
+    options = (
+        CompileOptions(dims=dict(dims), shapes=dict(shapes), values=dict(values))
+        if model is not None
+        else None
+    )
     chosen = None if soc is None else find_soc(soc)
     return lambda: gather(_path(binary), _path(model), chosen, options)
 

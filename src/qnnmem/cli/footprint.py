@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
@@ -37,6 +38,7 @@ def footprint(
     load: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
     time_limit: float,
@@ -66,11 +68,11 @@ def footprint(
     compiled = bill is None
     if bill is None:
         bill = _compiled_bill(
-            path, chosen, texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+            path, chosen, texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
         )
     if bill is None:
         return 1
-    given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
+    given = _given(dims, shapes, values, precision, vtcm_mb) if compiled else None
     write(_render(bill, file, as_json, given), target, force)
     return 0 if bill.ram is not None else 3
 
@@ -112,11 +114,12 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
 def _given(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
 ) -> list[str]:
     """The options that say what was compiled, so that a suggested command compiles the same."""
-    words = texts.shape_words(dims, shapes)
+    words = texts.shape_words(dims, shapes, values)
     words += [] if precision == "fp16" else [f"--precision={precision}"]
     return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,8 +14,12 @@ from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
 
 _MAX_DIM = 1 << 40
+_FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?", re.I)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +75,28 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def value(text: str) -> tuple[str, InputValue]:
+    """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
+    name, given = pair(text, "input=value")
+    if given.startswith("@") or given.lower().endswith(_FILES):
+        return name, Path(given.removeprefix("@"))
+    numbers = tuple(_number(part.strip(), text) for part in given.split(","))
+    return name, numbers if "," in given else numbers[0]
+
+
+def _number(word: str, text: str) -> bool | int | float:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _FLOAT.fullmatch(word):
+        return float(word)
+    raise UsageError(
+        f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "
+        "such as @mask.npy"
+    )
+
+
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
     """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
 
@@ -113,6 +141,15 @@ def shape_options(command: F) -> F:
                 type=shape,
                 metavar="TENSOR=AxB",
                 help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+            ),
+            click.option(
+                "--value",
+                "values",
+                multiple=True,
+                type=value,
+                metavar="INPUT=VALUE",
+                help="Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
+                "mask=@mask.npy; branches that cannot be taken then are left out.",
             ),
         ),
     )
@@ -198,6 +235,7 @@ def result_options(schema: str) -> Callable[[F], F]:
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
     vtcm_mb: int | None = None,
@@ -210,15 +248,18 @@ def chosen_compile(
         vtcm_mb=vtcm_mb,
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         time_limit_s=time_limit,
     )
 
 
 def shape_words(
-    dims: tuple[tuple[str, int], ...], shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    dims: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...] = (),
 ) -> list[str]:
-    """The options that fix a model's sizes, for a suggested command."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    return words + [
-        f"--shape={name}={'x'.join(map(str, sizes)) or 'scalar'}" for name, sizes in shapes
-    ]
+    """The options that fix what a model leaves open, for a suggested command."""
+    from qnnmem.load.onnx.fixed import Fixed, settings_of
+    from qnnmem.report.flags import flag_word
+
+    return list(map(flag_word, settings_of(Fixed(dict(dims), dict(shapes), dict(values)))))

@@ -13,6 +13,7 @@ from qnnmem.units import Align, Bytes, parse_size
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.plan import MemoryPlan, Pool, PoolOptions
     from qnnmem.report.plan import PlanReport
 
@@ -89,6 +90,7 @@ def plan(
     file: str,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     states: tuple[tuple[str, str], ...],
     io: str,
     align: int | None,
@@ -127,7 +129,7 @@ def plan(
         reorder=reorder,
     )
     with ProgressBar(f"reading {path.name}") as bar:
-        model = load(path, dims=dict(dims), shapes=dict(shapes))
+        model = load(path, dims=dict(dims), shapes=dict(shapes), values=dict(values))
         chosen = _budgets(budgets, capacity)
         if capacity is not None and model.format != "csv":
             raise UsageError(
@@ -139,7 +141,7 @@ def plan(
             model, options, budget=chosen, time_limit=time_limit, seed=seed, watch=bar
         )
         seconds = _now() - started
-    given = _given(dims, shapes, options)
+    given = _given(dims, shapes, values, options)
     write(_render(_report(result, path, seconds, given), form), target, force)
     return _exit_code(result)
 
@@ -147,10 +149,11 @@ def plan(
 def _given(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     options: PoolOptions,
 ) -> tuple[str, ...]:
     """The options that say what is planned, so that a suggested command plans the same thing."""
-    words = texts.shape_words(dims, shapes)
+    words = texts.shape_words(dims, shapes, values)
     words += [f"--state={old}={new}" for old, new in options.states]
     words += [] if options.align is None else [f"--align={options.align}"]
     words += [] if options.bits is None else [f"--bits={options.bits}"]

@@ -10,6 +10,7 @@ from qnnmem.cli import options as texts
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.load.onnx.fixed import InputValue
 
 
 @click.command()
@@ -32,6 +33,7 @@ def qmem(
     run: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
     as_json: bool,
@@ -62,7 +64,7 @@ def qmem(
     if target is not None:
         check_free(target, force)  # says so before the work, not after
     chosen = None if soc is None else find_soc(soc)
-    options = texts.chosen_compile(dims, shapes, precision, time_limit)
+    options = texts.chosen_compile(dims, shapes, values, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):

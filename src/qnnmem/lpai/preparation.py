@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
@@ -43,6 +44,7 @@ class PrepareOptions:
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
     states: tuple[tuple[str, str], ...] = ()
     rnn_state: bool = False
     io: Io = Io.INSIDE
@@ -130,6 +132,7 @@ def _load(
     from qnnmem.lpai.program.state import rewrite_states
 
     dims, shapes = options.dims, options.shapes
+    made_constant: Mapping[str, InputValue] = {}
     say(f"reading {path.name}")
     (rewritten_to := folder / "state").mkdir()
     made = rewrite_states(
@@ -138,6 +141,7 @@ def _load(
         keep_rnn_state=options.rnn_state,
         dims=dims,
         shapes=shapes,
+        values=options.values,
         time_limit_s=deadline.left(_READ_S),
     )
     states = (*options.states, *made.states)
@@ -146,9 +150,15 @@ def _load(
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
         warnings += _quantize(made.path, source, states, options, say, deadline)
-        options = replace(options, dims={})  # a quantized model has numbers in their place
-    left = deadline.left(_READ_S)
-    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes, time_limit_s=left)
+        made_constant = options.values
+        options = replace(options, dims={}, values={})  # the quantized model has them inside
+    model, proto = read_with_graph(
+        source,
+        dims=options.dims,
+        shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
+        values=options.values,
+        time_limit_s=deadline.left(_READ_S),
+    )
     loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
     _refuse_float(path, loaded, options)
     return loaded, warnings
@@ -160,7 +170,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     if options.quantize is not None or options.rnn_state:
         what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
         raise UsageError(what, where=path)
-    model = load(path, dims=dict(options.dims), shapes=dict(options.shapes))
+    model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
@@ -187,6 +197,7 @@ def _quantize(
         seed=options.seed,
         dims=options.dims,
         shapes=options.shapes,
+        values=options.values,
         states=states,
         time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,

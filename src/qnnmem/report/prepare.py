@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from qnnmem.errors import FloatModel, Setting, UsageError, join_words
+from qnnmem.load.onnx.fixed import Fixed, settings_of
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.preparation import Prepared, PrepareOptions
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.flags import flag
+from qnnmem.report.flags import flag_word
 from qnnmem.report.plan import SEARCH_MISSING
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
@@ -37,7 +38,7 @@ def render_text(
         lines += ["", *_graph(graph, plan), *([] if alone is None else [_tcm(alone)])]
     if shared := together(tcm):
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
-    said = (*notes, *(join_words(note, _option) for note in prepared.notes))
+    said = (*notes, *(join_words(note, flag_word) for note in prepared.notes))
     if any(plan.search_missing for plan in prepared.plans):
         said = (*said, SEARCH_MISSING)
     lines += [f"note: {shorten(note, _WIDE)}" for note in said]
@@ -61,18 +62,10 @@ def quantize_command(path: str, options: PrepareOptions) -> str:
     data = "DIR" if options.calibration is None else str(options.calibration)
     words = ["qnnmem", "prepare", path, "--backend", "lpai", "--quantize", f"int{bits}"]
     words += ["--calibration", data]
-    words += [f"--dim={name}={value}" for name, value in options.dims.items()]
-    words += [
-        f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}"
-        for name, shape in options.shapes.items()
-    ]
+    fixed = Fixed(options.dims, options.shapes, options.values)
+    words += map(flag_word, settings_of(fixed))
     words += [f"--state={old}={new}" for old, new in options.states]
     return shlex.join([*words, "-o", "model.bin"])
-
-
-def _option(setting: Setting) -> str:
-    """A setting as one word, so that a value may begin with a dash."""
-    return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
 from qnnmem.lpai.quantize.graph import Encoding, encodings
@@ -47,6 +48,7 @@ RANDOM_SAMPLES = 8
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ def quantize_model(
     seed: int = 0,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     states: Sequence[tuple[str, str]] = (),
     integer_io: bool = True,
     time_limit_s: float = 600.0,
@@ -88,7 +91,8 @@ def quantize_model(
     for width in (bits, weight_bits):
         if width not in (8, 16):
             raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
-    model = executable(path, dims=dims, shapes=shapes, time_limit_s=min(60.0, time_limit_s))
+    limit = min(60.0, time_limit_s)
+    model = executable(path, dims=dims, shapes=shapes, values=values, time_limit_s=limit)
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)

@@ -22,7 +22,17 @@ _DOING = {
     "run": "a trial run",
     "fold": "computing constants",
     "order": "a trial run",
+    "open": "opening the model",
+    "attempt": "a trial run",
 }
+
+
+class TrialInput(NamedTuple):
+    """An input of a trial run that is filled with made-up values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class RunRequest(NamedTuple):
@@ -121,6 +131,22 @@ class TrialChild(ChildProcess):
         options = {"verb": "order", "inputs": [list(item) for item in inputs]}
         header, _ = self._ask(options, model.SerializeToString())
         return NodeOrder.of(header)
+
+    def open(self, model: onnx.ModelProto) -> None:
+        """Open a model for `attempt`."""
+        folder = str(self._path.parent.resolve())
+        self._ask({"verb": "open", "folder": folder}, model.SerializeToString())
+
+    def attempt(
+        self, inputs: Sequence[TrialInput], values: Sequence[onnx.TensorProto]
+    ) -> list[str]:
+        """Run the open model with made-up and given values; nothing, or why each try failed."""
+        import onnx
+
+        given = onnx.GraphProto(initializer=values).SerializeToString()
+        options = {"verb": "attempt", "inputs": [list(item) for item in inputs]}
+        header, _ = self._ask(options, given)
+        return [str(text) for text in header["failures"]]
 
     def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
         """Answer that holds at most `values` bytes of values beside what describes a model."""

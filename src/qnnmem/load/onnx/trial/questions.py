@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import onnx
 
 _INT64 = 7
-_NUMPY = {
+# Element types that data can be made up for.
+NUMPY = {
     elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
 }
-_ELEMS = {name: elem for elem, name in _NUMPY.items()}
+_ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
     feeds = []
     for item in graph.input:
         kind = type_of(item)
-        if kind is None or kind.shape is None or kind.elem not in _NUMPY:
+        if kind is None or kind.shape is None or kind.elem not in NUMPY:
             raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
-        feeds.append((item.name, _NUMPY[kind.elem], kind.shape))
+        feeds.append((item.name, NUMPY[kind.elem], kind.shape))
     return feeds
