@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.load.onnx.fixed import InputValue
+from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
@@ -60,6 +60,11 @@ class PrepareOptions:
     # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
     # child process that runs or folds a model its own limit of one to ten minutes.
     time_limit_s: float | None = None
+
+    @property
+    def fixed(self) -> tuple[Setting, ...]:
+        """What fixes the model, as settings."""
+        return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 @dataclass(frozen=True, slots=True)

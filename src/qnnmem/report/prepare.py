@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from qnnmem.errors import FloatModel, Setting, UsageError, join_words
-from qnnmem.load.onnx.fixed import Fixed, settings_of
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.preparation import Prepared, PrepareOptions
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
@@ -62,8 +61,7 @@ def quantize_command(path: str, options: PrepareOptions) -> str:
     data = "DIR" if options.calibration is None else str(options.calibration)
     words = ["qnnmem", "prepare", path, "--backend", "lpai", "--quantize", f"int{bits}"]
     words += ["--calibration", data]
-    fixed = Fixed(options.dims, options.shapes, options.values)
-    words += map(flag_word, settings_of(fixed))
+    words += map(flag_word, options.fixed)
     words += [f"--state={old}={new}" for old, new in options.states]
     return shlex.join([*words, "-o", "model.bin"])
 

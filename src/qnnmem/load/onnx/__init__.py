@@ -22,6 +22,8 @@ What each pass calls, in order, all of it below the passes:
     shape     control, trial, refusal; fold for each body, and again when it has learnt something
     build     flow, quant
 
+`sizes` stands above the passes: it tries what a caller gives, and says what would fit.
+
 No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
 messages of protobuf are shared, and replaced instead of changed.
 """
@@ -111,10 +113,10 @@ def read_shaped(
     time_limit_s: float = 60.0,
 ) -> ShapedModel:
     """Model in a file after all passes but the last."""
-    from qnnmem.load.onnx.advice import shape_or_advise
     from qnnmem.load.onnx.passes.guard import guard
     from qnnmem.load.onnx.passes.read import read
     from qnnmem.load.onnx.passes.resolve import open_model
+    from qnnmem.load.onnx.sizes.advice import shape_or_advise
     from qnnmem.load.onnx.trial.child import TrialChild
 
     path = Path(path)

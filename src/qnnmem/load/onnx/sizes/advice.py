@@ -12,15 +12,15 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from qnnmem.errors import FreeDimensions, LoadError, join_words, spaced
-from qnnmem.load.onnx.attempts import Attempts, RunFailure, shape_model
+from qnnmem.errors import FreeDimensions, LoadError, chain_words, join_words, spaced
 from qnnmem.load.onnx.fixed import Fixed, settings_of
 from qnnmem.load.onnx.graph import is_op
 from qnnmem.load.onnx.inputs import dims_of
-from qnnmem.load.onnx.openings import Openings, OpenSize, Switch, find_openings
 from qnnmem.load.onnx.passes.resolve import OpenModel
 from qnnmem.load.onnx.passes.shape import ShapedModel
-from qnnmem.load.onnx.search import Candidate, boundary, fixed_with, search
+from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure, shape_model
+from qnnmem.load.onnx.sizes.openings import Openings, OpenSize, Switch, find_openings
+from qnnmem.load.onnx.sizes.search import OpenChoice, boundary, fixed_with, search
 from qnnmem.load.onnx.trial.child import TrialChild
 from qnnmem.text import quote
 
@@ -63,7 +63,7 @@ class _Advisor:
         sizes = tuple((o, o.worth[0]) for o in self._open_sizes() if self._size(o) is None)
         numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
-        found = search(attempts, self._openings, self._given, Candidate(sizes, numbers))
+        found = search(attempts, self._openings, self._given, OpenChoice(sizes, numbers))
         fixed = fixed_with(self._openings, self._given, found.candidate)
         return FreeDimensions(error.path, error.free, settings_of(fixed), untried=found.untried)
 
@@ -76,11 +76,11 @@ class _Advisor:
         if attempts.barrier:
             return error
         for combination in self._combinations():
-            if self._fits(attempts, Candidate(sizes, combination)):
+            if self._fits(attempts, OpenChoice(sizes, combination)):
                 return self._switched(error, combination)
         if error.cure:  # data decide, not sizes
             return error
-        start = Candidate(sizes, tuple((s, s.worth[0]) for s in self._switches))
+        start = OpenChoice(sizes, tuple((s, s.worth[0]) for s in self._switches))
         found = search(attempts, self._openings, self._given, start, grow=True)
         return error if found.untried else self._resized(error, attempts, start, found.candidate)
 
@@ -92,7 +92,7 @@ class _Advisor:
         failures: list[tuple[str, RunFailure]] = []
         combinations = list(self._combinations()) or [()]
         for combination in combinations:
-            candidate = Candidate((), combination)
+            candidate = OpenChoice((), combination)
             failure = attempts.run(fixed_with(self._openings, self._given, candidate))
             if failure is not None:
                 words = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
@@ -131,7 +131,7 @@ class _Advisor:
         ways = [[(switch, number) for number in switch.worth] for switch in self._switches]
         yield from itertools.islice(itertools.product(*ways), _COMBINATIONS)
 
-    def _fits(self, attempts: Attempts, candidate: Candidate) -> bool:
+    def _fits(self, attempts: Attempts, candidate: OpenChoice) -> bool:
         fixed = fixed_with(self._openings, self._given, candidate)
         if attempts.run(fixed) is not None:
             return False
@@ -143,14 +143,19 @@ class _Advisor:
 
     def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
         """The error with values of inputs that avoid the branch it comes from."""
-        fixed = fixed_with(self._openings, self._given, Candidate((), combination))
+        fixed = fixed_with(self._openings, self._given, OpenChoice((), combination))
         names = ", ".join(quote(switch.input) for switch, _ in combination)
         settings = settings_of(fixed)
-        cure = (f"{names} decides which branch is taken; it runs with ", *spaced(settings))
+        verb = "decides" if len(combination) == 1 else "decide"
+        cure = chain_words(
+            (f"{names} {verb} which branch is taken; it runs with ", *spaced(settings)),
+            ", or " if error.cure else "",
+            error.cure,
+        )
         return LoadError(error.path, error.what, cure=cure, settings=settings)
 
     def _resized(
-        self, error: LoadError, attempts: Attempts, start: Candidate, found: Candidate
+        self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
     ) -> LoadError:
         """The error with the size that does not fit and how large it must be."""
         old = dict(start.sizes)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.load.onnx.attempts import Attempts, RunFailure
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.inputs import dims_of, free_axes
-from qnnmem.load.onnx.openings import Openings, OpenSize, Switch
+from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure
+from qnnmem.load.onnx.sizes.openings import Openings, OpenSize, Switch
 
 _HINTS = 6  # numbers of one failure that are tried
 _UNSHAPED = 3  # sizes that run but cannot be shaped, until that is the answer
@@ -20,30 +20,30 @@ _EARLY = 5  # usual sizes are tried with the likeliest switches before other one
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class OpenChoice:
     """A size for each open one, and a number for each switch."""
 
     sizes: tuple[tuple[OpenSize, int], ...]
     numbers: tuple[tuple[Switch, int], ...] = ()
 
-    def sized(self, changes: Mapping[OpenSize, int]) -> Candidate:
+    def sized(self, changes: Mapping[OpenSize, int]) -> OpenChoice:
         """The same with some sizes changed."""
-        return Candidate(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
+        return OpenChoice(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
 
-    def switched(self, changes: Mapping[Switch, int]) -> Candidate:
+    def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
         """The same with some switches set another way."""
-        return Candidate(self.sizes, tuple((o, changes.get(o, n)) for o, n in self.numbers))
+        return OpenChoice(self.sizes, tuple((o, changes.get(o, n)) for o, n in self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """The best candidate, and why it could not be tried to the end; empty if it was."""
 
-    candidate: Candidate
+    candidate: OpenChoice
     untried: str = ""
 
 
-def fixed_with(openings: Openings, given: Fixed, candidate: Candidate) -> Fixed:
+def fixed_with(openings: Openings, given: Fixed, candidate: OpenChoice) -> Fixed:
     """What a caller would give for a candidate, beside what is given already."""
     by_dim = {size.dim: number for size, number in candidate.sizes if size.dim}
     by_axis = {(s.input, s.axis): number for s, number in candidate.sizes if not s.dim}
@@ -70,13 +70,13 @@ def fixed_with(openings: Openings, given: Fixed, candidate: Candidate) -> Fixed:
 
 
 def search(
-    attempts: Attempts, openings: Openings, given: Fixed, start: Candidate, *, grow: bool = False
+    attempts: Attempts, openings: Openings, given: Fixed, start: OpenChoice, *, grow: bool = False
 ) -> Found:
     """The first candidate that runs and can be shaped; `grow` looks near the start first."""
-    near: deque[Candidate] = deque([start])
+    near: deque[OpenChoice] = deque([start])
     far = iter(_grown(start)) if grow else iter(())
     far = itertools.chain(far, _others(start))
-    seen: set[Candidate] = set()
+    seen: set[OpenChoice] = set()
     unshaped: list[Found] = []
     while not attempts.is_over and len(unshaped) < _UNSHAPED:
         batch = [near.popleft()] if near else []
@@ -109,7 +109,7 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed) -> str:
     return ""
 
 
-def _others(start: Candidate) -> Iterator[Candidate]:
+def _others(start: OpenChoice) -> Iterator[OpenChoice]:
     """Other usual sizes: all that are no batch at once, switches, then one after the other."""
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)
@@ -124,13 +124,13 @@ def _others(start: Candidate) -> Iterator[Candidate]:
                 yield start.sized({size: size.worth[at]})
 
 
-def _switched(start: Candidate, at: int) -> Iterator[Candidate]:
+def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
     for switch, _ in start.numbers:
         if at < len(switch.worth):
             yield start.switched({switch: switch.worth[at]})
 
 
-def _grown(start: Candidate) -> Iterator[Candidate]:
+def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
     """The same sizes, one of them doubled or halved again and again."""
     for power in range(1, 12):
         for size, number in start.sizes:
@@ -140,7 +140,7 @@ def _grown(start: Candidate) -> Iterator[Candidate]:
                 yield start.sized({size: number >> power})
 
 
-def _hinted(candidate: Candidate, failure: RunFailure) -> Iterable[Candidate]:
+def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
     """Sizes that the reason of a failure names."""
     known = {number for _, number in candidate.sizes}
     numbers = [number for number in failure.numbers if number <= _LARGEST]
@@ -152,7 +152,12 @@ def _hinted(candidate: Candidate, failure: RunFailure) -> Iterable[Candidate]:
 
 
 def boundary(
-    attempts: Attempts, openings: Openings, given: Fixed, found: Candidate, size: OpenSize, bad: int
+    attempts: Attempts,
+    openings: Openings,
+    given: Fixed,
+    found: OpenChoice,
+    size: OpenSize,
+    bad: int,
 ) -> int | None:
     """The size nearest to a bad one that still runs, if all on its side seem to; else None."""
     good = dict(found.sizes)[size]
