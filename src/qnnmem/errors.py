@@ -87,13 +87,14 @@ class UsageError(QnnMemError):
 class FloatModel(UsageError):
     """A model computes in floating point, which LPAI cannot."""
 
-    def __init__(self, path: Path | str, what: str, *, quantizable: bool) -> None:
+    def __init__(
+        self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
+    ) -> None:
         self.path, self.quantizable = str(path), quantizable
-        here = ("set ", Setting("quantize"), " to quantize it on the way, or add ")
-        way = here if quantizable else ("quantize it before, or add ",)
-        super().__init__(
-            what, where=path, cure=(*way, Setting("allow_float"), " for a desk experiment")
-        )
+        here = ("set ", Setting("quantize"), " to quantize it on the way")
+        way = here if quantizable else obstacle or "quantize it before"
+        desk = (", or add ", Setting("allow_float"), " for a desk experiment")
+        super().__init__(what, where=path, cure=chain_words(way, desk))
 
 
 class LoadError(QnnMemError):

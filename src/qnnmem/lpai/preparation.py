@@ -23,6 +23,7 @@ from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph,
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import classify, quantize_model
+from qnnmem.lpai.quantize.obstacle import find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
@@ -215,7 +216,9 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
-    raise FloatModel(path, what, quantizable=loaded.proto is not None)
+    obstacle = "" if loaded.proto is None else find_obstacle(loaded.proto)
+    quantizable = loaded.proto is not None and options.quantize is None and not obstacle
+    raise FloatModel(path, what, quantizable=quantizable, obstacle=obstacle)
 
 
 def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:

@@ -93,7 +93,8 @@ class _Advisor:
         combinations = list(self._combinations()) or [()]
         for combination in combinations:
             candidate = OpenChoice((), combination)
-            failure = attempts.run(fixed_with(self._openings, self._given, candidate))
+            fixed = fixed_with(self._openings, self._given, candidate)
+            failure = attempts.run(fixed, thorough=True)
             if failure is not None:
                 words = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
                 failures.append((words, failure))

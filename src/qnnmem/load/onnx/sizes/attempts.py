@@ -83,13 +83,16 @@ class Attempts:
         """Whether enough was tried."""
         return self._count >= _MOST or time.monotonic() > self._end
 
-    def run(self, fixed: Fixed) -> RunFailure | None:
-        """Run the model with these sizes; None if that works or nothing can be said."""
+    def run(self, fixed: Fixed, *, thorough: bool = False) -> RunFailure | None:
+        """Run the model with these sizes; None if that works or nothing can be said.
+
+        Only a `thorough` run, with several data, tells whether a failure is steady.
+        """
         if self.barrier:
             return None
         self._count += 1
         try:
-            failures = self.child.attempt(*self._inputs(fixed))
+            failures = self.child.attempt(*self._inputs(fixed), thorough=thorough)
         except UsageError as exc:
             return RunFailure(str(exc), is_steady=True)
         except ChildFailed as exc:
@@ -99,7 +102,7 @@ class Attempts:
             return None
         if not failures:
             return None
-        return RunFailure(_cleaned(failures[0]), is_steady=len(set(failures)) == 1)
+        return RunFailure(_cleaned(failures[0]), is_steady=thorough and len(set(failures)) == 1)
 
     def shape(self, fixed: Fixed) -> ShapedModel:
         """Shape the model with these sizes."""

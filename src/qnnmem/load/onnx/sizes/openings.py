@@ -18,7 +18,7 @@ _INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
 _COMPARES = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 # Usual lengths: tokens, frames, windows of audio at 16 kHz.
 _LENGTHS = (128, 64, 256, 512, 576, 32, 1024, 16, 1536, 16000, 80, 8, 4096, 32000, 48000, 100)
-_SIDES = (224, 256, 320, 640, 512, 128, 112, 96, 64, 48, 32)
+_SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.trial.program import TRIES
 from qnnmem.load.onnx.wire import check_wire
 
 if TYPE_CHECKING:
@@ -138,13 +139,17 @@ class TrialChild(ChildProcess):
         self._ask({"verb": "open", "folder": folder}, model.SerializeToString())
 
     def attempt(
-        self, inputs: Sequence[TrialInput], values: Sequence[onnx.TensorProto]
+        self, inputs: Sequence[TrialInput], values: Sequence[onnx.TensorProto], *, thorough: bool
     ) -> list[str]:
         """Run the open model with made-up and given values; nothing, or why each try failed."""
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()
-        options = {"verb": "attempt", "inputs": [list(item) for item in inputs]}
+        # Floats fail by their sizes; integers may be indices that are out of range.
+        quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
+        tries = TRIES if thorough else TRIES[:quick]
+        rows = [list(item) for item in inputs]
+        options = {"verb": "attempt", "inputs": rows, "tries": list(tries)}
         header, _ = self._ask(options, given)
         return [str(text) for text in header["failures"]]
 
