@@ -216,9 +216,13 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
-    obstacle = "" if loaded.proto is None else find_obstacle(loaded.proto)
-    quantizable = loaded.proto is not None and options.quantize is None and not obstacle
-    raise FloatModel(path, what, quantizable=quantizable, obstacle=obstacle)
+    obstacle = None if loaded.proto is None else find_obstacle(loaded.proto)
+    if obstacle is not None:
+        if obstacle.runs_at_desk:
+            raise FloatModel(path, what, quantizable=False, obstacle=obstacle.words)
+        raise UsageError(what, where=path, cure=obstacle.words)
+    quantizable = loaded.proto is not None and options.quantize is None
+    raise FloatModel(path, what, quantizable=quantizable)
 
 
 def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
-from qnnmem.errors import LoadError, Setting, UsageError
+from qnnmem.errors import LoadError, UsageError
 from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
@@ -149,8 +149,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
     """Refuse what onnxruntime's quantizer would make nonsense of."""
     if obstacle := find_obstacle(model):
-        settings = [word for word in obstacle if isinstance(word, Setting)]
-        raise LoadError(path, obstacle, settings=settings)
+        raise LoadError(path, obstacle.words, settings=obstacle.settings)
     if model.ByteSize() > _LARGEST_MODEL:
         raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}

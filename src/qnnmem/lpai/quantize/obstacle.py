@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import Setting, Words
-from qnnmem.load.onnx.graph import QUANT_DOMAINS, OnnxGraph, is_op, live
+from qnnmem.load.onnx.graph import OnnxGraph, is_op, live
 from qnnmem.load.onnx.sizes.openings import find_openings
+from qnnmem.lpai.program.contents import may_hold
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -20,16 +22,31 @@ _FLOAT = 1
 _FLOATS = {10: "float16", 11: "float64", 16: "bfloat16"}  # of ONNX's element types
 
 
-def find_obstacle(model: onnx.ModelProto) -> Words:
-    """The first thing in a float model that no quantizing gets past, as a clause; or nothing."""
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What no quantizing gets past, as a clause, and whether the desk runs it in floats."""
+
+    words: Words
+    runs_at_desk: bool = True
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """What takes it away."""
+        return tuple(word for word in self.words if isinstance(word, Setting))
+
+
+def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
+    """The first thing in a float model that cannot be quantized."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
     kinds = _kinds(model.graph)
-    return (
+    if words := _foreign(nodes):
+        return Obstacle(words, runs_at_desk=False)
+    found = (
         _quantized_already(nodes)
-        or _foreign(nodes)
         or _other_float(nodes, kinds)
         or _left_control(model, nodes, kinds)
     )
+    return Obstacle(found) if found else None
 
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -55,9 +72,9 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
 
 def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
     for node in nodes:
-        if node.domain not in QUANT_DOMAINS:
-            domain = quote(node.domain)
-            return f"{_who(node)} of domain {domain} cannot be quantized; export it as ONNX ops"
+        if not may_hold(node):
+            domain = f" of domain {quote(node.domain)}" if node.domain else ""
+            return f"{_who(node)}{domain} cannot be prepared; export it as other ONNX operators"
     return ""
 
 
