@@ -132,7 +132,7 @@ class FreeDimensions(LoadError):
         untried: str = "",
     ) -> None:
         self.free, self.untried = tuple(free), untried
-        how = f"a guess that could not be tried ({untried}) is" if untried else "it runs with"
+        how = f"a guess that was not seen to run ({untried}) is" if untried else "it runs with"
         super().__init__(
             path,
             f"free dimensions {', '.join(free)}",

@@ -118,7 +118,7 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(FreeDimensions) as caught:
         read(path)
-    assert "a guess that could not be tried (none that runs was found) is" in str(caught.value)
+    assert "a guess that was not seen to run (all that were tried fail) is" in str(caught.value)
     assert "it runs with" not in str(caught.value)
 
 

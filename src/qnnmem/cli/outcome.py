@@ -39,7 +39,8 @@ def _say(exc: Exception) -> int:
         from qnnmem.report.flags import flag
 
         code = say(exc.sentence(flag), exc.exit_code)
-        if settings := getattr(exc, "settings", ()):
+        settings = getattr(exc, "settings", ())
+        if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
             from qnnmem.cli.retry import retry_command
 
             note(f"try: {retry_command(sys.argv[1:], settings)}")

@@ -96,7 +96,7 @@ def search(
             if not why:
                 return Found(candidate)
             unshaped.append(Found(candidate, why))
-    return unshaped[0] if unshaped else Found(start, attempts.barrier or "none that runs was found")
+    return unshaped[0] if unshaped else Found(start, attempts.barrier or "all that were tried fail")
 
 
 def _why_unshaped(attempts: Attempts, fixed: Fixed) -> str:
