@@ -36,6 +36,7 @@ class Trials:
     head: onnx.ModelProto  # IR version and operator sets, no graph
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
     declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
 
     @property
     def opset(self) -> int:
