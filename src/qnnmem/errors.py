@@ -129,14 +129,15 @@ class FreeDimensions(LoadError):
         free: Sequence[str],
         settings: Sequence[Setting] = (),
         *,
-        untried: str = "",
+        untried: Words = "",
     ) -> None:
-        self.free, self.untried = tuple(free), untried
-        how = f"a guess that was not seen to run ({untried}) is" if untried else "it runs with"
+        self.free, self.untried = tuple(free), join_words(untried)
+        guess = chain_words("fix them; a guess that was not seen to run (", untried, ") is ")
+        how = guess if untried else ("fix them, e.g. with ",)  # these were tried
         super().__init__(
             path,
             f"free dimensions {', '.join(free)}",
-            cure=(f"fix them; {how} ", *spaced(settings)) if settings else "",
+            cure=(*how, *spaced(settings)) if settings else "",
             settings=settings,
         )
 

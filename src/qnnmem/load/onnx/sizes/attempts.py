@@ -27,7 +27,7 @@ _MOST = 80  # attempts
 _SECONDS = 12.0
 _LONGEST = 200  # characters of a reason
 _NODE = re.compile(r"while running (\S+) node\. Name:'(.*?)' Status Message: ", re.S)
-_SOURCE = re.compile(r"^\S*onnxruntime\S*:\d+ .*?\) (?:const )?(?:\[.*?\] )?", re.S)
+_SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, UsageError, Words, chain_words
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.inputs import dims_of, free_axes
 from qnnmem.load.onnx.sizes.attempts import Attempts, RunFailure
@@ -40,7 +40,7 @@ class Found:
     """The best candidate, and why it could not be tried to the end; empty if it was."""
 
     candidate: OpenChoice
-    untried: str = ""
+    untried: Words = ""
 
 
 def fixed_with(openings: Openings, given: Fixed, candidate: OpenChoice) -> Fixed:
@@ -99,13 +99,11 @@ def search(
     return unshaped[0] if unshaped else Found(start, attempts.barrier or "all that were tried fail")
 
 
-def _why_unshaped(attempts: Attempts, fixed: Fixed) -> str:
+def _why_unshaped(attempts: Attempts, fixed: Fixed) -> Words:
     try:
         attempts.shape(fixed)
-    except LoadError as exc:
-        return exc.reason
-    except UsageError as exc:
-        return str(exc)
+    except (LoadError, UsageError) as exc:
+        return chain_words(exc.what, "; " if exc.cure else "", exc.cure)
     return ""
 
 
