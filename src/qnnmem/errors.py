@@ -91,6 +91,7 @@ class FloatModel(UsageError):
         self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
     ) -> None:
         self.path, self.quantizable = str(path), quantizable
+        self.settings = tuple(word for word in obstacle if isinstance(word, Setting))
         here = ("set ", Setting("quantize"), " to quantize it on the way")
         way = here if quantizable else obstacle or "quantize it before"
         desk = (", or add ", Setting("allow_float"), " for a desk experiment")

@@ -23,7 +23,7 @@ from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph,
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import classify, quantize_model
-from qnnmem.lpai.quantize.obstacle import find_obstacle
+from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
@@ -216,13 +216,16 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
-    obstacle = None if loaded.proto is None else find_obstacle(loaded.proto)
-    if obstacle is not None:
-        if obstacle.runs_at_desk:
-            raise FloatModel(path, what, quantizable=False, obstacle=obstacle.words)
+    if loaded.proto is None:
+        raise FloatModel(path, what, quantizable=False)
+    obstacle = None if options.quantize else find_obstacle(loaded.proto)
+    obstacle = obstacle or find_control(loaded.proto)
+    if obstacle is not None and not obstacle.runs_at_desk:
         raise UsageError(what, where=path, cure=obstacle.words)
-    quantizable = loaded.proto is not None and options.quantize is None
-    raise FloatModel(path, what, quantizable=quantizable)
+    if obstacle is None and options.quantize:
+        obstacle = Obstacle("they stay so when it is quantized")
+    words = "" if obstacle is None else obstacle.words
+    raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
 
 def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:

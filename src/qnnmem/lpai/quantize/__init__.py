@@ -149,7 +149,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
     """Refuse what onnxruntime's quantizer would make nonsense of."""
     if obstacle := find_obstacle(model):
-        raise LoadError(path, obstacle.words, settings=obstacle.settings)
+        raise LoadError(path, obstacle.words)
     if model.ByteSize() > _LARGEST_MODEL:
         raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}

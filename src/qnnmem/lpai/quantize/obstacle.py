@@ -29,23 +29,20 @@ class Obstacle:
     words: Words
     runs_at_desk: bool = True
 
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """What takes it away."""
-        return tuple(word for word in self.words if isinstance(word, Setting))
-
 
 def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
-    """The first thing in a float model that cannot be quantized."""
+    """The first thing in a float model that the quantizer cannot take."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
-    kinds = _kinds(model.graph)
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
-    found = (
-        _quantized_already(nodes)
-        or _other_float(nodes, kinds)
-        or _left_control(model, nodes, kinds)
-    )
+    found = _quantized_already(nodes) or _other_float(nodes, _kinds(model.graph))
+    return Obstacle(found) if found else None
+
+
+def find_control(model: onnx.ModelProto) -> Obstacle | None:
+    """The first branch or loop that gives floats: the quantizer passes over what is inside."""
+    nodes = [model.graph.node[at] for at in live(model.graph)]
+    found = _left_control(model, nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
 
