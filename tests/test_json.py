@@ -26,7 +26,6 @@ CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-
 RECORDED = [case for case in CASES if case["exit_code"] is not None]
 DESK = [case for case in RECORDED if not case["needs_htp_library"]]
 LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
-# Schemas that are younger than 0.1.0; the tests of their verbs try them.
 # Schemas that came later; `cli/test_forms.py` has what is printed by them.
 NEW = {"qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.written/1"}
 # What no two runs share, and what says which program wrote it.

@@ -287,37 +287,53 @@ def _members(path: Path, archive: Any, wanted: Mapping[str, Input]) -> Iterator[
 
 
 def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
-    from tokenize import TokenError
-
-    from numpy.lib import format as npy
-
-    try:
-        shape, dtype = _npy_header(blob)
-    except (*_BAD_HEADER, TokenError) as exc:
-        raise UsageError(f"{label} is not a readable .npy file") from exc
+    shape, dtype = _npy_header(label, blob)
     if tuple(shape) != item.shape or dtype.hasobject:
         raise UsageError(
             f"{label}: {dtype.name} of shape {_shape(shape)} given, "
             f"{item.wanted} expected for input {quote(item.name)}"
         )
-    try:  # the shape is now known to be small enough
-        array = npy.read_array(io.BytesIO(blob), allow_pickle=False, max_header_size=_MAX_HEADER)
+    return _checked(label, _npy_array(label, blob), item)  # the shape is known to be small enough
+
+
+def read_npy(path: Path, most: int) -> NDArray[Any]:
+    """The array of numbers in a .npy file that takes at most so many bytes."""
+    blob = read_bytes(path, most + _ROOM)
+    shape, dtype = _npy_header(str(path), blob)
+    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > most:
+        kind = quote(dtype.name)
+        raise UsageError(f"{path}: {kind} of shape {_shape(shape)} given, numbers expected")
+    return _npy_array(str(path), blob)
+
+
+def _npy_array(label: str, blob: bytes) -> NDArray[Any]:
+    from numpy.lib import format as npy
+
+    try:
+        stream = io.BytesIO(blob)
+        array: NDArray[Any] = npy.read_array(
+            stream, allow_pickle=False, max_header_size=_MAX_HEADER
+        )
     except (ValueError, EOFError) as exc:
         raise UsageError(f"{label} ends too early or is damaged") from exc
-    return _checked(label, array, item)
+    return array
 
 
-def _npy_header(blob: bytes) -> tuple[tuple[int, ...], Any]:
+def _npy_header(label: str, blob: bytes) -> tuple[tuple[int, ...], Any]:
     import warnings
+    from tokenize import TokenError
 
     from numpy.lib import format as npy
 
     stream = io.BytesIO(blob)
-    major = npy.read_magic(stream)[0]
-    read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
-    with warnings.catch_warnings():  # about headers of old versions
-        warnings.simplefilter("ignore")
-        shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    try:
+        major = npy.read_magic(stream)[0]
+        read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+        with warnings.catch_warnings():  # about headers of old versions
+            warnings.simplefilter("ignore")
+            shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    except (*_BAD_HEADER, TokenError) as exc:
+        raise UsageError(f"{label} is not a readable .npy file") from exc
     return shape, dtype
 
 

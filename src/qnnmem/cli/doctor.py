@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import ModelFacts
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
@@ -96,6 +97,7 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     verbose: bool,
     form: str,
     output: str | None,
@@ -108,8 +110,8 @@ def doctor(
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
-    if (dims or shapes) and model is None:
-        raise UsageError("--dim and --shape are for --model")
+    if (dims or shapes or values) and model is None:
+        raise UsageError("--dim, --shape and --value are for --model")
     request = Request(
         paths,
         form,
@@ -120,7 +122,7 @@ def doctor(
         jobs,
         cluster,
         group_by,
-        _facts_finder(binary, model, soc, dims, shapes),
+        _facts_finder(binary, model, soc, dims, shapes, values),
         verbose,
     )
     _check(request)
@@ -144,6 +146,7 @@ def _facts_finder(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
 ) -> Callable[[], FoundFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
@@ -151,7 +154,11 @@ def _facts_finder(
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
-    options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None
+    options = (
+        CompileOptions(dims=dict(dims), shapes=dict(shapes), values=dict(values))
+        if model is not None
+        else None
+    )
     chosen = None if soc is None else find_soc(soc)
     return lambda: _find_facts(_path(binary), _path(model), chosen, options)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
 
@@ -58,6 +59,7 @@ def fit(
     load: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
     tries: int,
@@ -90,7 +92,7 @@ def fit(
     targets = _targets(names, all_socs)
     answers = _binary_fits(path, targets, limits, load)
     if answers is None:
-        options = texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+        options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
         answers = _model_fits(path, targets, options, limits, tries)
     write(_render(answers, file, as_json, verbose), target, force, _verdict(answers))
     return exit_code(answers)

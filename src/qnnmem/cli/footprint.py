@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
@@ -39,6 +40,7 @@ def footprint(
     load: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
     time_limit: float,
@@ -71,7 +73,7 @@ def footprint(
     compiled = bill is None
     if bill is None:
         bill = _compiled_bill(
-            path, chosen, texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+            path, chosen, texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
         )
     if bill is None:
         return 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
 
 _MAX_DIM = 1 << 40
+_FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?", re.I)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +78,28 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def value(text: str) -> tuple[str, InputValue]:
+    """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
+    name, given = pair(text, "input=value")
+    if given.startswith("@") or given.lower().endswith(_FILES):
+        return name, Path(given.removeprefix("@"))
+    numbers = tuple(_number(part.strip(), text) for part in given.split(","))
+    return name, numbers if "," in given else numbers[0]
+
+
+def _number(word: str, text: str) -> bool | int | float:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _FLOAT.fullmatch(word):
+        return float(word)
+    raise UsageError(
+        f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "
+        "such as @mask.npy"
+    )
+
+
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
     """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
 
@@ -124,6 +152,15 @@ def shape_options(command: F) -> F:
                 type=shape,
                 metavar="TENSOR=AxB",
                 help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+            ),
+            click.option(
+                "--value",
+                "values",
+                multiple=True,
+                type=value,
+                metavar="INPUT=VALUE",
+                help="Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
+                "mask=@mask.npy; branches that cannot be taken then are left out.",
             ),
         ),
     )
@@ -248,6 +285,7 @@ def verbose_option(command: F) -> F:
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
     vtcm_mb: int | None = None,
@@ -260,5 +298,6 @@ def chosen_compile(
         vtcm_mb=vtcm_mb,
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         time_limit_s=time_limit,
     )

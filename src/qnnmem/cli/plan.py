@@ -15,6 +15,7 @@ from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.plan import MemoryPlan, Pool
     from qnnmem.report.plan import PlanReport
     from qnnmem.report.plan_table import Row
@@ -135,6 +136,7 @@ class _Wish(NamedTuple):
 
     dims: tuple[tuple[str, int], ...]
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    values: tuple[tuple[str, InputValue], ...]
     states: tuple[tuple[str, str], ...]
     io: str
     align: int | None
@@ -196,7 +198,7 @@ def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
     from qnnmem.errors import FreeDimensions
 
     try:
-        load(path, shapes=dict(wish.shapes))
+        load(path, shapes=dict(wish.shapes), values=dict(wish.values))
     except FreeDimensions as exc:
         named = (one.value.rpartition("=")[0] for one in exc.settings if one.name == "dims")
         names = frozenset(named)
@@ -219,7 +221,7 @@ def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:
         reorder=wish.reorder,
     )
     budgets, tcm = _budgets(wish)
-    model = load(path, dims=dict(wish.dims), shapes=dict(wish.shapes))
+    model = load(path, dims=dict(wish.dims), shapes=dict(wish.shapes), values=dict(wish.values))
     if wish.capacity is not None and model.format != "csv":
         raise UsageError("--capacity is for a buffer CSV; for a model use --budget scratch=SIZE")
     if tcm is not None and model.format == "csv":

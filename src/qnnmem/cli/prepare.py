@@ -77,7 +77,7 @@ def prepare(
     """
     _refuse(context, backend, (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states"))
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
-    shared = ("dims", "shapes", "calibration", "seed")
+    shared = ("dims", "shapes", "values", "calibration", "seed")
     chosen = {name: given[name] for name in (*mine, *shared)}
     if backend == "htp":
         seconds = _COMPILE_SECONDS if time_limit is None else time_limit

@@ -14,6 +14,7 @@ from qnnmem.units import Bytes, parse_size
 if TYPE_CHECKING:
     from qnnmem.htp.compile import Compiled, CompileOptions
     from qnnmem.htp.worker import Worker
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +96,7 @@ def prepare_htp(
     log_file: str | None = None,
     dims: tuple[tuple[str, int], ...] = (),
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (),
+    values: tuple[tuple[str, InputValue], ...] = (),
     calibration: str | None = None,
     seed: int = 0,
     time_limit: float = 600.0,
@@ -127,6 +129,7 @@ def prepare_htp(
         partition=partition,
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         calibration=None if calibration is None else Path(calibration),
         seed=seed,
         log_file=kept,

@@ -13,6 +13,7 @@ from qnnmem.units import Align
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.lpai.preparation import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -107,6 +108,7 @@ def prepare_lpai(
     names: tuple[str, ...],
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     states: tuple[tuple[str, str], ...],
     rnn_state: bool,
     io: str | None,
@@ -134,6 +136,7 @@ def prepare_lpai(
     options = PrepareOptions(
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         states=states,
         rnn_state=rnn_state,
         align=Align(align),

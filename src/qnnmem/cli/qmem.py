@@ -11,6 +11,7 @@ from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.load.onnx.fixed import InputValue
 
 
 @click.command(cls=Remembering)
@@ -34,6 +35,7 @@ def qmem(
     run: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
     verbose: bool,
@@ -68,7 +70,7 @@ def qmem(
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "qmem")
     chosen = None if soc is None else find_soc(soc)
-    options = texts.chosen_compile(dims, shapes, precision, time_limit)
+    options = texts.chosen_compile(dims, shapes, values, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import Axis, Largest, Sweep, SweepPoint, SweepRow
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
@@ -66,6 +67,7 @@ def sweep(
     searched: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     jobs: int,
     cache: str | None,
     time_limit: float,
@@ -99,6 +101,7 @@ def sweep(
     base = CompileOptions(
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )

@@ -213,11 +213,13 @@ def _of_soc(soc: Soc) -> ModelFacts:
 
 
 def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.load import load
     from qnnmem.plan import plan_model
 
-    dims, shapes = (options.dims, options.shapes) if options else ({}, {})
-    return of_plan(plan_model(load(path, dims=dims, shapes=shapes), time_limit=1.0))
+    given = options or CompileOptions()
+    model = load(path, dims=given.dims, shapes=given.shapes, values=given.values)
+    return of_plan(plan_model(model, time_limit=1.0))
 
 
 def of_plan(plan: MemoryPlan) -> ModelFacts:

@@ -6,10 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from qnnmem.bounded_file import read_head
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir import Model
+
+if TYPE_CHECKING:
+    from qnnmem.load.onnx.fixed import InputValue
 
 __all__ = ["kind_of", "load"]
 
@@ -27,16 +31,21 @@ def load(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, InputValue] | None = None,
 ) -> Model:
     """Read the model in a file, its kind told by content first and file name second.
 
     `dims` gives named free dimensions a size, `shapes` gives whole inputs theirs; both are for
-    formats that leave sizes open.
+    formats that leave sizes open. `values` makes inputs of an ONNX model constants, so that
+    branches which cannot be taken then are left out: a number, several, an array, or the path of
+    a .npy or .raw file.
     """
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
-        return _load_onnx(path, dims or {}, shapes or {})
+        return _load_onnx(path, dims or {}, shapes or {}, values or {})
+    if values:
+        raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
     if kind == "tflite":
         from qnnmem.load import tflite
 
@@ -54,11 +63,16 @@ def load(
     return eaix.read(path) if kind == "eaix" else csv.read(path)
 
 
-def _load_onnx(path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Model:
+def _load_onnx(
+    path: Path,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, InputValue],
+) -> Model:
     from qnnmem.load import onnx
 
     fixed = {name: tuple(shape) for name, shape in shapes.items()}
-    return onnx.read(path, dims=dims, shapes=fixed, time_limit_s=_ONNX_TIME_LIMIT_S)
+    return onnx.read(path, dims=dims, shapes=fixed, values=values, time_limit_s=_ONNX_TIME_LIMIT_S)
 
 
 def kind_of(path: Path) -> str:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Literal
 from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
+from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
+from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
@@ -43,6 +45,7 @@ class PrepareOptions:
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
     states: tuple[tuple[str, str], ...] = ()
     rnn_state: bool = False
     io: Io = Io.INSIDE
@@ -58,6 +61,11 @@ class PrepareOptions:
     # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
     # child process that runs or folds a model its own limit of one to ten minutes.
     time_limit_s: float | None = None
+
+    @property
+    def fixed(self) -> tuple[Setting, ...]:
+        """What fixes the model, as settings."""
+        return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -138,6 +146,7 @@ def _load(
     from qnnmem.lpai.program.state import rewrite_states
 
     dims, shapes = options.dims, options.shapes
+    made_constant: Mapping[str, InputValue] = {}
     say(f"reading {path.name}")
     (rewritten_to := folder / "state").mkdir()
     made = rewrite_states(
@@ -146,6 +155,7 @@ def _load(
         keep_rnn_state=options.rnn_state,
         dims=dims,
         shapes=shapes,
+        values=options.values,
         time_limit_s=deadline.left(_READ_S),
     )
     states = (*options.states, *made.states)
@@ -156,9 +166,15 @@ def _load(
         source = folder / f"{path.stem}.onnx"
         said, error = _quantize(made.path, source, states, options, say, deadline)
         warnings += said
-        options = replace(options, dims={})  # a quantized model has numbers in their place
-    left = deadline.left(_READ_S)
-    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes, time_limit_s=left)
+        made_constant = options.values
+        options = replace(options, dims={}, values={})  # the quantized model has them inside
+    model, proto = read_with_graph(
+        source,
+        dims=options.dims,
+        shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
+        values=options.values,
+        time_limit_s=deadline.left(_READ_S),
+    )
     notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
     loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
@@ -171,7 +187,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     if options.quantize is not None or options.rnn_state:
         what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
         raise UsageError(what, where=path)
-    model = load(path, dims=dict(options.dims), shapes=dict(options.shapes))
+    model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
@@ -199,6 +215,7 @@ def _quantize(
         seed=options.seed,
         dims=options.dims,
         shapes=options.shapes,
+        values=options.values,
         states=states,
         time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,
@@ -214,7 +231,16 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
-    raise FloatModel(path, what, quantizable=loaded.proto is not None)
+    if loaded.proto is None:
+        raise FloatModel(path, what, quantizable=False)
+    obstacle = None if options.quantize else find_obstacle(loaded.proto)
+    obstacle = obstacle or find_control(loaded.proto)
+    if obstacle is not None and not obstacle.runs_at_desk:
+        raise UsageError(what, where=path, cure=obstacle.words)
+    if obstacle is None and options.quantize:
+        obstacle = Obstacle("they stay so when it is quantized")
+    words = "" if obstacle is None else obstacle.words
+    raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
 
 def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:

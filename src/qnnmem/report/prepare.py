@@ -14,7 +14,7 @@ from qnnmem.lpai.preparation import Prepared, PrepareOptions
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.flags import flag
+from qnnmem.report.flags import flag_word
 from qnnmem.report.plan import search_missing
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
@@ -35,7 +35,7 @@ def render_text(
     assumed = (plan.model.assumed for plan in prepared.plans)
     lines = [
         *error_lines(prepared.errors),
-        *(join_words(words, _option) for words in assumed if words),
+        *(join_words(words, flag_word) for words in assumed if words),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
         f"{size:,} bytes ({format_size(size)})",
     ]
@@ -53,7 +53,7 @@ def render_text(
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
     """What the user should know: of the request, of each model, of what is not installed."""
-    said = [*notes, *(join_words(note, _option) for note in prepared.notes)]
+    said = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
     return [*said, search_missing()] if missing else said
 
@@ -112,24 +112,15 @@ def quantize_command(request: PrepareRequest) -> str:
     words += ["--quantize", f"int{options.quantize or 8}"]
     if any(name != path.stem for name, path in request.models.items()):
         words += [f"--graph-name={name}" for name in request.models]
-    words += [f"--dim={name}={value}" for name, value in options.dims.items()]
-    words += [
-        f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}"
-        for name, shape in options.shapes.items()
-    ]
+    words += map(flag_word, options.fixed)
     words += [f"--state={old}={new}" for old, new in options.states]
     for name in ("rnn_state", "inplace", "reorder"):
-        words += [flag(Setting(name))] if getattr(options, name) else []
+        words += [flag_word(Setting(name))] if getattr(options, name) else []
     for name in _VALUED:
         value = getattr(options, name)
         if value != getattr(usual, name):
-            words.append(_option(Setting(name, str(getattr(value, "value", value)))))
+            words.append(flag_word(Setting(name, str(getattr(value, "value", value)))))
     return shlex.join([*words, "-o", request.output, *(["--force"] if request.force else [])])
-
-
-def _option(setting: Setting) -> str:
-    """A setting as one word, so that a value may begin with a dash."""
-    return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
 from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
+from qnnmem.lpai.quantize.obstacle import find_obstacle
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
     ModelPrecision,
@@ -50,6 +52,7 @@ _ADVICE_S = 60.0  # longer nobody waits for it
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def quantize_model(
     seed: int = 0,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     states: Sequence[tuple[str, str]] = (),
     integer_io: bool = True,
     time_limit_s: float = 600.0,
@@ -92,7 +96,8 @@ def quantize_model(
     for width in (bits, weight_bits):
         if width not in (8, 16):
             raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
-    model = executable(path, dims=dims, shapes=shapes, time_limit_s=min(60.0, time_limit_s))
+    limit = min(60.0, time_limit_s)
+    model = executable(path, dims=dims, shapes=shapes, values=values, time_limit_s=limit)
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)
@@ -149,11 +154,8 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
     """Refuse what onnxruntime's quantizer would make nonsense of."""
-    kinds = ("QuantizeLinear", "DynamicQuantizeLinear")
-    if any(node.op_type in kinds for node in model.graph.node):
-        raise LoadError(
-            path, "is quantized in part already; quantize the float model that it was made from"
-        )
+    if obstacle := find_obstacle(model):
+        raise LoadError(path, obstacle.words)
     if model.ByteSize() > _LARGEST_MODEL:
         raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}
