@@ -7,8 +7,7 @@ vad.onnx     a voice activity detector: 160 samples and a state of 32 numbers in
 image.onnx   an image classifier whose batch is open
 conv.onnx    one convolution whose batch is open
 wide.onnx    `batch` MiB of input and next to nothing to compute: for looking at limits
-a.onnx       the same with 866 MiB, four of which fill a process domain
-b.onnx       the same with 1,747 MiB
+a.onnx       the same with 866 MiB, three of which fill a process domain
 """
 
 from __future__ import annotations
@@ -104,7 +103,6 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "conv.onnx": conv,
     "wide.onnx": lambda: sliced("batch"),
     "a.onnx": lambda: sliced(866),
-    "b.onnx": lambda: sliced(1747),
 }
 
 
