@@ -12,6 +12,7 @@ from qnnmem.text import shorten
 SCHEMA = "qnnmem.explain/1"
 
 _SHOWN = 8  # diagnoses of one meaning
+_FEW = 2  # diagnoses that are named at once
 
 
 def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
@@ -55,11 +56,9 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
     if verbose:
         yield from _rows("also", [*number.aliases, *note.written])
     yield from _rows("look above", note.look_for)
-    if not verbose:
-        count = len(meaning.entries)
-        yield from _rows(
-            "diagnoses", [f"{count} of `qnnmem doctor`; -v names them"] if count else []
-        )
+    count = len(meaning.entries)
+    if not verbose and count > _FEW:
+        yield from _rows("diagnoses", [f"{count} of `qnnmem doctor`; -v names them"])
         return
     diagnoses = [f"{entry.id}: {entry.title}" for entry in meaning.entries[:_SHOWN]]
     if len(meaning.entries) > _SHOWN:

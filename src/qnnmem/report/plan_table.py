@@ -55,15 +55,16 @@ def verdict(rows: Sequence[Row]) -> str:
     if asked:
         count = {answer: sum(row.fits is answer for row in asked) for answer in _ANSWERS}
         if count[True] == len(asked):
-            parts.append(f"fits: all {len(asked)}" if len(asked) > 1 else "fits")
+            whole = "all" if not refused else "the other"
+            parts.append(f"fits: {whole} {len(asked)}" if len(rows) > 1 else "fits")
         elif count[False]:
             parts.append(f"does not fit: {_some(asked, answer=False)}")
         if count[None]:
             parts.append(f"cannot tell: {_some(asked, answer=None)}")
     else:
         parts.append(f"{counted(len(planned), 'file')} planned")
-    parts += [f"{refused} not planned"] if refused else []
-    return ", ".join(parts)
+    # What was not looked at comes first: without it nothing is said of all files.
+    return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
 
 
 def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
