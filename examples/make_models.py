@@ -4,6 +4,7 @@
     python examples/make_models.py                   all, into the current folder
 
 vad.onnx     a voice activity detector: 160 samples and a state of 32 numbers in, a score out
+rate.onnx    the same for two sample rates: an input says which, another branch for each
 image.onnx   an image classifier whose batch is open
 conv.onnx    one convolution whose batch is open
 wide.onnx    `batch` MiB of input and next to nothing to compute: for looking at limits
@@ -67,6 +68,48 @@ def vad() -> onnx.ModelProto:
     return model(nodes, inputs, outputs, {**constants, "v": weights(32, 1)})
 
 
+def rate() -> onnx.ModelProto:
+    """A detector with a branch for each sample rate, as speech detectors are published."""
+    branches = {16000: branch("fast", 200), 8000: branch("slow", 100)}
+    value = numpy_helper.from_array(np.array(16000, np.int64))
+    nodes = [
+        helper.make_node("Constant", [], ["rate"], value=value),
+        helper.make_node("Equal", ["sr", "rate"], ["is_fast"]),
+        helper.make_node(
+            "If",
+            ["is_fast"],
+            ["speech", "state_next"],
+            then_branch=branches[16000],
+            else_branch=branches[8000],
+        ),
+    ]
+    made = model(
+        nodes,
+        {"input": [1, "samples"], "state": [1, 8]},
+        {"speech": [1, 8], "state_next": [1, 8]},
+        {"axis": np.array([1], np.int64)},
+    )
+    made.graph.input.append(helper.make_tensor_value_info("sr", TensorProto.INT64, []))
+    return made
+
+
+def branch(name: str, window: int) -> onnx.GraphProto:
+    """Mean of a filter over all windows, added to the state."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["input", "axis"], [f"{name}_row"]),
+        helper.make_node("Conv", [f"{name}_row", f"{name}_filter"], [f"{name}_all"]),
+        helper.make_node("ReduceMean", [f"{name}_all"], [f"{name}_mean"], axes=[2], keepdims=0),
+        helper.make_node("Add", [f"{name}_mean", "state"], [f"{name}_state"]),
+        helper.make_node("Sigmoid", [f"{name}_state"], [f"{name}_speech"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(f"{name}_{end}", TensorProto.FLOAT, [1, 8])
+        for end in ("speech", "state")
+    ]
+    stored = [numpy_helper.from_array(weights(8, 1, window), f"{name}_filter")]
+    return helper.make_graph(nodes, name, [], outputs, stored)
+
+
 def image() -> onnx.ModelProto:
     """Two convolutions and a classifier of ten classes."""
     nodes = [
@@ -99,6 +142,7 @@ def sliced(rows: int | str) -> onnx.ModelProto:
 
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "vad.onnx": vad,
+    "rate.onnx": rate,
     "image.onnx": image,
     "conv.onnx": conv,
     "wide.onnx": lambda: sliced("batch"),

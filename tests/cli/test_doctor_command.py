@@ -162,7 +162,7 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
         (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
         (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
-        (["a", "--dim", "n=1"], "--dim and --shape are for --model"),
+        (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
         (["a", "--format", "xml"], "--format cannot be 'xml'; it is text, json"),
         ([], "PATH is missing; "),
         (["a", "--soc", "nonsense"], "'nonsense' is not a SoC known here"),

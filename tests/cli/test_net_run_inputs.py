@@ -211,9 +211,9 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
         ((), "--input_list is missing; --random-inputs 1 makes up"),
         (("--random-inputs", "1", "--inputs", "x"), "--random-inputs and --inputs cannot go"),
         (("--random-inputs", "1", "--input_list", "x"), "--input_list and --random-inputs cannot"),
-        (("--random-inputs", "0"), "0 is not in the range"),
+        (("--random-inputs", "0"), "--random-inputs cannot be '0'; it is a whole number from 1"),
         (("--random-inputs", "1", "--output_dir", "my output"), "spaces, line ends and :="),
-        (("--inputs", "nowhere.npy"), "'nowhere.npy' cannot be opened"),
+        (("--inputs", "nowhere.npy"), "nowhere.npy: no such file"),
         (("--random-inputs", "1", "--retrieve_context", "b.bin"), "named twice"),
     ],
 )

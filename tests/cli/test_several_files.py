@@ -102,7 +102,7 @@ def test_the_worst_of_all_is_the_exit_code(
     assert exit_code(done) == code
     assert "models/c.csv" in done.stdout
     assert ("qnnmem: models/b.csv: " in done.stderr) is damaged
-    assert ("1 not planned" in done.stdout.splitlines()[0]) is damaged
+    assert ("1 of 3 not planned" in done.stdout.splitlines()[0]) is damaged
 
 
 def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_standard_input_is_a_file(form: str) -> None:
     ("data", "words"),
     [
         (b"", "standard input: is empty"),
-        (b"nonsense", "standard input: is not a model of a known kind"),
+        (b"nonsense", "standard input: is text, which cannot be planned"),
         (b"id,lower,upper,size\na,0,3\n", "standard input: "),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_planned_detector_has_one_branch(detector: Path) -> None:
     """With its rate fixed the other branch costs nothing; without it the way out is told."""
     done = run("plan", detector, *FIXED, "--value", "sr=16000", "--state", "state=stateN")
     assert exit_code(done) == 0, done.output
-    assert "--value=sr=16000" in done.output or "2 inputs" in done.output
+    assert "--value sr=16000" in done.output
     small = run("plan", detector, "--shape", "input=1x150", "--shape", "state=1x1x4")
     assert "'sr' decides which branch is taken; it runs with" in sentence(small)
     assert sentence(small).endswith("--value sr=8000")

@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 CASES = [
     (("plan", "list.csv", "--capacity", "4"), 1, "does not fit: scratch needs at least 8 bytes"),
     (("plan", "list.csv", "--capacity", "8"), 0, "fits: scratch takes 8 of 8 bytes"),
-    (("plan", "list.csv", "list.csv", "small.bin"), 2, "1 file planned, 1 not planned"),
+    (("plan", "list.csv", "list.csv", "small.bin"), 2, "1 of 2 not planned, 1 file planned"),
     (("lint", "bad.json"), 1, "1 error in 1 file"),
     (("lint", "good.json"), 0, "fine: good.json"),
     (("fit", "big.bin"), 1, "does not fit SM8650: "),

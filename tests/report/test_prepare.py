@@ -57,7 +57,7 @@ def test_the_command_keeps_every_option_that_changes_the_answer() -> None:
 
 def test_every_option_is_in_the_command_or_is_no_matter_of_it() -> None:
     """A setting that is new must be repeated, too."""
-    told = {"dims", "shapes", "states", "rnn_state", "inplace", "reorder", "quantize"}
+    told = {"dims", "shapes", "values", "states", "rnn_state", "inplace", "reorder", "quantize"}
     here = {"allow_float"}  # what is recommended against
     valued = {"io", "align", "weight_bits", "calibration", "seed", "hw_version", "time_limit_s"}
     assert {field.name for field in fields(PrepareOptions)} == told | here | valued
