@@ -46,7 +46,7 @@ def test_few_blocks_are_left_out() -> None:
 
 def test_no_command_of_ours_hides_in_a_block_of_plain_text() -> None:
     """A command to paste is in a console block, where it is run."""
-    elsewhere = re.compile(r"> ~/|--cluster|s3://|adb |--follow|runner\.log")
+    elsewhere = re.compile(r"> ~/|<TAB>|--cluster|s3://|adb |--follow|runner\.log")
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     for name, page in PAGES.items():
         for kind, text in fence.findall(page.read_text("utf-8")):
