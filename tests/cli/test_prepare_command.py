@@ -76,7 +76,7 @@ def test_a_float_model_is_refused(tmp_path: Path) -> None:
     assert said.startswith(f"{path}: LPAI runs 8- and 16-bit models only, ")
     assert said.endswith(
         f"; quantize it on the way with qnnmem prepare {path} --backend lpai --quantize int8 "
-        "--calibration DIR --state=h_in=h_out -o model.bin or add --float for a desk experiment"
+        f"--state=h_in=h_out -o {target} or add --float for a desk experiment"
     )
     assert not target.exists()
 

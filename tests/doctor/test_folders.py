@@ -282,3 +282,11 @@ def test_a_store_that_breaks_while_reading_is_one_sentence(monkeypatch: pytest.M
     monkeypatch.setattr(fsspec, "open", lambda *_: Opened())
     done = doctor("odd://x")
     assert (exit_code(done), sentence(done)) == (2, "odd://x: the line is dead")
+
+
+def test_files_of_a_folder_alone(logs: Path) -> None:
+    """A knowledge folder is one folder: what lies deeper is another matter."""
+    (logs / "deeper").mkdir()
+    (logs / "deeper" / "b.log").write_text(HEALTHY)
+    assert list(files_in(str(logs), below=False)) == [f"{logs}/a.log"]
+    assert len(list(files_in(str(logs), below=True))) == 2

@@ -157,7 +157,12 @@ def test_members_of_gzip_end_anywhere_in_a_view(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "size"),
-    [(b"line\n", 5), (b"", 0), (gzip.compress(b"x"), None), ("line\n".encode("utf-16"), None)],
+    [
+        (b"line\n", 5),
+        (b"", 0),
+        (gzip.compress(b"x", mtime=0), None),  # the time would be part of the test's name
+        ("line\n".encode("utf-16"), None),
+    ],
 )
 def test_only_a_plain_log_is_read_in_ranges(data: bytes, size: int | None, tmp_path: Path) -> None:
     """What is packed has a size that only reading tells."""

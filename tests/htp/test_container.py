@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from context_writer import example_context, old_context, pack_context
+from context_writer import FlatWriter, TableOf, example_context, old_context, pack_context
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary import container
@@ -100,3 +100,11 @@ def test_a_range_of_a_file_is_read_from_its_start() -> None:
     with pytest.raises(Damaged, match="the file ends inside it, at byte 80"):
         source.read(79, 2, "it")
     assert source.read(79, 1, "it") == b"\1"
+
+
+def test_a_root_table_without_a_blob_is_damaged() -> None:
+    """In format 2.2 the blob is found by the root table alone."""
+    writer = FlatWriter()
+    writer.finish(TableOf({}))
+    head = pack_context(old_context())[: container._START_2_2]
+    assert "the root table names no blob" in refused(head + bytes(writer.data).ljust(64, b"\0"))

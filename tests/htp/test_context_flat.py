@@ -228,3 +228,12 @@ def test_small_fields_and_records_are_read_by_their_width() -> None:
     inner = FlatBuffer(data).root("outer")
     with pytest.raises(Damaged, match=r"^outer\.big lies outside its table"):
         inner.record(struct.Struct("<QQ"), 1, "big")
+
+
+def test_the_budget_counts_the_bytes_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not its entries: forty bytes are charged for ten numbers of four."""
+    data = written(table({0: octets(bytes(40), 4)}))
+    charged: list[int] = []
+    monkeypatch.setattr(FlatBuffer, "_charge", lambda _self, size, _where: charged.append(size))
+    FlatBuffer(data).root("root").numbers(0, "numbers", 10)
+    assert 40 in charged

@@ -158,6 +158,7 @@ def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Ide
         lambda path: path.write_bytes(b"[" * 100_000),
         lambda path: path.write_text(json.dumps({"key": path.stem, "result": {"state": 1}})),
         lambda path: path.write_text(path.read_text().replace('"fits"', "[1]")),
+        lambda path: path.write_text(path.read_text().replace('"fits"', '"over"')),
         lambda path: path.write_text(path.read_text().replace('"big"', '["a", {"name": 1}]')),
         lambda path: path.write_text(path.read_text().replace('"big"', "7")),
         lambda path: path.write_text(path.read_text().replace(path.stem, "0" * 64)),

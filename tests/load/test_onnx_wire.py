@@ -258,3 +258,10 @@ def test_a_real_model_passes() -> None:
     text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2,4] x) => (float[2,4] y)
     <float[4] w = {1,2,3,4}> { y = Add(x, w) }"""
     assert refused(onnx.parser.parse_model(text).SerializeToString()) == ""
+
+
+def test_a_number_of_one_byte_ends_with_that_byte() -> None:
+    """127 is the largest; what follows is read as the next field."""
+    version = varint(1 << 3) + b"\x7f"
+    assert refused(version + field(7, b"")) == ""
+    assert refused(version + field(7, b"")[:1]) == CUT

@@ -70,11 +70,14 @@ def prepare(
 
     A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
     report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
-    For HTP one model is compiled by the real library, which needs `pip install 'qnnmem[htp]'`.
+    For HTP one model is compiled by the real library, which needs the extra `htp`.
+
+    Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
+    unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp).
     """
     _refuse(context, backend, (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states"))
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
-    shared = ("dims", "shapes", "calibration", "seed")
+    shared = ("dims", "shapes", "values", "calibration", "seed")
     chosen = {name: given[name] for name in (*mine, *shared)}
     if backend == "htp":
         seconds = _COMPILE_SECONDS if time_limit is None else time_limit

@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from qnnmem.cli.screen import is_coloured
 from qnnmem.plan import Progress
 from qnnmem.units import format_size
 
@@ -20,6 +21,7 @@ class ProgressBar:
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False
         self._bar: Bar | None = None
+        self._colour = is_coloured(sys.stderr)  # asked here: the timer's thread knows no options
         self._lock = threading.Lock()
         self._timer = threading.Timer(1.0, self._start)
         self._timer.daemon = True
@@ -65,7 +67,7 @@ class ProgressBar:
                 BarColumn(bar_width=24),
                 TimeElapsedColumn(),
                 TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True),
+                console=Console(stderr=True, no_color=not self._colour),
                 transient=True,
             )
             self._bar.add_task(self._doing, total=None)

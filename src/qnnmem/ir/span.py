@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.units import Step
+from qnnmem.units import Step, as_step
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, init=False)
 class Span:
     """Steps `lower <= t < upper`."""
 
     lower: Step
     upper: Step
 
-    def __post_init__(self) -> None:
+    def __init__(self, lower: int, upper: int) -> None:
+        object.__setattr__(self, "lower", lower if type(lower) is int else as_step(lower))
+        object.__setattr__(self, "upper", upper if type(upper) is int else as_step(upper))
         if self.upper <= self.lower:
             raise ValueError(f"empty span [{self.lower}, {self.upper})")
 

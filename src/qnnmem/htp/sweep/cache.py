@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import OutputError, Setting, UsageError
 
 FORMAT = 1  # of the files; other formats are not read
@@ -91,15 +88,16 @@ class ResultCache:
         if not isinstance(found, dict) or found.get("key") != key:
             return None
         values = found.get("result")
-        return values if isinstance(values, dict) else None
+        if not isinstance(values, dict) or found.get("digest") != _digest(key, values):
+            return None
+        return values
 
     def put(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep a result."""
         path = self._path(key)
-        text = json.dumps({"key": key, "result": dict(result)})
+        text = json.dumps({"key": key, "result": dict(result), "digest": _digest(key, result)})
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, text)
+            write_kept(path, text.encode("ascii"))
         except OSError as exc:
             if not self._must_keep:
                 return
@@ -109,15 +107,6 @@ class ResultCache:
         return self.folder / key[:2] / f"{key}.json"
 
 
-def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())  # a result that was paid for survives a power cut
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+def _digest(key: str, result: Mapping[str, Any]) -> str:
+    """A number that finds a flipped bit, with which a result would still be a result."""
+    return hashlib.sha256(json.dumps([key, dict(result)], sort_keys=True).encode()).hexdigest()

@@ -42,6 +42,7 @@ def build(model: ShapedModel) -> Model:
 
 
 def _notes(model: ShapedModel) -> Iterator[str]:
+    yield from model.notes
     stated = model.resolved.stated
     scopes = list(_scopes(model.scope))
     measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)

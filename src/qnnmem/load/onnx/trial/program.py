@@ -18,8 +18,13 @@ from qnnmem.text import quote, sentence
 if TYPE_CHECKING:
     import numpy
 
+# What inputs hold when only their sizes are tried: what fails alike with all fails by its sizes.
+TRIES = ("random", "zeros", "ones")
 # Shapes measured with these inputs must agree; the first run that succeeds names them.
 RUNS = ("random", "other", "zeros")
+
+_KEPT: dict[str, Any] = {}  # the session between requests
+_LONGEST_FAILURE = 4000  # characters
 
 TYPE_NAMES = {
     "tensor(float)": "float32",
@@ -83,6 +88,34 @@ def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes
     session = _session(payload, options["folder"], level, threads=1)
     feeds = {name: numpy.zeros(shape, dtype) for name, dtype, shape in options["inputs"]}
     return {}, _packed(session.run(options["fetch"], feeds), options["most"])
+
+
+def open_session(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Keep a model open for `attempt`; its inputs may leave sizes open."""
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
+    _KEPT["session"] = _session(payload, options["folder"], level)
+    return {}, b""
+
+
+def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Run the kept model with inputs of some sizes; why that fails, for each try, or nothing."""
+    import onnx
+    from onnx import numpy_helper
+
+    given = onnx.GraphProto.FromString(payload).initializer
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in given}
+    failures = []
+    for kind in options["tries"]:
+        feeds = values | {name: _feed(kind, *rest) for name, *rest in options["inputs"]}
+        try:
+            _KEPT["session"].run(None, feeds)
+        except MemoryError:
+            raise
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            failures.append(str(exc)[:_LONGEST_FAILURE])
+        else:
+            return {"failures": []}, b""
+    return {"failures": failures}, b""
 
 
 def _packed(values: list[Any], most: int) -> bytes:
@@ -175,8 +208,8 @@ def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
 def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
     import numpy
 
-    if kind == "zeros":
-        return numpy.zeros(shape, dtype)
+    if kind in ("zeros", "ones"):
+        return numpy.full(shape, int(kind == "ones"), dtype)
     random = numpy.random.default_rng(RUNS.index(kind))
     if dtype.startswith("float"):
         return random.random(shape).astype(dtype)
@@ -190,6 +223,7 @@ def main() -> int:
     limit_memory(limit)
     replies = open_replies()
     verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
+    verbs |= {"open": open_session, "attempt": attempt}
     while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
         options, payload = frame
         try:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import onnx
 
 _INT64 = 7
-_NUMPY = {
+# Element types that data can be made up for.
+NUMPY = {
     elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
 }
-_ELEMS = {name: elem for elem, name in _NUMPY.items()}
+_ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Trials:
     head: onnx.ModelProto  # IR version and operator sets, no graph
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
     declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
 
     @property
     def opset(self) -> int:
@@ -161,7 +163,7 @@ def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
     feeds = []
     for item in graph.input:
         kind = type_of(item)
-        if kind is None or kind.shape is None or kind.elem not in _NUMPY:
+        if kind is None or kind.shape is None or kind.elem not in NUMPY:
             raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
-        feeds.append((item.name, _NUMPY[kind.elem], kind.shape))
+        feeds.append((item.name, NUMPY[kind.elem], kind.shape))
     return feeds
