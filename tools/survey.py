@@ -141,7 +141,11 @@ class Survey:
     def first_contact(self) -> dict[str, Any]:
         """Everything the page says about the model, and every command that was run."""
         given, plan = self._plan()
-        row: dict[str, Any] = {"given": shlex.join(given), "plan": _planned(plan)}
+        placeholder = any(done.out.startswith("for a placeholder") for done in self.log)
+        row: dict[str, Any] = {
+            "given": shlex.join(given),
+            "plan": {**_planned(plan), "placeholder": placeholder},
+        }
         if plan.code == 0:
             row.update(self._prepare_all(given))
             row["pasted"] = self._paste()

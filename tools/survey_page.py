@@ -84,7 +84,8 @@ def _table(rows: Sequence[tuple[models.Entry, Row]]) -> str:
         "## Models",
         "",
         "Scratch and persistent memory in bytes, for the types as they are in the file; `≥` stands "
-        "before the proven lower bound where the plan is not proven minimal.",
+        "before the proven lower bound where the plan is not proven minimal. *For a placeholder*: "
+        "the file stores sizes that stand in for open ones, which the answer says first.",
         "",
         "| model | package | format | file bytes | given | scratch | persistent "
         "| as it is | int8 | int16 |",
@@ -113,6 +114,8 @@ def _memory(plan: Mapping[str, Any]) -> tuple[str, str]:
     scratch = f"{plan['scratch_bytes']:,}"
     if not plan["optimal"]:
         scratch += f" ≥ {plan['lower_bound_bytes']:,}"
+    if plan.get("placeholder"):
+        scratch += " for a placeholder"
     return scratch, f"{plan['persistent_bytes']:,}"
 
 

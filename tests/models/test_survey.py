@@ -190,7 +190,7 @@ def rows() -> list[tuple[models.Entry, dict[str, Any]]]:
     }
     layout = {
         "given": "",
-        "plan": {**planned, "optimal": True},
+        "plan": {**planned, "optimal": True, "placeholder": True},
         "as it is": {**made, "float": True, "layout": True, "error_percent": None},
     }
     refused = {"given": "", "plan": {"refusal": f"bad.onnx: {'word ' * 90}", "seconds": 1.0}}
@@ -206,7 +206,7 @@ def test_page_has_a_row_for_each_model_and_every_refusal() -> None:
     assert "1.23 %, runs" in good
     assert good.endswith("| refused |")
     (flat,) = [line for line in text.splitlines() if line.startswith("| flat ")]
-    assert flat.endswith("| 2,048 | 64 | layout, float |  |  |")
+    assert flat.endswith("| 2,048 for a placeholder | 64 | layout, float |  |  |")
     assert "- **good**, prepare int16: operator 'X' \\| has no &lt;integer> form" in text
     (bad,) = [line for line in text.splitlines() if line.startswith("- **bad**, plan: ")]
     assert bad.endswith(" …")
