@@ -141,30 +141,26 @@ def _percent(value: float) -> str:
 def _reasons(rows: Sequence[tuple[models.Entry, Row]]) -> str:
     head = ["## What is refused, and why", "", "In the program's own words, shortened.", ""]
     lines = [
-        f"- **{entry.id}**, {what}: {_short(text)}"
-        for entry, row in rows
-        for what, text in _refusals(row)
+        f"- **{entry.id}**, {what}: {text}" for entry, row in rows for what, text in _refusals(row)
     ]
     return "\n".join([*head, *lines, ""])
 
 
 def _refusals(row: Row) -> Iterator[tuple[str, str]]:
     """Each refusal once, with the steps that it ended."""
-    texts: dict[str, list[str]] = {}
-    if row["plan"]["refusal"]:
-        texts[row["plan"]["refusal"]] = ["plan"]
+    steps = [("plan", row["plan"]["refusal"])]
     for way in WAYS:
-        made = row.get(way)
-        if made is None:
-            continue
-        if made["refusal"]:
-            texts.setdefault(made["refusal"], []).append(f"prepare {way}")
-        if made.get("run", {}).get("refusal"):
-            texts.setdefault(made["run"]["refusal"], []).append(f"run {way}")
+        made = row.get(way, {"refusal": ""})
+        steps.append((f"prepare {way}", made["refusal"]))
+        steps.append((f"run {way}", made.get("run", {}).get("refusal", "")))
     for command in row.get("pasted", ()):
-        if command["refusal"] and command["code"] != 1:
-            texts.setdefault(command["refusal"], []).append(f"`{command['words']}`")
-    yield from ((" and ".join(steps), text) for text, steps in texts.items())
+        # Exit code 1 is an answer: it does not fit.
+        steps.append((f"`{command['words']}`", command["refusal"] if command["code"] != 1 else ""))
+    texts: dict[str, list[str]] = {}
+    for step, refusal in steps:
+        if refusal:
+            texts.setdefault(_short(refusal), []).append(step)
+    yield from ((" and ".join(ended), text) for text, ended in texts.items())
 
 
 def _short(text: str) -> str:
