@@ -151,6 +151,7 @@ def _prepare(
 ) -> int:
     from tempfile import TemporaryDirectory
 
+    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
@@ -169,9 +170,9 @@ def _prepare(
         if not isinstance(made, CompileFailure):
             _place(made.compiled, Path(name), target, epcontext, force)
     if isinstance(made, CompileFailure):
-        click.echo(report.render_failure(made, "binary"), nl=False)
+        write(report.render_failure(made, "binary"), None, force)
         return 1
-    click.echo(report.render_text(made, file, target, epcontext), nl=False)
+    write(report.render_text(made, file, target, epcontext), None, force)
     return 0
 
 

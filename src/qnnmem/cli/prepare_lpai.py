@@ -82,9 +82,6 @@ _OPTIONS = (
         metavar="FILE",
         help="lpai: config or tool file; its prepare section and hardware version are used.",
     ),
-    click.option(
-        "--json", "as_json", is_flag=True, help="lpai: print JSON, schema qnnmem.prepared/1."
-    ),
 )
 # Names of the options above that only mean something here.
 LPAI_ONLY = (
@@ -128,7 +125,7 @@ def prepare_lpai(
     """Prepare one graph for each file."""
     from pathlib import Path
 
-    from qnnmem.cli.output import check_free
+    from qnnmem.cli.output import check_free, write
     from qnnmem.lpai.preparation import PrepareOptions
 
     target = Path(output)
@@ -153,7 +150,7 @@ def prepare_lpai(
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
     told = _prepare(_named(files, names), options, target, notes, force, as_json=as_json)
-    click.echo(told.removesuffix("\n"))
+    write(told, None, force)
     return 0
 
 
