@@ -29,7 +29,7 @@ VERBS = every_verb()
         ("doctor --json", "PATH is missing; `qnnmem doctor --help` has examples"),
         ("kb show", "ID is missing; `qnnmem kb show --help` has examples"),
         ("sweep x", "--soc SOC is missing; `qnnmem sweep --help` has examples"),
-        ("config -o x", "--backend is missing; it is lpai"),
+        ("config --backend moon -o x", "--backend cannot be 'moon'; it is lpai"),
         (
             "provoke --soc SM8650",
             "KIND is missing; it is graph-limit, op-over-vtcm, pd-full, host-memory or bad-binary",

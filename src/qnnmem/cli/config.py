@@ -18,7 +18,11 @@ _UINT32 = (1 << 32) - 1
 
 @click.command(no_args_is_help=True)
 @click.option(
-    "--backend", required=True, type=click.Choice(["lpai"]), help="The backend to configure."
+    "--backend",
+    type=click.Choice(["lpai"]),
+    default="lpai",
+    show_default=True,
+    help="The backend to configure.",
 )
 @click.option(
     "--mem-type",

@@ -318,10 +318,12 @@ def _binary(flags: dict[str, Any]) -> Path:
 
 
 def _made_inputs(flags: dict[str, Any]) -> RandomInputs | SampleInputs | None:
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
 
     ways = [w for w in ("--input_list", "--random-inputs", "--inputs") if flags[_name(w)]]
     if not ways:
+        check_kind(_binary(flags), "net-run")  # inputs would not help what cannot be run
         raise UsageError(
             "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
             "--inputs PATH takes .npy and .npz files"

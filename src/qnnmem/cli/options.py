@@ -56,7 +56,9 @@ def state(text: str) -> tuple[str, str]:
 
 def budget(text: str) -> tuple[str, Bytes]:
     """`scratch=256K`."""
-    name, size = pair(text, "pool=size")
+    name, size = pair(text, "pool=size, e.g. scratch=256K")
+    if "," in name:
+        raise UsageError("one budget at a time: repeat --budget for another pool")
     return name, parse_size(size)
 
 

@@ -100,8 +100,9 @@ def render_text(report: PlanReport) -> str:
 
     Names from the file are made safe to print.
     """
-    parts = (_verdict, _about, _pools, _budgets, _reorder, _peak, _tcm, _map, _notes, _next)
+    parts = (_verdict, _about, _pools, _budgets, _reorder, _peak, _tcm, _map, _notes)
     blocks = ["\n".join(lines) for part in parts if (lines := list(part(report)))]
+    blocks += _next(report, detailed=True)
     return "\n\n".join(["\n".join(blocks[:2]), *blocks[2:]]) + "\n"
 
 
@@ -133,7 +134,7 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             needs = "need" if many else "needs"
             yield (
                 f"does not fit: {name} {needs} at least {_bytes(budget.at_least)}, "
-                f"{missing:,} more than {budget.have:,}"
+                f"{missing:,} more than {budget.have:,}{_in_this_order(report, budget.pool)}"
             )
     if report.tcm_budget is not None:
         yield _tcm_budget_line(report.tcm_budget, report.tcm)
@@ -300,7 +301,7 @@ def _notes(report: PlanReport) -> Iterator[str]:
         yield f"note: {shorten(note, 200)}"
 
 
-def _next(report: PlanReport) -> Iterator[str]:
+def _next(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     plan = report.plan
     if report.input == "-":  # what came from a pipe would have to come again
         return
@@ -319,10 +320,18 @@ def _next(report: PlanReport) -> Iterator[str]:
         line = next_line("another order of the ops may need less", command, "--reorder")
     elif lacks_scratch and plan.model.ops and plan.options.io is Io.INSIDE:
         line = next_line("inputs and outputs in buffers of their own", command, "--io=outside")
+    elif detailed:
+        line = next_line("every offset, as a C header", command, "--format=c")
     else:
-        line = next_line("the peak, and where every buffer lies", command, "-v")
+        line = next_line("the peak, and what lies where", command, "-v")
     if line:
         yield line
+
+
+def _in_this_order(report: PlanReport, pool: Pool) -> str:
+    """What a proof of scratch does not speak of: another order of the ops."""
+    other = report.plan.model.ops and not report.plan.options.reorder
+    return ", with the ops in this order" if pool is Pool.SCRATCH and other else ""
 
 
 def _bytes(size: int) -> str:
