@@ -25,18 +25,21 @@ def save(folder: Path, text: str) -> Path:
 def test_a_spectrum_is_one_sided_unless_told_otherwise(
     tmp_path: Path, given: str, bins: int
 ) -> None:
+    """Half of the bins and one, as onnxruntime gives them."""
     text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} y = STFT{given} (x, step, , length) }}"
     model = read(save(tmp_path, text))
     assert model.tensors["y"].shape == (1, 13, bins, 2)
 
 
 def test_what_is_executed_says_the_default(tmp_path: Path) -> None:
+    """Whoever runs the graph gets the shapes that were planned."""
     text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} y = STFT (x, step, , length) }}"
     node = next(n for n in executable(save(tmp_path, text)).graph.node if n.op_type == "STFT")
     assert [(a.name, a.i) for a in node.attribute] == [("onesided", 1)]
 
 
 def test_the_default_holds_in_a_branch_too(tmp_path: Path) -> None:
+    """Bodies are graphs like the others."""
     branch = f"{{ {STEP} a = STFT (x, step, , length) }}"
     other = f"{{ {STEP} b = STFT <onesided = 1> (x, step, , length) }}"
     text = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
+from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words, spaced
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
@@ -25,6 +25,7 @@ from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.plan.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 from qnnmem.units import Size, round_up
@@ -99,9 +100,12 @@ class _Loaded:
 
 
 def prepare(
-    files: Mapping[str, Path | str], options: PrepareOptions | None = None, say: Say | None = None
+    files: Mapping[str, Path | str],
+    options: PrepareOptions | None = None,
+    say: Say | None = None,
+    watch: Watcher | None = None,
 ) -> Prepared:
-    """Context of one graph per file, under the names given."""
+    """Context of one graph per file, under the names given; `watch` sees the planner's progress."""
     from qnnmem.version import __version__
 
     options, say = options or PrepareOptions(), say or (lambda _text: None)
@@ -119,8 +123,10 @@ def prepare(
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
-            graph, plan, constants = _compile(name, loaded, options, len(block), say, deadline)
-        warnings += [_likely_state(old, new) for old, new in plan.likely_states]
+            graph, plan, constants = _compile(
+                name, loaded, options, len(block), say, deadline, watch
+            )
+        warnings += _likely_states(plan.likely_states)
         block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
         graphs.append(graph)
         plans.append(plan)
@@ -130,9 +136,16 @@ def prepare(
     return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
 
 
-def _likely_state(old: str, new: str) -> Words:
-    kept = Setting("states", f"{old}={new}")
-    return (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
+    """One note with every pair, so that it can be taken as a whole."""
+    settings = [Setting("states", f"{old}={new}") for old, new in pairs]
+    if len(settings) > 1:
+        what = f"{len(settings)} pairs look like state; "
+        return [(what, *spaced(settings), " keep them in persistent memory")]
+    return [
+        (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+        for (old, new), kept in zip(pairs, settings, strict=True)
+    ]
 
 
 def _load(
@@ -261,7 +274,13 @@ def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
 
 
 def _compile(
-    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say, deadline: Deadline
+    name: str,
+    loaded: _Loaded,
+    options: PrepareOptions,
+    start: int,
+    say: Say,
+    deadline: Deadline,
+    watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
     """One graph, its plan, and its constants from `start` on."""
     is_list = loaded.model.format == "csv"
@@ -277,6 +296,7 @@ def _compile(
         model,
         PoolOptions(align=options.align) if is_list else pools,
         time_limit=min(options.time_limit_s or _PLAN_S, deadline.left(_PLAN_S)),
+        watch=watch,
     )
     graph = CompiledGraph(
         name=name,
