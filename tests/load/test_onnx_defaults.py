@@ -26,7 +26,8 @@ def test_a_spectrum_is_one_sided_unless_told_otherwise(
     tmp_path: Path, given: str, bins: int
 ) -> None:
     """Half of the bins and one, as onnxruntime gives them."""
-    text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} y = STFT{given} (x, step, , length) }}"
+    node = f"y = STFT{given} (x, step, , length)"
+    text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} {node} }}"
     model = read(save(tmp_path, text))
     assert model.tensors["y"].shape == (1, 13, bins, 2)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError, Setting, Words, chain_words
 from qnnmem.load.onnx.flow import CONTROL, SHAPING
+from qnnmem.load.onnx.foreign import first_foreign, foreign_op
 from qnnmem.load.onnx.graph import bodies, is_op, live
 from qnnmem.load.onnx.scope import Scope
 from qnnmem.load.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
@@ -83,6 +84,9 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
     """Error about a shape that neither inference nor a trial run finds."""
     node = next((node for node in scope.graph.node if name in node.output), None)
+    strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
+    if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
+        return foreign_op(trials.path, strange)
     who = f", made by {quote(node.op_type)}," if node is not None else ""
     return LoadError(
         trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.errors import Setting, Words, chain_words
+from qnnmem.load.custom import custom_note, unknown_inside
 from qnnmem.load.tflite.derive.call import written
 from qnnmem.load.tflite.file import TfliteFile
 from qnnmem.load.tflite.schema import RawTensor
 from qnnmem.text import quote
 
-_SHOWN = 5
-
 
 def edge_notes(file: TfliteFile) -> Iterator[str]:
     """Notes on where the file ends and guesses begin."""
     if custom := _custom(file):
-        yield f"custom operators: {len(custom)} ({', '.join(map(quote, custom[:_SHOWN]))})"
+        yield custom_note(custom)
     for tensor in file.open_inputs:
         if file.given:
             continue
@@ -26,22 +25,9 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
 
 def say_first(file: TfliteFile) -> Words:
     """What makes every number a guess, or less than the whole; nothing for most files."""
-    parts = [part for part in (_placeholders(file), _unknown_inside(file)) if part]
+    given = (_placeholders(file), unknown_inside(_custom(file)))
+    parts: list[Words] = [part for part in given if part]
     return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]
-
-
-def _unknown_inside(file: TfliteFile) -> Words:
-    custom = _custom(file)
-    if not custom:
-        return ""
-    shown = ", ".join(map(quote, custom[:_SHOWN]))
-    more = f" and {len(custom) - _SHOWN} more" if len(custom) > _SHOWN else ""
-    many = "s" if len(custom) > 1 else ""
-    need = "need" if many else "needs"
-    return (
-        f"without what custom operator{many} {shown}{more} {need} inside: that is not known, "
-        "weights included"
-    )
 
 
 def _custom(file: TfliteFile) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.load.onnx.defaults import lacks_defaults, write_defaults
 from qnnmem.load.onnx.fixed import Fixed
+from qnnmem.load.onnx.foreign import check_foreign, check_outputs
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
 from qnnmem.load.onnx.inputs import fix_inputs
 from qnnmem.load.onnx.passes.guard import GuardedModel
@@ -78,7 +79,9 @@ def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
         graph = OnnxGraph(
             graph.name, tuple(inlined.graph.node), graph.input, graph.output, graph.initializer
         )
+    check_outputs(model.path, graph)
     declared = _declared(model.proto.graph, graph.node)
+    check_foreign(model.path, graph, declared)
     return OpenModel(model.path, head, _without_unused(graph), declared)
 
 
