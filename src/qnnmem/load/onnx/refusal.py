@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -61,12 +62,23 @@ def data_dependent(trials: Trials, scope: Scope, name: str) -> LoadError:
     node = next(node for node in scope.graph.node if name in node.output)
     why = scope.reasons.get(name, "depends on the data")
     shown = name if name.isprintable() and len(name) <= 80 else "NAME"
-    largest = ("state its largest shape with ", Setting("shapes", f"{shown}=AxB"))
+    largest = (
+        "state its largest shape with ",
+        Setting("shapes", f"{shown}={_largest(scope, node) or 'AxB'}"),
+    )
     return LoadError(
         trials.path,
         f"the shape of {quote(name)}, made by {quote(node.op_type)}, {why}",
         cure=chain_words(_valued(trials, scope, name), largest),
     )
+
+
+def _largest(scope: Scope, node: onnx.NodeProto) -> str:
+    """The largest shape, where the operator itself tells; else nothing."""
+    kind = scope.types.get(node.input[0]) if node.input else None
+    if not is_op(node, "NonZero") or kind is None or kind.shape is None:
+        return ""
+    return f"{max(len(kind.shape), 1)}x{math.prod(kind.shape)}"
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:

@@ -36,11 +36,9 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     nodes = [model.graph.node[at] for at in live(model.graph)]
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
-    found = (
-        _nothing_known(nodes)
-        or _quantized_already(nodes)
-        or _other_float(nodes, _kinds(model.graph))
-    )
+    if words := _quantized_already(nodes):
+        return Obstacle(words, unquantized=", or leave it as it is if no op computes in floats")
+    found = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
 
