@@ -6,7 +6,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from qnnmem.load.onnx import executable, read
+from qnnmem.errors import LoadError
+from qnnmem.load.onnx import defaults, executable, read
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 STEP = "step = Constant <value = int64 {4}> () length = Constant <value = int64 {16}> ()"
@@ -49,3 +50,15 @@ def test_the_default_holds_in_a_branch_too(tmp_path: Path) -> None:
         f"else_branch = e () => (float[e,f,g,h] b) {other}> }}"
     )
     assert read(save(tmp_path, text)).tensors["y"].shape == (1, 13, 9, 2)
+
+
+def test_a_shape_that_inference_gets_wrong_is_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the model is run to try sizes, every shape is compared with the one that is planned."""
+    monkeypatch.setattr(defaults, "_DEFAULTS", {})
+    nodes = f"{STEP} s = STFT (x, step, , length) y = ReduceSum (s)"
+    path = save(tmp_path, f"g (float[1,N,1] x) => (float[a] y) {{ {nodes} }}")
+    said = r"'s', made by 'STFT', is \[1, 13, 9, 2\] when the model runs, but .* \[1, 13, 16, 2\]"
+    with pytest.raises(LoadError, match=said):
+        read(path, dims={"N": 64})

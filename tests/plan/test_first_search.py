@@ -9,6 +9,7 @@ import pytest
 from qnnmem.cli.progress import ProgressBar
 from qnnmem.ir.span import Span
 from qnnmem.plan import Buffer, Problem, Progress, planner, warm
+from qnnmem.plan.effort import Effort
 from qnnmem.plan.planner import COMPILING, plan_problem
 from qnnmem.units import Bytes, Step
 
@@ -31,7 +32,7 @@ def test_a_long_compilation_is_announced_while_it_lasts(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(planner, "SOON_S", 0.01)
     monkeypatch.setattr(warm, "warm_up", lambda: not told.wait(60))
-    made = planner._Search(Problem(HARD), planner.Effort.of_seconds(1), 0, watch)
+    made = planner._Search(Problem(HARD), Effort.of_seconds(1), 0, watch)
     made._load_compiled()
     assert [one.doing for one in seen if one.is_pause] == [COMPILING]
 

@@ -27,7 +27,7 @@ def lacks_defaults(node: onnx.NodeProto) -> bool:
 def write_defaults(node: onnx.NodeProto) -> None:
     """Write what is left out into a node that only the caller holds, and into its bodies."""
     for name, value in _missing(node).items():
-        node.attribute.add(name=name, type=_INT, i=value)  # type: ignore[arg-type]  # an enum
+        node.attribute.add(name=name, type=_INT, i=value)
     for body in bodies(node):
         for inner in body.node:
             write_defaults(inner)
