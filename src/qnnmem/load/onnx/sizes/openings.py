@@ -100,7 +100,8 @@ def _worth(
         return (*first, *_ONES)
     if named := _named(name):  # what it is called says more than where it stands
         plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
-        return (*first, *((1,) if plain else ()), *named)
+        small = named is _SIDES and rank > 4  # a film takes long
+        return (*first, *((1,) if plain else (64,) if small else ()), *named)
     if (axis == 0 and rank > 1) or (inner and not name):
         return (*first, *_ONES)
     if rank < 3 and name and _is_sound(item):
