@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words, spaced
+from qnnmem.errors import (
+    FloatModel,
+    LoadError,
+    Setting,
+    UsageError,
+    Words,
+    chain_words,
+    join_words,
+    spaced,
+)
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
@@ -181,13 +190,20 @@ def _load(
         warnings += said
         made_constant = options.values
         options = replace(options, dims={}, values={})  # the quantized model has them inside
-    model, proto = read_with_graph(
-        source,
-        dims=options.dims,
-        shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
-        values=options.values,
-        time_limit_s=deadline.left(_READ_S),
-    )
+    try:
+        model, proto = read_with_graph(
+            source,
+            dims=options.dims,
+            shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
+            values=options.values,
+            time_limit_s=deadline.left(_READ_S),
+        )
+    except LoadError as exc:
+        if source.parent != folder:
+            raise
+        # The file that cannot be read is ours; the one that was given could be.
+        what = chain_words("cannot be prepared once it is quantized: ", exc.what)
+        raise LoadError(path, what, cure=exc.cure) from exc
     notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
     loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
@@ -198,8 +214,8 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     from qnnmem.load import load
 
     if options.quantize is not None or options.rnn_state:
-        what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
-        raise UsageError(what, where=path)
+        given = Setting("quantize" if options.quantize is not None else "rnn_state")
+        raise UsageError((given, " is for ONNX models"), where=path)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
