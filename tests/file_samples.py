@@ -120,6 +120,8 @@ SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("lfs", "pointer.onnx", lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
     ("html", "page.onnx", lambda: b"<!DOCTYPE html>\n<html><body>404</body></html>\n"),
     ("packed", "data.gz", lambda: gzip.compress(b"\0\x01\x02" * 64)),
+    ("coreml", "model.mlmodel", lambda: b"\x08\x04\x12\x0c\n\x0a\n\x05image\x1a\x01\0"),
+    ("task", "face.task", lambda: b"\0\0" + _zip("face_detector.tflite", "landmarks.tflite")),
     ("zip", "things.zip", lambda: _zip("readme.txt")),
     ("tar", "things.tar", lambda: b"a.txt".ljust(257, b"\0") + b"ustar\x0000" + bytes(300)),
     ("image", "picture.png", lambda: b"\x89PNG\r\n\x1a\n" + bytes(64)),

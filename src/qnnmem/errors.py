@@ -133,12 +133,15 @@ class FreeDimensions(LoadError):
         untried: Words = "",
     ) -> None:
         self.free, self.untried = tuple(free), join_words(untried)
-        guess = chain_words("fix them; a guess that was not seen to run (", untried, ") is ")
-        how = guess if untried else ("fix them, e.g. with ",)  # these were tried
+        how = (
+            "fix them; a guess that was not seen to run is " if untried else "fix them, e.g. with "
+        )
         super().__init__(
             path,
             f"free dimensions {', '.join(free)}",
-            cure=(*how, *spaced(settings)) if settings else "",
+            cure=chain_words(how, spaced(settings), *((": ", untried) if untried else ()))
+            if settings
+            else "",
             settings=settings,
         )
 

@@ -343,6 +343,24 @@ def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
     assert (values["persistent_bytes"], values["likely_states"]) == (64, [])
 
 
+def test_every_likely_state_is_in_the_command(tmp_path: Path) -> None:
+    """A plan with a part of the state would be wrong; where all is too much, JSON has it."""
+    for count, shown in ((6, 6), (200, 0)):
+        old = ", ".join(f"float[4] cache_{i}_layer" for i in range(count))
+        new = ", ".join(f"float[4] next_cache_{i}_layer" for i in range(count))
+        nodes = " ".join(
+            f"next_cache_{i}_layer = Add (cache_{i}_layer, cache_{i}_layer)" for i in range(count)
+        )
+        head = '<ir_version: 8, opset_import: ["" : 18]>'
+        text = run(model(tmp_path, f"{head} g ({old}) => ({new}) {{ {nodes} }}")).stdout
+        (line,) = (line for line in text.splitlines() if line.startswith("next: "))
+        assert line.count("--state") == shown
+        if not shown:
+            assert "200 pairs look like state" in line
+            command = shlex.split(line[line.index("qnnmem plan") :])
+            assert len(json.loads(run(*command[2:]).stdout)["likely_states"]) == count
+
+
 def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
     """Two runs differ in nothing but the time they took."""
     results = [json.loads(run(model(tmp_path), "--format", "json").stdout) for _ in range(2)]

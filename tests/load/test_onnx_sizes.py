@@ -118,7 +118,9 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(FreeDimensions) as caught:
         read(path)
-    assert "a guess that was not seen to run (all that were tried fail) is" in str(caught.value)
+    said = str(caught.value)
+    assert "a guess that was not seen to run is " in said
+    assert said.endswith(": all that were tried fail")
     assert "e.g. with" not in str(caught.value)
 
 
@@ -213,3 +215,40 @@ def test_an_input_that_decides_a_branch_is_given_a_value(tmp_path: Path) -> None
         read(path, dims={"N": 64})
     assert settings(hard.value) == {"dims": {"N": 64}, "values": {"sr": 16000}}
     assert read(path, **settings(hard.value)).inputs == ("x",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("float[height,width,channel] image", (224, 224, 3)),
+        ("float[batch,img_h,img_w,channels] x", (1, 224, 224, 3)),
+        ("float[B,C,T] x", (1, 1, 128)),
+        ("float[batch,4,past_decoder_sequence_length,36] past", (1, 4, 128, 36)),
+        ("float[batch,num_samples] x", (1, 16000)),
+        ("float[B,N] waveforms", (1, 16000)),
+        ("int64[B,N] waveforms_lens", (1, 128)),
+        ("float[B,N] x", (1, 128)),
+        ("float[N,M1,M2,3] x", (1, 224, 224, 3)),
+    ],
+)
+def test_what_a_dimension_is_called_weighs_more_than_where_it_stands(
+    tmp_path: Path, given: str, expected: tuple[int, ...]
+) -> None:
+    """Pictures have sides and channels, sound has samples, text has a length."""
+    name = given.split()[-1]
+    kind = given.split("[")[0]
+    path = save(tmp_path, f"g ({given}) => ({kind}[z] y) {{ y = Identity({name}) }}")
+    with pytest.raises(FreeDimensions) as caught:
+        read(path)
+    assert not caught.value.untried
+    model = read(path, **settings(caught.value))  # type: ignore[arg-type]
+    assert model.tensors[name].shape == expected
+
+
+def test_the_largest_result_of_nonzero_is_stated_as_a_number(tmp_path: Path) -> None:
+    """What can be pasted is better than a pattern."""
+    text = "g (float[4,6] x) => (int64[a,b] y) { i = NonZero(x) y = Neg(i) }"
+    with pytest.raises(LoadError) as caught:
+        read(save(tmp_path, text))
+    assert caught.value.sentence(flag).endswith("--shape i=2x24")
+    assert read(save(tmp_path, text), shapes={"i": (2, 24)}).tensors["y"].shape == (2, 24)

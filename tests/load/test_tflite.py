@@ -22,7 +22,7 @@ from tflite_writer import (
     write_tflite,
 )
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, UsageError, join_words
 from qnnmem.ir import DType, Effect, Model
 from qnnmem.load import tflite
 
@@ -191,6 +191,30 @@ def test_a_custom_operator_named_like_a_builtin_is_not_one(tmp_path: Path) -> No
     graph = G((T("a"), T("b")), (0,), (1,), (O("CUSTOM", (0,), (1,), custom="RESHAPE"),))
     op = load(tmp_path, graph).ops[0]
     assert (op.type, op.effect) == ("RESHAPE", Effect.COMPUTE)
+
+
+def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """Its weights may lie in its options, so its plan is not the whole truth."""
+    names = [f"op{number}" for number in range(7)]
+    tensors = tuple(T(str(number)) for number in range(8))
+    ops = tuple(O("CUSTOM", (i,), (i + 1,), custom=name) for i, name in enumerate(names))
+    one = load(tmp_path, G(tensors[:2], (0,), (1,), ops[:1]))
+    assert "what custom operator 'op0' needs inside" in join_words(one.assumed)
+    assert one.notes == ("custom operators: 1 ('op0')",)
+    assert "'op4' and 2 more need inside" in join_words(
+        load(tmp_path, G(tensors, (0,), (7,), ops)).assumed
+    )
+    builtin = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
+    assert load(tmp_path, builtin).assumed == ""
+
+
+def test_a_custom_operator_and_a_placeholder_are_both_said(tmp_path: Path) -> None:
+    """One does not hide the other."""
+    tensors = (T("a", (1, 1), signature=(1, -1)), T("b", (1, 1), signature=(1, -1)))
+    model = load(tmp_path, G(tensors, (0,), (1,), (O("CUSTOM", (0,), (1,), custom="mine"),)))
+    said = join_words(model.assumed)
+    assert "placeholder" in said
+    assert "'mine'" in said
 
 
 def test_repeated_and_empty_names_become_unique(tmp_path: Path) -> None:

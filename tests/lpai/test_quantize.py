@@ -173,8 +173,18 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     assert float_io(model) == ("x", "y")
     assert classify(model).is_quantized
     assert encodings(onnx.load(out)) == {}
-    with pytest.raises(LoadError, match="quantized in part already"):
+    with pytest.raises(LoadError, match=r"quantized in part already.*or leave it as it is"):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
+
+
+def test_a_model_without_one_operator_of_onnx_is_refused(tmp_path: Path) -> None:
+    """Trees and scalers: the quantizer's own words for that say nothing."""
+    text = """<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]> g (float[1,2] x) => (float[1,2] y)
+        { y = ai.onnx.ml.Scaler <offset = [0.5, 1.5], scale = [2.0, 3.0]> (x) }"""
+    path = tmp_path / "scaler.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(LoadError, match=r"all operators are of domain 'ai\.onnx\.ml'"):
+        quantize_model(path, tmp_path / "out.onnx", bits=8)
 
 
 @pytest.mark.parametrize("bits", [8, 16])

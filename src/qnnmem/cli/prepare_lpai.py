@@ -182,7 +182,7 @@ def _prepare(
 
     with ProgressBar("preparing") as bar:
         try:
-            prepared = prepare(models, options, bar.say)
+            prepared = prepare(models, options, bar.say, bar)
         except FloatModel as exc:
             request = PrepareRequest(models, options, str(target), force)
             raise word_float_model(exc, request) from None

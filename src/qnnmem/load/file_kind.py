@@ -75,9 +75,11 @@ _TABLE = (
     KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
     KindOfFile("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
     KindOfFile("openvino", "an OpenVINO model", (), "give the model it was made from"),
+    KindOfFile("coreml", "a Core ML model", (), "give the model it was made from"),
     KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
     KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
     KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
+    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", (), _UNPACK),
     KindOfFile("zip", "a zip archive", (), _UNPACK),
     KindOfFile("tar", "a tar archive", (), _UNPACK),
     KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
@@ -111,9 +113,12 @@ _STARTS = (
 _IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort", b"ET12": "pte"}
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
+_COREML = re.compile(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
 _GRAPHDEF = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f]\n[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]")
 _PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|.{0,64}torch)", re.S)
 _SAFETENSORS = re.compile(rb"\{\s*\"")
+_MEMBER = b"PK\x03\x04"  # before each member of a zip archive
+_PADDED = 64  # bytes that may stand before the first, so that what is inside is aligned
 # Names inside zip archives, most telling first.
 _MEMBERS = (
     (re.compile(rb"dlc\.metadata|model\.params"), "dlc"),
@@ -121,6 +126,7 @@ _MEMBERS = (
     (re.compile(rb"serialized_exported_program|archive_format|models/model\.json"), "pt2"),
     (re.compile(rb"(?:^|/)data\.pkl|constants\.pkl"), "pytorch"),
     (re.compile(rb"\.npy$"), "npz"),
+    (re.compile(rb"\.tflite$"), "task"),
 )
 _CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
@@ -175,7 +181,7 @@ def _by_structure(head: bytes) -> str:
     """Formats that are told by more than a fixed beginning."""
     if head[4:8] in _IDENTIFIERS:
         return _IDENTIFIERS[head[4:8]]
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith(_MEMBER):
         return _archive(head)
     if head[257:262] == b"ustar":
         return "tar"
@@ -194,7 +200,7 @@ def _archive(head: bytes) -> str:
     while 0 <= place < len(head) - 30:
         length = int.from_bytes(head[place + 26 : place + 28], "little")
         names.append(head[place + 30 : place + 30 + length])
-        place = head.find(b"PK\x03\x04", place + 30 + length)
+        place = head.find(_MEMBER, place + 30 + length)
     for pattern, name in _MEMBERS:
         if any(pattern.search(member) for member in names):
             return name
@@ -204,6 +210,8 @@ def _archive(head: bytes) -> str:
 def _by_protobuf(head: bytes) -> str:
     if _SAVED_MODEL.match(head):
         return "saved_model"
+    if _COREML.match(head):  # where ONNX has the name of a producer, which begins with a letter
+        return "coreml"
     if _ONNX.match(head):
         compiled = b"EPContext" in head and b"ep_cache_context" in head
         return "epcontext" if compiled else "onnx"
@@ -215,7 +223,8 @@ def _by_text(head: bytes) -> str:
     if head.startswith(_UTF16):
         return "text"
     if not _is_text(head):
-        return "binary"
+        place = head.find(_MEMBER, 0, _PADDED)
+        return "binary" if place < 0 else _archive(head[place:])
     text = head.decode("utf-8-sig", "replace").lstrip()
     start = text[:512].lower()
     if start.startswith(("<!doctype html", "<html")):

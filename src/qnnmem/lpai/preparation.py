@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
+from qnnmem.errors import (
+    FloatModel,
+    LoadError,
+    Setting,
+    UsageError,
+    Words,
+    chain_words,
+    join_words,
+    spaced,
+)
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
@@ -25,6 +34,7 @@ from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.plan.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 from qnnmem.units import Size, round_up
@@ -99,9 +109,12 @@ class _Loaded:
 
 
 def prepare(
-    files: Mapping[str, Path | str], options: PrepareOptions | None = None, say: Say | None = None
+    files: Mapping[str, Path | str],
+    options: PrepareOptions | None = None,
+    say: Say | None = None,
+    watch: Watcher | None = None,
 ) -> Prepared:
-    """Context of one graph per file, under the names given."""
+    """Context of one graph per file, under the names given; `watch` sees the planner's progress."""
     from qnnmem.version import __version__
 
     options, say = options or PrepareOptions(), say or (lambda _text: None)
@@ -119,8 +132,10 @@ def prepare(
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
-            graph, plan, constants = _compile(name, loaded, options, len(block), say, deadline)
-        warnings += [_likely_state(old, new) for old, new in plan.likely_states]
+            graph, plan, constants = _compile(
+                name, loaded, options, len(block), say, deadline, watch
+            )
+        warnings += _likely_states(plan.likely_states)
         block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
         graphs.append(graph)
         plans.append(plan)
@@ -130,9 +145,16 @@ def prepare(
     return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
 
 
-def _likely_state(old: str, new: str) -> Words:
-    kept = Setting("states", f"{old}={new}")
-    return (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
+    """One note with every pair, so that it can be taken as a whole."""
+    settings = [Setting("states", f"{old}={new}") for old, new in pairs]
+    if len(settings) > 1:
+        what = f"{len(settings)} pairs look like state; "
+        return [(what, *spaced(settings), " keep them in persistent memory")]
+    return [
+        (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+        for (old, new), kept in zip(pairs, settings, strict=True)
+    ]
 
 
 def _load(
@@ -168,13 +190,20 @@ def _load(
         warnings += said
         made_constant = options.values
         options = replace(options, dims={}, values={})  # the quantized model has them inside
-    model, proto = read_with_graph(
-        source,
-        dims=options.dims,
-        shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
-        values=options.values,
-        time_limit_s=deadline.left(_READ_S),
-    )
+    try:
+        model, proto = read_with_graph(
+            source,
+            dims=options.dims,
+            shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
+            values=options.values,
+            time_limit_s=deadline.left(_READ_S),
+        )
+    except LoadError as exc:
+        if source.parent != folder:
+            raise
+        # The file that cannot be read is ours; the one that was given could be.
+        what = chain_words("cannot be prepared once it is quantized: ", exc.what)
+        raise LoadError(path, what, cure=exc.cure) from exc
     notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
     loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
@@ -185,8 +214,8 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     from qnnmem.load import load
 
     if options.quantize is not None or options.rnn_state:
-        what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
-        raise UsageError(what, where=path)
+        given = Setting("quantize" if options.quantize is not None else "rnn_state")
+        raise UsageError((given, " is for ONNX models"), where=path)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
@@ -261,7 +290,13 @@ def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
 
 
 def _compile(
-    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say, deadline: Deadline
+    name: str,
+    loaded: _Loaded,
+    options: PrepareOptions,
+    start: int,
+    say: Say,
+    deadline: Deadline,
+    watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
     """One graph, its plan, and its constants from `start` on."""
     is_list = loaded.model.format == "csv"
@@ -277,6 +312,7 @@ def _compile(
         model,
         PoolOptions(align=options.align) if is_list else pools,
         time_limit=min(options.time_limit_s or _PLAN_S, deadline.left(_PLAN_S)),
+        watch=watch,
     )
     graph = CompiledGraph(
         name=name,

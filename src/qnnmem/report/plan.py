@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,8 +309,7 @@ def _next(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     is_float = any(tensor.dtype.is_float for tensor in plan.model.tensors.values())
     lacks_scratch = any(b.pool is Pool.SCRATCH and b.fits is False for b in plan.budgets)
     if plan.likely_states:
-        pairs = [f"--state={old}={new}" for old, new in plan.likely_states[:4]]
-        line = next_line("these look like state kept between runs", command, *pairs)
+        line = _next_states(plan.likely_states, command)
     elif not (plan.scratch.optimal or plan.scratch.search_missing):
         line = next_line("search longer", command, "--time-limit=60")
     elif plan.options.bits is None and is_float:
@@ -332,6 +331,14 @@ def _in_this_order(report: PlanReport, pool: Pool) -> str:
     """What a proof of scratch does not speak of: another order of the ops."""
     other = report.plan.model.ops and not report.plan.options.reorder
     return ", with the ops in this order" if pool is Pool.SCRATCH and other else ""
+
+
+def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
+    """All pairs or none: a plan with a part of the state is wrong without looking so."""
+    settings = [f"--state={old}={new}" for old, new in pairs]
+    line = next_line("these look like state kept between runs", command, *settings)
+    why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
+    return line or next_line(why, command, "--format=json")
 
 
 def _bytes(size: int) -> str:

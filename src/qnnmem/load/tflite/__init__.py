@@ -9,9 +9,10 @@ from pathlib import Path
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
+from qnnmem.load.tflite.assumed import shape_pattern
 from qnnmem.load.tflite.derive.call import written
 from qnnmem.load.tflite.file import TfliteFile
-from qnnmem.load.tflite.graph import read_graph, shape_pattern
+from qnnmem.load.tflite.graph import read_graph
 from qnnmem.load.tflite.schema import RawGraph, RawTensor, decode
 from qnnmem.load.total import check_total
 from qnnmem.text import quote

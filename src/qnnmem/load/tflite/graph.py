@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from qnnmem.errors import Damaged, Setting, Words
+from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.load.tflite.derive.call import Operand, written
+from qnnmem.load.tflite.assumed import edge_notes, say_first
+from qnnmem.load.tflite.derive.call import Operand
 from qnnmem.load.tflite.derive.known import KnownShapes
 from qnnmem.load.tflite.file import NestedGraph, TfliteFile
 from qnnmem.load.tflite.ops import (
@@ -25,7 +26,7 @@ from qnnmem.load.tflite.ops import (
     UNFOLLOWED,
     VIEWS,
 )
-from qnnmem.load.tflite.schema import RawOp, RawTensor
+from qnnmem.load.tflite.schema import RawOp
 from qnnmem.text import quote
 
 _MAX_NESTED_OPS = 1_000_000
@@ -39,7 +40,7 @@ def read_graph(file: TfliteFile) -> Model:
     model = nested.model
     constants = {name: file.constants[name] for name in sorted(nested.reads)}
     tensors = {**model.tensors, **constants, **file.states}
-    notes = (*_open_notes(file), *model.notes)
+    notes = (*edge_notes(file), *model.notes)
     return Model(
         name=file.graphs[0].name or file.path.stem,
         format="tflite",
@@ -50,42 +51,8 @@ def read_graph(file: TfliteFile) -> Model:
         constants=tuple(constants),
         states=tuple(file.states),
         notes=notes,
-        assumed=_placeholders(file),
+        assumed=say_first(file),
     )
-
-
-def _open_notes(file: TfliteFile) -> Iterable[str]:
-    for tensor in file.open_inputs:
-        if file.given:
-            continue
-        shape = written(tensor.shape)
-        yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
-
-
-def _placeholders(file: TfliteFile) -> Words:
-    """What to say first where a size was planned that only stands in for the true one."""
-    made_up = [tensor for tensor in file.open_inputs if _stands_in(tensor)]
-    if file.given or not (made_up or file.cannot_run):
-        return ""
-    first = (made_up or list(file.open_inputs))[0]
-    fault = f" and cannot run ({file.cannot_run})" if file.cannot_run else ""
-    return (
-        f"for a placeholder: input {quote(first.name)} is {written(first.shape)} in the file, which"
-        f" stands in for a size left open{fault}; give the true one with ",
-        Setting("shapes", shape_pattern(first)),
-    )
-
-
-def shape_pattern(tensor: RawTensor) -> str:
-    """The shape of an input as it is given, `N` for every size that is left open."""
-    sizes = ("N" if size == -1 else str(size) for size in tensor.signature)
-    return f"{tensor.name}={'x'.join(sizes)}"
-
-
-def _stands_in(tensor: RawTensor) -> bool:
-    """Whether an open size, not that of a batch, is stored as the one that says nothing."""
-    sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
-    return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, UsageError, chain_words
 from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
@@ -155,7 +155,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
     """Refuse what onnxruntime's quantizer would make nonsense of."""
     if obstacle := find_obstacle(model):
-        raise LoadError(path, obstacle.words)
+        raise LoadError(path, chain_words(obstacle.words, obstacle.unquantized))
     if model.ByteSize() > _LARGEST_MODEL:
         raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import Setting, Words
-from qnnmem.load.onnx.graph import OnnxGraph, is_op, live
+from qnnmem.load.onnx.graph import QUANT_DOMAINS, OnnxGraph, is_op, live
 from qnnmem.load.onnx.sizes.openings import find_openings
 from qnnmem.lpai.program.contents import may_hold
 from qnnmem.text import quote
@@ -28,6 +28,7 @@ class Obstacle:
 
     words: Words
     runs_at_desk: bool = True
+    unquantized: str = ""  # what whoever asked for quantizing could do without it
 
 
 def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
@@ -35,7 +36,9 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     nodes = [model.graph.node[at] for at in live(model.graph)]
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
-    found = _quantized_already(nodes) or _other_float(nodes, _kinds(model.graph))
+    if words := _quantized_already(nodes):
+        return Obstacle(words, unquantized=", or leave it as it is if no op computes in floats")
+    found = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
 
@@ -65,6 +68,14 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
                 "was made from"
             )
     return ""
+
+
+def _nothing_known(nodes: Iterable[onnx.NodeProto]) -> str:
+    """Models of trees and the like, which have no operator that could be quantized."""
+    domains = dict.fromkeys(node.domain for node in nodes)
+    if not domains or any(domain in QUANT_DOMAINS for domain in domains):
+        return ""
+    return f"all operators are of domain {quote(next(iter(domains)))}, none can be quantized"
 
 
 def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:

@@ -5,6 +5,7 @@ initializers among the inputs        ->  initializers only; unread ones are drop
 free dimensions of inputs            ->  the numbers the caller gives
 inputs with a value the caller gives ->  constants
 shapes the file declares inside      ->  forgotten: they can be wrong, later passes find them
+defaults that inference gets wrong   ->  written out
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.defaults import lacks_defaults, write_defaults
 from qnnmem.load.onnx.fixed import Fixed
+from qnnmem.load.onnx.foreign import check_foreign, check_outputs
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
 from qnnmem.load.onnx.inputs import fix_inputs
 from qnnmem.load.onnx.passes.guard import GuardedModel
@@ -76,7 +79,9 @@ def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
         graph = OnnxGraph(
             graph.name, tuple(inlined.graph.node), graph.input, graph.output, graph.initializer
         )
+    check_outputs(model.path, graph)
     declared = _declared(model.proto.graph, graph.node)
+    check_foreign(model.path, graph, declared)
     return OpenModel(model.path, head, _without_unused(graph), declared)
 
 
@@ -130,19 +135,20 @@ def _without_unused(graph: OnnxGraph) -> OnnxGraph:
     read.update(item.name for item in graph.output)
     return OnnxGraph(
         graph.name,
-        tuple(_undeclared(node) for node in graph.node),
+        tuple(_plain(node) for node in graph.node),
         tuple(item for item in graph.input if item.name not in stored),
         tuple(_shapeless(item) for item in graph.output),
         tuple(item for item in graph.initializer if item.name in read),
     )
 
 
-def _undeclared(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Node whose bodies declare no types of tensors inside."""
-    if not any(bodies(node)):
+def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Node that leaves out no default, and whose bodies declare no types of tensors inside."""
+    if not any(bodies(node)) and not lacks_defaults(node):
         return node
     copy = type(node)()
     copy.CopyFrom(node)
+    write_defaults(copy)
     for body in bodies(copy):
         _forget_declared(body)
     return copy

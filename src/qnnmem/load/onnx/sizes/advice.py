@@ -9,12 +9,12 @@ a branch cannot be taken with these sizes       ->  the value of an input that a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from qnnmem.errors import FreeDimensions, LoadError, chain_words, join_words, spaced
 from qnnmem.load.onnx.fixed import Fixed, settings_of
-from qnnmem.load.onnx.graph import is_op
+from qnnmem.load.onnx.graph import ONNX_DOMAINS, is_op
 from qnnmem.load.onnx.inputs import dims_of
 from qnnmem.load.onnx.passes.resolve import OpenModel
 from qnnmem.load.onnx.passes.shape import ShapedModel
@@ -26,6 +26,7 @@ from qnnmem.text import quote
 
 _RECURRENT = ("LSTM", "GRU", "RNN")  # shape inference does not look at their states
 _COMBINATIONS = 6  # of switches
+_MOST_WATCHED = 10_000
 
 
 def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
@@ -37,10 +38,31 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
     if not fixed and not any(is_op(node, *_RECURRENT) for node in model.graph.node):
         return shaped
     advisor = _Advisor(model, fixed, child)
-    refused = advisor.refusal()
+    refused = advisor.refusal(shaped)
     if isinstance(refused, LoadError):
         raise advisor.advise(refused)
     return replace(shaped, notes=refused)
+
+
+def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
+    """Tensors that inference alone has given a shape: a run shows whether it is right."""
+    if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
+        return ()
+    made = (name for node in model.graph.node for name in node.output)
+    return tuple(itertools.islice((n for n in made if n in shaped.scope.settled), _MOST_WATCHED))
+
+
+def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a model whose tensors have other shapes than inference says."""
+    for name, shape in seen.items():
+        inferred = shaped.scope.types[name].shape
+        if inferred != shape:
+            node = next(n for n in shaped.resolved.graph.node if name in n.output)
+            raise LoadError(
+                shaped.resolved.path,
+                f"the shape of {quote(name)}, made by {quote(node.op_type)}, is {list(shape)} when "
+                f"the model runs, but shape inference says {list(inferred or ())}",
+            )
 
 
 class _Advisor:
@@ -84,9 +106,9 @@ class _Advisor:
         found = search(attempts, self._openings, self._given, start, grow=True)
         return error if found.untried else self._resized(error, attempts, start, found.candidate)
 
-    def refusal(self) -> LoadError | tuple[str, ...]:
+    def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
         """Why onnxruntime does not run the model with the sizes given, or notes about that."""
-        attempts = Attempts(self._model, self._child)
+        attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
         if attempts.barrier:
             return ()
         failures: list[tuple[str, RunFailure]] = []
@@ -95,6 +117,7 @@ class _Advisor:
             candidate = OpenChoice((), combination)
             fixed = fixed_with(self._openings, self._given, candidate)
             failure = attempts.run(fixed, thorough=True)
+            check_seen(shaped, attempts.seen)
             if failure is not None:
                 words = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
                 failures.append((words, failure))

@@ -13,7 +13,7 @@ from qnnmem.load.onnx.inputs import dims_of, fix_inputs
 from qnnmem.load.onnx.passes.fold import fold
 from qnnmem.load.onnx.passes.resolve import OpenModel, resolve
 from qnnmem.load.onnx.passes.shape import ShapedModel, shape
-from qnnmem.load.onnx.tensor import type_of
+from qnnmem.load.onnx.tensor import OnnxType, type_of, value_info
 from qnnmem.load.onnx.trial.child import TrialChild, TrialInput
 from qnnmem.load.onnx.trial.questions import NUMPY
 from qnnmem.text import printable, quote
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A model that is larger takes too long to be sent to the child and run there.
 MAX_TRIED_BYTES = 512 << 20
+_INT64 = 7
 _MOST = 80  # attempts
 _SECONDS = 12.0
 _LONGEST = 200  # characters of a reason
@@ -53,11 +54,13 @@ def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedMode
 class Attempts:
     """A model that is open in the child, and how often and how long it was tried.
 
-    Only its counter changes. What cannot be opened there can still be shaped.
+    Only its counter changes, and what it has seen. What cannot be opened there can still be shaped.
     """
 
     model: OpenModel
     child: TrialChild
+    watched: tuple[str, ...] = ()  # tensors whose shapes are seen when the model runs
+    seen: dict[str, tuple[int, ...]] = field(init=False, default_factory=dict)
     barrier: str = field(init=False, default="")  # why the model cannot be run at all
     _count: int = field(init=False, default=0)
     _end: float = field(init=False, default=0.0)
@@ -68,6 +71,10 @@ class Attempts:
         for item in proto.graph.input:  # a caller may give other sizes than the file states
             for dim in dims_of(item):
                 dim.Clear()
+        for number, name in enumerate(self.watched):
+            shape = f"qnnmem shape {number}"
+            proto.graph.node.add(op_type="Shape", input=[name], output=[shape])
+            proto.graph.output.append(value_info(shape, OnnxType(_INT64, None)))
         if proto.ByteSize() > MAX_TRIED_BYTES:
             self.barrier = "the model is large"
             return
@@ -92,7 +99,9 @@ class Attempts:
             return None
         self._count += 1
         try:
-            failures = self.child.attempt(*self._inputs(fixed), thorough=thorough)
+            failures, shapes = self.child.attempt(
+                *self._inputs(fixed), thorough=thorough, watched=len(self.watched)
+            )
         except UsageError as exc:
             return RunFailure(str(exc), is_steady=True)
         except ChildFailed as exc:
@@ -101,6 +110,7 @@ class Attempts:
             self.barrier = exc.reason
             return None
         if not failures:
+            self.seen = dict(zip(self.watched, shapes, strict=True))
             return None
         return RunFailure(_cleaned(failures[0]), is_steady=thorough and len(set(failures)) == 1)
 

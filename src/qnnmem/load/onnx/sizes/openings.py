@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,15 @@ _LENGTHS = (128, 64, 256, 512, 576, 32, 1024, 16, 1536, 16000, 80, 8, 4096, 3200
 _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
+_SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
+# A second of sound is a better guess than a few samples, which front ends cut off.
+_SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
+_NAMED = {
+    **dict.fromkeys(("height", "width", "h", "w", "rows", "cols"), _SIDES),
+    **dict.fromkeys(("seq", "sequence", "len", "length", "tokens", "time", "t"), _LENGTHS),
+    **dict.fromkeys(("samples", *_SOUND), _SAMPLES),
+    **dict.fromkeys(("channel", "channels", "c"), _CHANNELS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +96,34 @@ def _worth(
     first = () if hint is None else (hint,)
     # The state of a recurrent layer is layers x batch x width.
     inner = rank == 3 and axis == 1 and all(d.dim_value > 0 for d in (dims[0], dims[2]))
-    if axis == 0 or "batch" in name or (inner and not name):
+    if "batch" in name:
+        return (*first, *_ONES)
+    if named := _named(name):  # what it is called says more than where it stands
+        plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
+        small = named is _SIDES and rank > 4  # a film takes long
+        return (*first, *((1,) if plain else (64,) if small else ()), *named)
+    if (axis == 0 and rank > 1) or (inner and not name):
+        return (*first, *_ONES)
+    if rank < 3 and name and _is_sound(item):
+        return (*first, *_SAMPLES)
+    if axis == 0:
         return (*first, *_ONES)
     if rank == 4:
         channels_last = dims[3].dim_value in (1, 3, 4)
         return (*first, *(_CHANNELS if axis == 1 and not channels_last else _SIDES))
     return (*first, *_LENGTHS)
+
+
+def _named(name: str) -> tuple[int, ...]:
+    """Usual sizes of a dimension of this name; the last word of it tells most."""
+    words = re.findall(r"[a-z]+", name)
+    return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
+
+
+def _is_sound(item: onnx.ValueInfoProto) -> bool:
+    words = re.findall(r"[a-z]+", item.name.lower())
+    is_float = item.type.tensor_type.elem_type not in (_BOOL, *_INTEGERS)
+    return is_float and any(word in _SOUND for word in words)
 
 
 def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:

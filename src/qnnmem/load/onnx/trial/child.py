@@ -66,6 +66,13 @@ class NodeOrder(NamedTuple):
         return cls(list(header["order"]), shapes, str(header.get("failure", "")))
 
 
+class Attempted(NamedTuple):
+    """Why each try failed, or the shapes that were watched when one did not."""
+
+    failures: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
 class TrialChild(ChildProcess):
     """A limited process for one model; starts at once so that it imports while we parse."""
 
@@ -139,9 +146,14 @@ class TrialChild(ChildProcess):
         self._ask({"verb": "open", "folder": folder}, model.SerializeToString())
 
     def attempt(
-        self, inputs: Sequence[TrialInput], values: Sequence[onnx.TensorProto], *, thorough: bool
-    ) -> list[str]:
-        """Run the open model with made-up and given values; nothing, or why each try failed."""
+        self,
+        inputs: Sequence[TrialInput],
+        values: Sequence[onnx.TensorProto],
+        *,
+        thorough: bool,
+        watched: int = 0,
+    ) -> Attempted:
+        """Run the open model with made-up and given values; its last outputs are shapes."""
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()
@@ -149,9 +161,10 @@ class TrialChild(ChildProcess):
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
         rows = [list(item) for item in inputs]
-        options = {"verb": "attempt", "inputs": rows, "tries": list(tries)}
+        options = {"verb": "attempt", "inputs": rows, "tries": list(tries), "watched": watched}
         header, _ = self._ask(options, given)
-        return [str(text) for text in header["failures"]]
+        shapes = tuple(tuple(map(int, shape)) for shape in header.get("shapes", ()))
+        return Attempted(tuple(map(str, header["failures"])), shapes)
 
     def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
         """Answer that holds at most `values` bytes of values beside what describes a model."""

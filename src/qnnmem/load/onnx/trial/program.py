@@ -92,13 +92,16 @@ def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes
 
 def open_session(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
     """Keep a model open for `attempt`; its inputs may leave sizes open."""
-    level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
-    _KEPT["session"] = _session(payload, options["folder"], level)
+    onnxruntime = import_onnxruntime()
+    level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
+    order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    _KEPT["session"] = _session(payload, options["folder"], level, order=order)
     return {}, b""
 
 
 def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Run the kept model with inputs of some sizes; why that fails, for each try, or nothing."""
+    """Run the kept model with inputs of some sizes: why each try fails, or the watched shapes."""
     import onnx
     from onnx import numpy_helper
 
@@ -108,13 +111,14 @@ def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], by
     for kind in options["tries"]:
         feeds = values | {name: _feed(kind, *rest) for name, *rest in options["inputs"]}
         try:
-            _KEPT["session"].run(None, feeds)
+            values = _KEPT["session"].run(None, feeds)
         except MemoryError:
             raise
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
             failures.append(str(exc)[:_LONGEST_FAILURE])
         else:
-            return {"failures": []}, b""
+            shapes = [value.tolist() for value in values[len(values) - options["watched"] :]]
+            return {"failures": [], "shapes": shapes}, b""
     return {"failures": failures}, b""
 
 
@@ -191,7 +195,7 @@ def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
     return runs
 
 
-def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
+def _session(payload: bytes, folder: str, level: Any, threads: int = 2, order: Any = None) -> Any:
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -201,6 +205,8 @@ def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.graph_optimization_level = level
+    if order is not None:
+        options.execution_order = order
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.foreign import first_foreign, foreign_op, no_tensor
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, AnyGraph
 from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
 from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
@@ -62,16 +63,15 @@ def infer_types(
     try:
         infos = trials.child.infer(trials.model(light))
     except ChildFailed as exc:
+        node = first_foreign(light.node)
+        if node is not None and quote(node.domain)[1:-1] in str(exc):
+            raise foreign_op(trials.path, node) from exc
         raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
     found: dict[str, OnnxType] = {}
     for info in (*graph.input, *infos):
         kind = type_of(info)
         if kind is None:
-            what = quote(info.name)
-            raise LoadError(
-                trials.path,
-                f"tensor {what} is a sequence, map or optional; only tensors are handled",
-            )
+            raise no_tensor(trials.path, info.name, graph.node)
         found[info.name] = kind
     for tensor in graph.initializer:
         found[tensor.name] = OnnxType(tensor.data_type, tuple(tensor.dims))
