@@ -251,6 +251,6 @@ def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
 
 def test_choices_are_listed_in_one_sentence() -> None:
     """What an option may be is readable, on the line that asks for it."""
-    done = run("config", "-o", "folder")
+    done = run("config", "-o", "folder", "--mem-type", "moon")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "qnnmem: --backend is missing; it is lpai\n"
+    assert done.stderr == "qnnmem: --mem-type cannot be 'moon'; it is ddr or tcm\n"

@@ -13,8 +13,8 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
-# Of these onnx or onnxruntime know what shapes come out.
-_KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
+# Of these onnx or onnxruntime know what shapes come out; windows of LPAI are rewritten as ONNX.
+_KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "qti_aisw")
 _WAYS_OUT = {
     "ZipMap": "leave it out when exporting, with the option zipmap=False of skl2onnx",
     "SequenceMap": "export the model with its loop unrolled",
