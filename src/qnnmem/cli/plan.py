@@ -193,19 +193,15 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanRepo
 
 
 def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
-    """Of the dimensions that were fixed for all files those that this one leaves open."""
-    from qnnmem import load
-    from qnnmem.errors import FreeDimensions
+    """Of the dimensions that were fixed for all files those that this one has."""
+    from qnnmem.load import kind_of
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.inputs import named_dims
 
-    try:
-        load(path, shapes=dict(wish.shapes), values=dict(wish.values))
-    except FreeDimensions as exc:
-        named = (one.value.rpartition("=")[0] for one in exc.settings if one.name == "dims")
-        names = frozenset(named)
-        return tuple((name, size) for name, size in wish.dims if name in names)
-    except QnnMemError:
-        return wish.dims  # what is wrong is said when it is read in earnest
-    return ()
+    if kind_of(path) != "onnx":
+        return ()
+    names = named_dims(read_guarded(path).proto.graph)
+    return tuple((name, size) for name, size in wish.dims if name in names)
 
 
 def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:

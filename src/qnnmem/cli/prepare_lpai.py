@@ -150,7 +150,7 @@ def prepare_lpai(
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
     told = _prepare(_named(files, names), options, target, notes, force, as_json=as_json)
-    write(told.removesuffix("\n") + "\n", None, force)
+    write(told, None, force)
     return 0
 
 

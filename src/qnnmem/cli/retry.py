@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from qnnmem.errors import Setting
 from qnnmem.report.flags import flag, flag_word
-from qnnmem.text import printable
+from qnnmem.report.shell import shell_line
 
 
 def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
@@ -18,7 +17,7 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
     kept = [word for word in _joined(words, flags) if word.rpartition("=")[0] not in replaced]
     # What follows two dashes is no option.
     at = kept.index("--") if "--" in kept else len(kept)
-    return printable(shlex.join(["qnnmem", *kept[:at], *new, *kept[at:]]))
+    return shell_line(["qnnmem", *kept[:at], *new, *kept[at:]])
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:

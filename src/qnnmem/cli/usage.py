@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from qnnmem.text import plain_or_quoted, quote, shorten
+from qnnmem.text import nearest, plain_or_quoted, quote, shorten
 
 # Whoever gives a file and no verb most likely wants this one.
 _VERB_OF = {".log": "doctor", ".json": "lint", ".conf": "lint", ".bin": "inspect"}
@@ -32,11 +32,9 @@ def sentence(exc: click.ClickException) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """A question with what was most likely meant; nothing where nothing is like it."""
-    from difflib import get_close_matches
-
-    bare = {one.lstrip("-").lower(): one for one in known}
-    found = get_close_matches(word[:80].lstrip("-").lower(), bare, n=1, cutoff=0.6)
-    return f"; did you mean {bare[found[0]]}?" if found else ""
+    bare = {one.lstrip("-"): one for one in known}
+    found = nearest(word.lstrip("-"), bare)
+    return "" if found is None else f"; did you mean {bare[found]}?"
 
 
 def _of_kind(exc: click.ClickException, context: click.Context) -> str:

@@ -14,7 +14,7 @@ from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.footprint/1"
@@ -69,7 +69,7 @@ def _share(part: Sourced, total: Sourced) -> str:
 
 def _about(bill: Bill, file: str, compiled: bool) -> str:
     context = bill.context
-    graphs = _count(len(context.graphs), "graph")
+    graphs = counted(len(context.graphs), "graph")
     made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     size = _bytes(context.file_bytes)
@@ -199,10 +199,6 @@ def next_look(bill: Bill, file: str, given: Sequence[str] = ()) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def render_json(bill: Bill, file: str, tool: str) -> str:

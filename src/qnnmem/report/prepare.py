@@ -48,7 +48,7 @@ def render_text(
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
     lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
     lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:

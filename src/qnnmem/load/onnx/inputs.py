@@ -101,7 +101,7 @@ def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
 
 
 def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
-    known = {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
+    known = named_dims(graph)
     inputs = [item.name for item in graph.input]
     for name, size in fixed.dims.items():
         if name not in known:
@@ -129,6 +129,11 @@ def _unknown(what: str, name: str, known: Collection[str], have: str) -> UsageEr
 def _listed(names: list[str]) -> str:
     shown = ", ".join(quote(name) for name in names[:_SHOWN]) or "none"
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
+def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
+    """Names of the dimensions that inputs have."""
+    return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
 
 
 def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
