@@ -83,6 +83,14 @@ def test_sizes_may_be_numbers_texts_or_integers_of_numpy() -> None:
         assert {type(buffer.size), type(buffer.align)} == {int}
         assert FixedBuffer("a", size, Span(0, 1), size, 4096).size == 4096
     assert type(Span(numpy.int32(0), numpy.int32(3)).upper) is int
+    assert Buffer("a", 1, (0, 2)).live == Span(0, 2)
+
+
+@pytest.mark.parametrize("wrong", [3, (0,), "ab", None])
+def test_a_life_is_a_pair(wrong: Any) -> None:
+    """One clear sentence, where the buffer is made."""
+    with pytest.raises(UsageError, match="a life is a pair of steps"):
+        Buffer("a", 1, wrong)
 
 
 @pytest.mark.parametrize("wrong", [1.5, None, b"4K", [], object()])

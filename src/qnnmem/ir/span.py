@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
 from qnnmem.units import Step, as_step
 
 
@@ -30,3 +32,12 @@ class Span:
 
     def __len__(self) -> int:
         return self.upper - self.lower
+
+
+def as_span(life: Span | tuple[int, int]) -> Span:
+    """The life, which may be written as a pair of steps."""
+    if isinstance(life, Span):
+        return life
+    if isinstance(life, tuple | list) and len(life) == 2:
+        return Span(*life)
+    raise UsageError(f"a life is a pair of steps, as (0, 2); this is {quote(life)}")

@@ -8,24 +8,29 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qnnmem.errors import UsageError
-from qnnmem.ir.span import Span
+from qnnmem.ir.span import Span, as_span
 from qnnmem.text import counted
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Buffer:
-    """One tensor's claim on memory for part of a run; sizes may be written as `4096` or `"4K"`."""
+    """One tensor's claim on memory for part of a run.
+
+    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    """
 
     name: str
     size: Bytes
     live: Span
     align: Align
 
-    def __init__(self, name: str, size: Size, live: Span, align: Size = 1) -> None:
+    def __init__(
+        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
+    ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", live)
+        object.__setattr__(self, "live", as_span(live))
         object.__setattr__(self, "align", as_align(align))
 
 
