@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -222,3 +223,25 @@ def test_what_comes_on_standard_input_is_looked_at(content: bytes, code: int, wo
     )
     assert done.returncode == code
     assert words in (done.stdout + done.stderr).decode()
+
+
+def test_noise_is_no_text() -> None:
+    """Whatever its bytes happen to be: no verb takes it for a log."""
+    for seed in range(300):
+        noise = random.Random(seed).randbytes(256 + 13 * seed)  # noqa: S311 - any noise will do
+        assert "doctor" not in kind_of_bytes(noise).verbs, seed
+
+
+@pytest.mark.parametrize(
+    ("text", "coding"),
+    [
+        ("E QnnDsp : Gerät nicht verfügbar, Fehler 1002\n" * 9, "latin-1"),
+        ("E QnnDsp : 内存分配失败 1002\n" * 9, "gbk"),
+        ("E QnnDsp : メモリ不足 1002\n" * 9, "shift-jis"),
+        ("E QnnDsp : нет памяти 1002\n" * 9 + "\0" * 20, "cp1251"),
+        ("\x1b[31mE QnnDsp : no memory\x1b[0m\n" * 9 + "\0" * 20, "ascii"),
+    ],
+)
+def test_text_of_any_code_page_is_text(text: str, coding: str) -> None:
+    """Also with what a crash leaves at the end."""
+    assert kind_of_bytes(text.encode(coding)).name == "text"

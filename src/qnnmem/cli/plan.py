@@ -176,7 +176,7 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
             rows.append(_plan_file(file, wish, one_of_many=True))
         except QnnMemError as exc:
             sentence = exc.sentence(flag)
-            shown = sentence if file in sentence else f"{file}: {sentence}"
+            shown = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
             say(shown, exc.exit_code)
             rows.append(RefusedFile(file, shown))
     return rows

@@ -250,12 +250,12 @@ def _is_text(head: bytes) -> bool:
     head = head[:_TEXT]
     if 10 * _count(head, _CONTROLS) > len(head):
         return False
-    if 10 * _count(head, _PRINTABLE) > 3 * len(head):  # also of languages that are not UTF-8
-        return True
     try:
         head[: max(1, len(head) - 4)].decode("utf-8-sig")  # the last letter may be cut
     except UnicodeDecodeError:
-        return False
+        # Other code pages have as few controls; NUL is what a crash leaves. Noise has more.
+        controls = _count(head, _CONTROLS.replace(b"\0", b""))
+        return 10 * _count(head, _PRINTABLE) > 3 * len(head) and 50 * controls <= len(head)
     return True
 
 
