@@ -9,6 +9,7 @@ from typing import Protocol
 import click
 from click.testing import CliRunner, Result
 
+from qnnmem.cli import usage
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.report.flags import flag
@@ -46,4 +47,14 @@ def sentence(done: Result) -> str:
     if isinstance(done.exception, QnnMemError):
         return done.exception.sentence(flag)
     assert isinstance(done.exception, click.ClickException), done.exception
-    return done.exception.format_message()
+    return usage.sentence(done.exception)
+
+
+def every_verb() -> dict[str, click.Command]:
+    """Every verb and sub-verb by its words, groups too."""
+    found = {}
+    for name, command in qnnmem.commands.items():
+        found[name] = command
+        if isinstance(command, click.Group):
+            found |= {f"{name} {sub}": verb for sub, verb in command.commands.items()}
+    return found

@@ -15,6 +15,7 @@ BASE = {
     *("errors", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder"),
+    "installation",
     *("machine", "quiet_onnxruntime", "collector"),
 }
 DOORS = {"cli", "web"}
@@ -31,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": set(),
     "collector": set(),
     "quiet_onnxruntime": set(),
-    "scratch_folder": {"errors"},
+    "installation": set(),
+    "scratch_folder": {"errors", "whole_file"},
     "whole_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},
     "calibration": {"errors", "text", "units", "bounded_file"},
@@ -251,7 +253,7 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
     """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
     theirs = (
         *("qnnmem.lpai.net_run", "qnnmem.lpai.config.write", "qnnmem.htp.qmem.advice"),
-        "qnnmem.doctor.incident_builder",
+        *("qnnmem.doctor.incident_builder", "qnnmem.installation"),
     )
     for path in MODULES:
         name = module_name(path)

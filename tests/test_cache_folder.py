@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import qnnmem
-from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.htp.sweep.cache import default_folder
+from qnnmem.plan.compiled import kept
 
 EXPANDUSER = os.path.expanduser
 LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"
@@ -70,6 +72,59 @@ def test_what_was_opened_is_closed(
     monkeypatch.undo()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(opened[0])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of Unix")
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_what_others_could_have_written_is_not_read(mode: int, tmp_path: Path) -> None:
+    """A database of a search engine is as good as code."""
+    path = tmp_path / "kept"
+    write_kept(path, b"abcd")
+    assert read_kept(path, 4) == b"abcd"
+    path.chmod(mode)
+    with pytest.raises(OSError, match="not a file that was kept here"):
+        read_kept(path, 4)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and pipes of Unix")
+def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask, and whatever stood there."""
+    folder = tmp_path / "new" / "qnnmem"
+    before = os.umask(0)
+    try:
+        write_kept(folder / "a", b"abcd")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, folder / "a")] == [0o700, 0o600]
+    os.mkfifo(folder / "pipe")
+    (folder / "link").symlink_to(folder / "a")
+    for name in ("pipe", "link"):
+        write_kept(folder / name, b"new")
+        assert read_kept(folder / name, 3) == b"new"
+    assert read_kept(folder / "a", 4) == b"abcd"
+    (folder / "folder").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_kept(folder / "folder", b"new")
+    assert not any(path.name.startswith(".") for path in folder.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of Unix")
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_machine_code_is_not_taken_from_a_folder_of_all(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever numba finds there it unpickles, whoever wrote it."""
+    folder = tmp_path if variable == "NUMBA_CACHE_DIR" else tmp_path / "numba"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr(kept, "__file__", "/dev/null/kept.py")  # a package of the administrator's
+    assert kept._has_place()
+    folder.chmod(0o1777)
+    assert not kept._has_place()
+    folder.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    assert not kept._has_place()
 
 
 def test_a_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,47 @@ def test_a_child_that_dies_gives_no_answer() -> None:
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
         assert child.ask({}, bytes(1 << 20)) is None
         assert not child.expired
+
+
+def test_a_child_without_files_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where no pipe can be opened, a folder cannot be looked into either."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as short:
+        for name in ("pipe", "open", "scandir"):
+            short.setattr(os, name, refuse)
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            ChildProcess(ECHO, 60.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_is_gone_when_its_start_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The thread that watches it holds it, so nobody else would end it."""
+    started: list[Any] = []
+    real = qnnmem.child.start
+
+    def start(*given: Any, **more: Any) -> Any:
+        started.append(real(*given, **more))
+        return started[0]
+
+    def interrupted(timer: threading.Timer) -> None:
+        threading.Thread.start(timer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(qnnmem.child, "start", start)
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ChildProcess(ECHO, 1.0)
+    assert started[0].returncode is not None
+    assert list(tmp_path.iterdir()) == []
 
 
 @linux

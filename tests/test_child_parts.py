@@ -346,4 +346,4 @@ def test_a_scratch_folder_that_stays_hides_nothing(monkeypatch: pytest.MonkeyPat
     made: dict[str, object] = {}
     monkeypatch.setattr("tempfile.TemporaryDirectory", lambda **words: made.update(words))
     scratch_folder()
-    assert made == {"prefix": "qnnmem-", "ignore_cleanup_errors": True}
+    assert made == {"dir": None, "prefix": "qnnmem-", "ignore_cleanup_errors": True}

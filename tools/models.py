@@ -58,6 +58,7 @@ class Entry:
     licence: str
     inner: str | None = None
     python: str | None = None
+    platform: str | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Entry:
     dynamic: bool = False
     test: bool = False
     demo: bool = False
+    survey: bool = False
 
     @property
     def archive(self) -> tuple[str, str, str]:
@@ -191,6 +193,8 @@ def _pip(entry: Entry, folder: Path) -> list[str]:
     command += ["--only-binary", ":all:", "--retries", "1", "--timeout", "15"]
     if entry.python is not None:
         command += ["--python-version", entry.python]
+    if entry.platform is not None:
+        command += ["--platform", entry.platform]
     return [*command, "--dest", str(folder), f"{entry.package}=={entry.version}"]
 
 
@@ -272,7 +276,7 @@ def _select(entries: Sequence[Entry], options: argparse.Namespace) -> list[Entry
 
 
 def _describe(entry: Entry, cache: Path) -> str:
-    marks = " ".join(word for word in ("test", "demo") if getattr(entry, word))
+    marks = " ".join(word for word in ("test", "demo", "survey") if getattr(entry, word))
     here = "here" if entry.target(cache).is_file() else ""
     package = f"{entry.package} {entry.version}"
     return f"{entry.id:30} {entry.bytes:>12,} {entry.licence:22} {package:40} {marks:10} {here}"

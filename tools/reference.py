@@ -29,7 +29,9 @@ from click.testing import CliRunner
 
 import qnnmem
 from qnnmem import errors
+from qnnmem.cli.verbs import SECTIONS
 from qnnmem.cli.verbs import qnnmem as program
+from qnnmem.load.file_kind import KINDS
 from qnnmem.qnn.codes import codes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,13 +102,8 @@ def _options(*words: str) -> str:
     """Usage, options and exit codes of one verb."""
     name = " ".join(words)
     command = dict(commands())[name]
-    parent = click.Context(
-        program,
-        info_name="qnnmem",
-        max_content_width=WIDE,
-        terminal_width=WIDE,
-        **program.context_settings,
-    )
+    wide = {"max_content_width": WIDE, "terminal_width": WIDE}
+    parent = click.Context(program, info_name="qnnmem", **{**program.context_settings, **wide})
     *groups, last = words
     for group in groups:
         parent = click.Context(program.commands[group], info_name=group, parent=parent)
@@ -127,7 +124,7 @@ def _option_row(option: click.Option, context: click.Context) -> tuple[str, str,
     if isinstance(option.type, click.Choice):
         choices = _list([f"`{choice}`" for choice in option.type.choices])
     elif not option.is_flag and not option.count:
-        metavar = " " + option.make_metavar(context).replace("INTEGER RANGE", "N")
+        metavar = " " + option.make_metavar(context)
     if choices:
         meaning = f"{choices}. {meaning}".strip()
     if option.multiple and "repeated" not in meaning and "several times" not in meaning:
@@ -155,12 +152,12 @@ def _exit_sentence(command: click.Command) -> str:
 
 
 def _command_table() -> str:
-    """One row for each verb, with the first sentence of its help."""
-    rows = []
-    for name, command in program.commands.items():
-        first = inspect.cleandoc(command.help or "").split("\n\n")[0]
-        rows.append((f"[`qnnmem {name}`]({name}.md)", " ".join(first.split())))
-    return "\n".join(_table(("command", "does"), rows))
+    """One row for each verb, in the sections and words of `qnnmem --help`."""
+    lines: list[str] = []
+    for title, verbs in SECTIONS.items():
+        rows = [(f"[`qnnmem {name}`]({name}.md)", text) for name, text in verbs.items()]
+        lines += [f"## {title}", "", *_table(("command", "does"), rows), ""]
+    return "\n".join(lines)
 
 
 def _exit_codes() -> str:
@@ -218,6 +215,19 @@ def _choices() -> str:
         title = section[0].upper() + section[1:]
         lines += [f"## {title}", "", *_table(("id", "what", "why", "change it with"), rows), ""]
     return "\n".join(lines)
+
+
+def _file_kinds() -> str:
+    """Every kind of file: what it is, the verbs that read it, and what to do where none does."""
+    rows = [
+        (
+            kind.words,
+            ", ".join(f"[`{verb}`](commands/{verb}.md)" for verb in kind.verbs) or "none",
+            kind.cure,
+        )
+        for kind in KINDS.values()
+    ]
+    return "\n".join(_table(("kind of file", "read by", "otherwise"), rows))
 
 
 def _diagnoses(stage: str) -> str:
@@ -293,6 +303,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 PARTS: dict[str, Callable[..., str]] = {
+    "file-kinds": _file_kinds,
     "options": _options,
     "commands": _command_table,
     "exit-codes": _exit_codes,

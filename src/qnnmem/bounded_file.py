@@ -10,6 +10,8 @@ from qnnmem.errors import Damaged, LoadError
 from qnnmem.text import quote
 from qnnmem.units import format_size
 
+MISSING = "no such file"  # the one wording for it
+NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _LONGEST_NAME = 4096
 
 
@@ -17,8 +19,8 @@ def regular_size(path: Path) -> int:
     """Bytes in `path`, which must be an ordinary file with content; never blocks."""
     try:
         status = path.stat()
-    except FileNotFoundError as exc:
-        raise LoadError(path, "no such file") from exc
+    except NOT_THERE as exc:
+        raise LoadError(path, MISSING) from exc
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
         raise LoadError(quote(str(path)), f"cannot be opened ({_why(exc)})") from exc
     if stat.S_ISDIR(status.st_mode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 # Nothing can be read or made there: whoever keeps files finds that they cannot be kept.
@@ -27,15 +28,38 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """A file that an earlier run kept: regular, of this user, not behind a link; never waits."""
+    """A file that an earlier run kept: regular, not behind a link; never waits.
+
+    It is of this user, and nobody else can have written it.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
     try:
         state = os.fstat(descriptor)
-        mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+        mine = not hasattr(os, "geteuid") or (
+            state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        )
         if not stat.S_ISREG(state.st_mode) or not mine or state.st_size > limit:
             raise OSError("not a file that was kept here")
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
             return file.read(limit)
     finally:
         os.close(descriptor)
+
+
+def write_kept(path: Path, data: bytes) -> None:
+    """Keep a file for later runs of this user: whole or not at all, and closed to others."""
+    import tempfile  # which most runs do not need
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # what was paid for survives a power cut
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,4 +1,4 @@
-"""Calibration data: which files make one sample, and what is in them.
+"""Sample inputs, to calibrate with or to run: which files make one sample, what is in them.
 
 Each entry of the folder is one sample, in the order of names:
 
@@ -6,8 +6,9 @@ Each entry of the folder is one sample, in the order of names:
     b/             one NAME.npy or NAME.raw for each input
     c.npy, c.raw   the only input of a model that has one
 
-An `input_list.txt` in the folder, or in its place, comes first: one line is one sample, of
-`name:=path` or of paths in the order of the inputs, as in qnn-net-run.
+Such an entry may stand in place of the folder: then it is the only sample. An `input_list.txt` in
+the folder, or in its place, comes first: one line is one sample, of `name:=path` or of paths in the
+order of the inputs, as in qnn-net-run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.bounded_file import read_bytes
+from qnnmem.bounded_file import MISSING, NOT_THERE, read_bytes
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
@@ -45,6 +46,7 @@ class Input(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
+    integers: bool = True  # whether integers may stand for the real numbers of a float type
 
     @property
     def elements(self) -> int:
@@ -61,23 +63,31 @@ class Input(NamedTuple):
 Sample = tuple[tuple[str, str], ...]
 
 
-def find_samples(place: Path, inputs: Sequence[Input], here: Path = Path()) -> tuple[Sample, ...]:
+def find_samples(
+    place: Path, inputs: Sequence[Input], here: Path = Path(), apart: Path | None = None
+) -> tuple[Sample, ...]:
     """The samples at a folder or input list, in order; contents are not read yet.
 
-    `here` is the current folder of whoever wrote the list.
+    `here` is the current folder of whoever wrote the list; a folder `apart` is no sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
+    except NOT_THERE as exc:
+        raise UsageError(MISSING, where=place) from exc
     except (OSError, ValueError) as exc:
-        raise UsageError(f"calibration folder {quote(str(place))} cannot be opened") from exc
+        raise UsageError(f"sample inputs {quote(str(place))} cannot be opened") from exc
     listed = place / _LIST_NAME if is_folder else place
-    if not is_folder or listed.is_file():
+    if not is_folder and place.suffix.lower() in (_NPZ, _NPY, _RAW):
+        samples: tuple[Sample, ...] = (_file(place, inputs),)
+    elif not is_folder or listed.is_file():
         samples = tuple(_listed(listed, inputs, here))
+    elif _is_sample(place, inputs):
+        samples = (_folder(place, inputs),)
     else:
-        samples = tuple(_entries(place, inputs))
+        samples = tuple(_entries(place, inputs, apart))
     if not samples:
         raise UsageError(
-            f"{place} holds no calibration data; put .npy, .npz or .raw files of the inputs there"
+            f"{place} holds no sample inputs; put .npy, .npz or .raw files of the inputs there"
         )
     return samples
 
@@ -154,20 +164,32 @@ def _beside(listed: Path, name: str, here: Path) -> Path:
     return near if os.path.exists(near) else here / name  # noqa: PTH110
 
 
-def _entries(folder: Path, inputs: Sequence[Input]) -> Iterator[Sample]:
+def _is_sample(folder: Path, inputs: Sequence[Input]) -> bool:
+    """Whether a folder is one sample of a model with several inputs, not a folder of samples."""
+    known = {_file_name(item.name) for item in inputs}
+    files = [entry for entry in _names(folder) if entry.suffix.lower() in (_NPY, _RAW)]
+    return len(inputs) > 1 and bool(files) and {file.stem for file in files} <= known
+
+
+def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Iterator[Sample]:
     for entry in _names(folder):
-        suffix = entry.suffix.lower()
         if entry.is_dir():
-            yield _folder(entry, inputs)
-        elif suffix == _NPZ:
-            yield (("", str(entry)),)
-        elif suffix in (_NPY, _RAW):
-            if len(inputs) != 1:
-                raise UsageError(
-                    f"{entry} does not say which of {len(inputs)} inputs it is for; make a folder "
-                    f"for each sample with {_file_name(inputs[0].name)}.npy and so on in it"
-                )
-            yield ((inputs[0].name, str(entry)),)
+            if apart is None or entry.resolve() != apart.resolve():
+                yield _folder(entry, inputs)
+        elif entry.suffix.lower() in (_NPZ, _NPY, _RAW):
+            yield _file(entry, inputs)
+
+
+def _file(file: Path, inputs: Sequence[Input]) -> Sample:
+    """A sample that is one file."""
+    if file.suffix.lower() == _NPZ:
+        return (("", str(file)),)
+    if len(inputs) != 1:
+        raise UsageError(
+            f"{file} does not say which of {len(inputs)} inputs it is for; make a folder "
+            f"for each sample with {_file_name(inputs[0].name)}.npy and so on in it"
+        )
+    return ((inputs[0].name, str(file)),)
 
 
 def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
@@ -265,37 +287,53 @@ def _members(path: Path, archive: Any, wanted: Mapping[str, Input]) -> Iterator[
 
 
 def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
-    from tokenize import TokenError
-
-    from numpy.lib import format as npy
-
-    try:
-        shape, dtype = _npy_header(blob)
-    except (*_BAD_HEADER, TokenError) as exc:
-        raise UsageError(f"{label} is not a readable .npy file") from exc
+    shape, dtype = _npy_header(label, blob)
     if tuple(shape) != item.shape or dtype.hasobject:
         raise UsageError(
             f"{label}: {dtype.name} of shape {_shape(shape)} given, "
             f"{item.wanted} expected for input {quote(item.name)}"
         )
-    try:  # the shape is now known to be small enough
-        array = npy.read_array(io.BytesIO(blob), allow_pickle=False, max_header_size=_MAX_HEADER)
+    return _checked(label, _npy_array(label, blob), item)  # the shape is known to be small enough
+
+
+def read_npy(path: Path, most: int) -> NDArray[Any]:
+    """The array of numbers in a .npy file that takes at most so many bytes."""
+    blob = read_bytes(path, most + _ROOM)
+    shape, dtype = _npy_header(str(path), blob)
+    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > most:
+        kind = quote(dtype.name)
+        raise UsageError(f"{path}: {kind} of shape {_shape(shape)} given, numbers expected")
+    return _npy_array(str(path), blob)
+
+
+def _npy_array(label: str, blob: bytes) -> NDArray[Any]:
+    from numpy.lib import format as npy
+
+    try:
+        stream = io.BytesIO(blob)
+        array: NDArray[Any] = npy.read_array(
+            stream, allow_pickle=False, max_header_size=_MAX_HEADER
+        )
     except (ValueError, EOFError) as exc:
         raise UsageError(f"{label} ends too early or is damaged") from exc
-    return _checked(label, array, item)
+    return array
 
 
-def _npy_header(blob: bytes) -> tuple[tuple[int, ...], Any]:
+def _npy_header(label: str, blob: bytes) -> tuple[tuple[int, ...], Any]:
     import warnings
+    from tokenize import TokenError
 
     from numpy.lib import format as npy
 
     stream = io.BytesIO(blob)
-    major = npy.read_magic(stream)[0]
-    read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
-    with warnings.catch_warnings():  # about headers of old versions
-        warnings.simplefilter("ignore")
-        shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    try:
+        major = npy.read_magic(stream)[0]
+        read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+        with warnings.catch_warnings():  # about headers of old versions
+            warnings.simplefilter("ignore")
+            shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
+    except (*_BAD_HEADER, TokenError) as exc:
+        raise UsageError(f"{label} is not a readable .npy file") from exc
     return shape, dtype
 
 
@@ -303,15 +341,25 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
     import numpy
 
     if not numpy.can_cast(array.dtype, item.dtype, "same_kind"):
-        raise UsageError(
-            f"{label}: {array.dtype.name} given, {item.wanted} expected for input "
-            f"{quote(item.name)}"
-        )
+        raise _other_type(label, array, item)
+    if not item.integers and array.dtype.kind != "f":
+        raise _other_type(label, array, item)
     with numpy.errstate(over="ignore"):
         converted = numpy.ascontiguousarray(array, item.dtype).reshape(item.shape)
-    if item.dtype.startswith("float") and not numpy.isfinite(converted).all():
-        raise UsageError(f"{label}: holds NaN or infinity, from which no range can be learnt")
+    if item.dtype.startswith("float"):
+        if not numpy.isfinite(converted).all():
+            raise UsageError(f"{label}: holds NaN or infinity, which no range can hold")
+    elif not numpy.array_equal(converted, array):
+        raise UsageError(f"{label}: holds numbers that {item.dtype} cannot, of {array.dtype.name}")
     return converted
+
+
+def _other_type(label: str, array: NDArray[Any], item: Input) -> UsageError:
+    own = "" if item.integers else "; integers as it stores them are for native input files"
+    return UsageError(
+        f"{label}: {array.dtype.name} given, {item.wanted} expected for input "
+        f"{quote(item.name)}{own}"
+    )
 
 
 def _shape(shape: Sequence[int]) -> str:

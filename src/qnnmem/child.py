@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, Self
@@ -121,6 +122,9 @@ class ChildFolder:
 
     def remove(self) -> None:
         """Remove both with all that is in them; the child must be gone."""
+        with suppress(OSError):  # looking inside takes open files, of which none may be left
+            self.empty.rmdir()
+            self.files.rmdir()
         self._scratch.cleanup()
 
 
@@ -207,7 +211,12 @@ class ChildProcess:
     ) -> None:
         self.time_limit_s, self.memory_limit = time_limit_s, memory_limit()
         self._expired = threading.Event()
-        self._folder, self._lifeline = ChildFolder(), _Lifeline()
+        self._folder = ChildFolder()
+        try:
+            self._lifeline = _Lifeline()
+        except BaseException:
+            self._folder.remove()
+            raise
         command = [sys.executable, "-P", "-m", module, str(self.memory_limit)]
         more = {**environment, **self._lifeline.words}
         try:
@@ -229,9 +238,11 @@ class ChildProcess:
         self._watchdog.daemon = True
         try:
             self._watchdog.start()
-        except RuntimeError as exc:  # no thread to be had
+        except BaseException as exc:
             self._end()
-            raise UsageError(f"no child process can be watched ({exc})") from exc
+            if isinstance(exc, RuntimeError):  # no thread to be had
+                raise UsageError(f"no child process can be watched ({exc})") from exc
+            raise
 
     @property
     def expired(self) -> bool:
@@ -274,10 +285,10 @@ class ChildProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._watchdog.cancel()
         self._end()
 
     def _end(self) -> None:
+        self._watchdog.cancel()
         end(self._process)
         self._lifeline.cut()
         self._folder.remove()

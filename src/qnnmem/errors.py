@@ -59,6 +59,11 @@ def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
     return tuple(part for text in parts for part in text if part)
 
 
+def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
+    """Settings with a space between each two."""
+    return tuple(part for setting in settings for part in (" ", setting))[1:]
+
+
 class QnnMemError(Exception):
     """Base of every error this package raises on purpose; its text is one plain sentence."""
 
@@ -82,13 +87,15 @@ class UsageError(QnnMemError):
 class FloatModel(UsageError):
     """A model computes in floating point, which LPAI cannot."""
 
-    def __init__(self, path: Path | str, what: str, *, quantizable: bool) -> None:
+    def __init__(
+        self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
+    ) -> None:
         self.path, self.quantizable = str(path), quantizable
-        here = ("set ", Setting("quantize"), " to quantize it on the way, or add ")
-        way = here if quantizable else ("quantize it before, or add ",)
-        super().__init__(
-            what, where=path, cure=(*way, Setting("allow_float"), " for a desk experiment")
-        )
+        self.settings = tuple(word for word in obstacle if isinstance(word, Setting))
+        here = ("set ", Setting("quantize"), " to quantize it on the way")
+        way = here if quantizable else obstacle or "quantize it before"
+        desk = (", or add ", Setting("allow_float"), " for a desk experiment")
+        super().__init__(what, where=path, cure=chain_words(way, desk))
 
 
 class LoadError(QnnMemError):
@@ -96,8 +103,16 @@ class LoadError(QnnMemError):
 
     stage = ""  # pass of the ONNX loader that refused the file, if one did
 
-    def __init__(self, path: Path | str, reason: Words, *, cure: Words = "") -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        reason: Words,
+        *,
+        cure: Words = "",
+        settings: Sequence[Setting] = (),
+    ) -> None:
         self.path = str(path)
+        self.settings = tuple(settings)  # with which the same request goes further
         super().__init__(reason, where=path, cure=cure)
 
     @property
@@ -109,12 +124,26 @@ class LoadError(QnnMemError):
 class FreeDimensions(LoadError):
     """A model leaves dimensions open that planning needs as numbers."""
 
-    def __init__(self, path: Path | str, free: Sequence[str], settings: Sequence[Setting]) -> None:
-        self.free, self.settings = tuple(free), tuple(settings)
-        spaced: list[str | Setting] = ["fix them, e.g. with "]
-        for setting in settings:
-            spaced += [setting, " "]
-        super().__init__(path, f"free dimensions {', '.join(free)}", cure=tuple(spaced[:-1]))
+    def __init__(
+        self,
+        path: Path | str,
+        free: Sequence[str],
+        settings: Sequence[Setting] = (),
+        *,
+        untried: Words = "",
+    ) -> None:
+        self.free, self.untried = tuple(free), join_words(untried)
+        how = (
+            "fix them; a guess that was not seen to run is " if untried else "fix them, e.g. with "
+        )
+        super().__init__(
+            path,
+            f"free dimensions {', '.join(free)}",
+            cure=chain_words(how, spaced(settings), *((": ", untried) if untried else ()))
+            if settings
+            else "",
+            settings=settings,
+        )
 
 
 class NotCompiled(LoadError):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # not from typing: the command line starts sooner without that import
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _QUOTED = 80
+_LONGEST_NAME = 64  # that is compared with others; more takes long
 _MAX_SENTENCE = 200
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -42,6 +47,20 @@ def shorten(name: str, width: int = 60) -> str:
         return shown
     keep = width - 1
     return f"{shown[: keep - keep // 2]}…{shown[-(keep // 2) :]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 buffer`, `12,000 buffers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like `name`, if any is."""
+    from difflib import get_close_matches
+
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
 
 
 def sentence(exc: BaseException) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import NewType
+from typing import NewType, TypeAlias
 
 from qnnmem.errors import UsageError
 
@@ -11,6 +12,8 @@ Bytes = NewType("Bytes", int)
 Offset = NewType("Offset", int)
 Step = NewType("Step", int)
 Align = NewType("Align", int)
+# How callers may write a size or an alignment: 262144 or "256K".
+Size: TypeAlias = "int | str"
 
 # Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
 MAX_BYTES = Bytes(1 << 60)
@@ -33,6 +36,35 @@ def parse_size(text: str) -> Bytes:
     if size > MAX_BYTES:
         raise UsageError(f"'{text}' is larger than {MAX_BYTES:,} bytes, the largest size handled")
     return Bytes(size)
+
+
+def as_bytes(size: Size) -> Bytes:
+    """A size as a caller writes it: a number of bytes, or a text such as `256K`."""
+    if type(size) is int:  # nearly always, and planners make many
+        return Bytes(size)
+    if isinstance(size, str):
+        return parse_size(size)
+    try:
+        return Bytes(operator.index(size))  # numpy's integers, too
+    except TypeError:
+        raise UsageError(
+            f"a {type(size).__name__} is not a size; write it like 2035712 or '256K'"
+        ) from None
+
+
+def as_align(align: Size) -> Align:
+    """An alignment as a caller writes it."""
+    return Align(as_bytes(align))
+
+
+def as_step(step: int) -> Step:
+    """A step as a caller writes it: a whole number."""
+    try:
+        return Step(operator.index(step))
+    except TypeError:
+        raise UsageError(
+            f"a {type(step).__name__} is not a step; steps are whole numbers"
+        ) from None
 
 
 def format_size(size: int) -> str:

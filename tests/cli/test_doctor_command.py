@@ -12,6 +12,7 @@ import pytest
 from context_writer import example_context, pack_context
 
 from qnnmem.cli import main
+from qnnmem.errors import CannotTell
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -161,9 +162,9 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
         (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
         (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
-        (["a", "--dim", "n=1"], "--dim and --shape are for --model"),
-        (["a", "--format", "xml"], "Invalid value for '--format'"),
-        ([], "Missing argument 'PATH...'"),
+        (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
+        (["a", "--format", "xml"], "--format cannot be 'xml'; it is text, json"),
+        ([], "PATH is missing; "),
         (["a", "--soc", "nonsense"], "'nonsense' is not a SoC known here"),
     ],
 )
@@ -177,7 +178,10 @@ def test_options_that_contradict_are_refused(words: list[str], reason: str, run:
 
 def test_a_result_can_be_written_to_a_file(run: Run) -> None:
     """The file appears whole, and is replaced only with --force."""
-    assert run("limit.log", "--json", "-o", "out.json") == (1, "", "Wrote out.json\n")
+    code, out, err = run("limit.log", "--json", "-o", "out.json")
+    assert (code, out) == (1, "")
+    assert err.startswith("Wrote out.json\ngraph stage: out of memory: ")
+    assert err.count("\n") == 2
     values = json.loads(Path("out.json").read_text("utf-8"))
     assert values["incidents"][0]["shortage_bytes"] == 1_361_903_616
     code, _, err = run("limit.log", "-o", "out.json")
@@ -211,16 +215,77 @@ def test_healthy_logs_ask_for_no_numbers(run: Run) -> None:
     assert run("fine.log", "--binary", "gone.bin")[0] == 0
 
 
-def test_a_binary_that_cannot_be_read_ends_with_2(run: Run) -> None:
-    """Nothing is printed before the numbers are known."""
+def test_a_binary_that_cannot_be_read_does_not_take_the_diagnosis(run: Run) -> None:
+    """What the log says comes first, then why there is nothing about the binary."""
     code, out, err = run("limit.log", "--binary", "gone.bin")
-    assert (code, out) == (2, "")
-    assert err.startswith("qnnmem: gone.bin")
+    assert (code, err) == (1, "")
+    assert out.startswith("graph stage: out of memory")
+    assert out.endswith("note: nothing about the model: gone.bin: no such file\n")
+
+
+def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits of the SoC are known without it; a note says why there is no more."""
+    _no_compiler(monkeypatch)
+    code, out, err = run("limit.log", "--model", _model(), "--soc", "SM8650")
+    assert (code, err) == (1, "")
+    assert out.startswith("graph stage: out of memory")
+    assert "compile limit of SM8650" in out
+    assert out.splitlines()[-1] == "note: nothing about the model: there is no compiler"
+
+
+def test_json_without_a_compiler_holds_the_diagnosis_and_the_note(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for programs that read it."""
+    _no_compiler(monkeypatch)
+    for form in ("json", "sarif", "markdown"):
+        code, out, _ = run(*("limit.log", "--model", _model(), "--soc", "SM8650", "--format", form))
+        assert code == 1
+        assert "mem_graph_limit" in out or "graph-over-limit" in out
+        assert "there is no compiler" in out
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), MemoryError()])
+def test_nothing_that_fails_beside_the_log_takes_the_diagnosis(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A disk that fails, or memory that ends, while the model is looked at."""
+    _no_compiler(monkeypatch, error)
+    code, out, _ = run("limit.log", "--model", _model(), "--soc", "SM8650")
+    assert code == 1
+    assert "note: nothing about the model: " in out.splitlines()[-1]
+
+
+def test_a_binary_counts_where_the_model_cannot_be_looked_at(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that fails does not take the other with it."""
+    _no_compiler(monkeypatch)
+    binary = tmp_path / "context.bin"
+    binary.write_bytes(pack_context(example_context()))
+    out = run(*("limit.log", "--binary", str(binary), "--model", _model(), "--soc", "SM8650"))[1]
+    assert "process domain at least" in out
+    assert "there is no compiler" in out
+
+
+def _model() -> str:
+    return str(ROOT / "tests" / "corpus" / "onnx" / "0.onnx")
+
+
+def _no_compiler(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+    """Let every compile end so, on machines that could."""
+
+    def refuse(*_: object) -> None:
+        raise error or CannotTell("there is no compiler")
+
+    monkeypatch.setattr("qnnmem.htp.bill.measure.bill_of_model", refuse)
 
 
 def test_a_model_without_a_soc_is_planned_for_lpai(run: Run) -> None:
     """The pools of the plan stand beside what the log says."""
-    out = run("limit.log", "--model", str(ROOT / "examples" / "tiny.eaix"))[1]
+    out = run("limit.log", "-v", "--model", str(ROOT / "examples" / "tiny.eaix"))[1]
     assert "scratch         2,304 bytes  2.25 KiB  computed: plan of qnnmem" in out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +34,11 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
     done = run(binary)
     first = "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
     assert (done.stdout.splitlines()[0], done.return_value) == (first, 0)
-    assert "measured: file of QAIRT v2.51.0.0" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("next: qnnmem ")
+    assert "3,000,000     2.86 MiB  measured\n" in done.stdout
+    assert "measured: file of QAIRT v2.51.0.0" in run(binary, "-v").stdout
+    assert done.stdout.splitlines()[-1] == (
+        f"next: every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
+    )
 
 
 def test_another_soc_can_be_asked_for(binary: Path) -> None:

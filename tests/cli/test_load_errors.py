@@ -36,7 +36,7 @@ def test_a_shape_that_data_decide_can_be_stated(
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }")
     assert say(capsys, monkeypatch, "plan", path) == (
         f"qnnmem: {path}: the shape of 'y', made by 'NonZero', depends on the data; "
-        "state its largest shape with --shape y=AxB"
+        "state its largest shape with --shape y=1x4"
     )
 
 
@@ -47,7 +47,8 @@ def test_free_dimensions_can_be_fixed(
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[A] y) { y = Neg(z) }")
     assert say(capsys, monkeypatch, "plan", path) == (
         f"qnnmem: {path}: free dimensions batch (input 'x'), number 0 (input 'z'); "
-        "fix them, e.g. with --dim batch=1 --shape z=1"
+        "fix them, e.g. with --dim batch=1 --shape z=1\n"
+        f"try: qnnmem plan {path} --dim=batch=1 --shape=z=1"
     )
 
 

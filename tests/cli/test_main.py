@@ -104,6 +104,17 @@ def test_a_reader_that_stops_reading_is_no_error(form: str, tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("words", [("--help",), ("plan", "--help"), ("--version",), ()])
+def test_a_reader_of_the_help_that_is_gone_is_no_error(words: tuple[str, ...]) -> None:
+    """It is printed by click, which would leave with 1: does not fit."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "qnnmem", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no full device")
 def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
     """Output that cannot be written is an error with a reason, not a silent success."""
@@ -147,7 +158,7 @@ def test_a_pipe_gets_the_names_unchanged(tmp_path: Path) -> None:
 def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:
     """Where the terminal knows only ASCII, other characters are written as escapes."""
     path = buffers(tmp_path, "id,lower,upper,size\né,0,1,4\n")
-    command = [sys.executable, "-m", "qnnmem", "plan", str(path)]
+    command = [sys.executable, "-m", "qnnmem", "plan", str(path), "-v"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True)
     assert done.stderr == b""
@@ -227,7 +238,9 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
         assert len(said) >= lines if asked == "1" else len(said) == lines
 
 
-@pytest.mark.parametrize("words", [(), ("kb",), ("lpai",)], ids=["program", "kb", "lpai"])
+@pytest.mark.parametrize(
+    "words", [(), *((one,) for one in ("kb", "lpai", "config", "provoke", "completion"))], ids=str
+)
 def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
     """Whoever types only a name wants to know more: help on standard output, exit code 0."""
     done = run(*words)
@@ -238,6 +251,6 @@ def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
 
 def test_choices_are_listed_in_one_sentence() -> None:
     """What an option may be is readable, on the line that asks for it."""
-    done = run("config", "-o", "folder")
+    done = run("config", "-o", "folder", "--mem-type", "moon")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "qnnmem: Missing option '--backend'. Choose from: lpai\n"
+    assert done.stderr == "qnnmem: --mem-type cannot be 'moon'; it is ddr or tcm\n"

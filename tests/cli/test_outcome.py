@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -80,6 +81,17 @@ def test_a_failure_still_prints_what_was_said(
     monkeypatch.setattr(module, "run", raising(UsageError("bad")))
     assert module.outcome(lambda: False) == 2
     assert done == ["flushed"]
+
+
+def test_no_threads_are_started_for_nothing(
+    ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none can be started, OpenBLAS would interrupt us as Ctrl-C does."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    assert ended(lambda: int(os.environ["OPENBLAS_NUM_THREADS"])) == (1, "")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")  # whoever sets it means it
+    assert ended(lambda: int(os.environ["OPENBLAS_NUM_THREADS"])) == (3, "")
 
 
 def test_a_reader_that_is_gone_is_no_error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import stat
 import sys
@@ -60,7 +61,7 @@ def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
 
 def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
     """A model's report shows scratch, persistent, IO and constants."""
-    result = run(model(tmp_path), "--state", "h_in=h_out", "--io", "outside")
+    result = run(model(tmp_path), "--state", "h_in=h_out", "--io", "outside", "-v")
     assert exit_code(result) == 0
     words = [line.split()[0] for line in result.stdout.splitlines() if line]
     assert {"scratch", "persistent", "io", "constants"} <= set(words)
@@ -90,7 +91,7 @@ def test_bits_shrink_floats_only(tmp_path: Path) -> None:
     [
         ("scratch=1M", 0, "fits: scratch takes"),
         ("scratch=256", 1, "does not fit: scratch needs at least"),
-        ("constants=1", 1, "does not fit: constants needs at least 200 bytes"),
+        ("constants=1", 1, "does not fit: constants need at least 200 bytes"),
         ("persistent=0", 0, "fits: persistent takes 0 of 0 bytes"),
     ],
 )
@@ -279,13 +280,13 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
         (("--state", "h_in=y2"), "--state h_in=y2: expected input=output; inputs are x, h_in"),
         (("--state", "h_in=y"), "--state h_in=y: float32 3 cannot hold float32 2x50"),
         (("--capacity", "1K"), "--capacity is for a buffer CSV; for a model use --budget"),
-        (("--align", "0"), "0 is not in the range"),
-        (("--bits", "4"), "'4' is not one of '8', '16'"),
-        (("--io", "nowhere"), "'nowhere' is not one of 'inside', 'outside'"),
+        (("--align", "0"), "--align cannot be '0'; it is a whole number from 1"),
+        (("--bits", "4"), "--bits cannot be '4'; it is 8 or 16"),
+        (("--io", "nowhere"), "--io cannot be 'nowhere'; it is inside or outside"),
         (("--time-limit", "-1"), "'-1' is not a number of seconds"),
         (("--time-limit", "nan"), "'nan' is not a number of seconds"),
         (("--time-limit", "inf"), "'inf' is not a number of seconds"),
-        (("--seed", "-1"), "-1 is not in the range"),
+        (("--seed", "-1"), "--seed cannot be '-1'; it is a whole number from 0"),
         (("--dim", "unknown=1"), "unknown"),
         (("--shape", "unknown=1"), "unknown"),
         (("--shape", "x=2x51"), "x"),
@@ -340,6 +341,24 @@ def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
     command = shlex.split(line[line.index("qnnmem plan") :])
     values = json.loads(run(*command[2:], "--format", "json").stdout)
     assert (values["persistent_bytes"], values["likely_states"]) == (64, [])
+
+
+def test_every_likely_state_is_in_the_command(tmp_path: Path) -> None:
+    """A plan with a part of the state would be wrong; where all is too much, JSON has it."""
+    for count, shown in ((6, 6), (200, 0)):
+        old = ", ".join(f"float[4] cache_{i}_layer" for i in range(count))
+        new = ", ".join(f"float[4] next_cache_{i}_layer" for i in range(count))
+        nodes = " ".join(
+            f"next_cache_{i}_layer = Add (cache_{i}_layer, cache_{i}_layer)" for i in range(count)
+        )
+        head = '<ir_version: 8, opset_import: ["" : 18]>'
+        text = run(model(tmp_path, f"{head} g ({old}) => ({new}) {{ {nodes} }}")).stdout
+        (line,) = (line for line in text.splitlines() if line.startswith("next: "))
+        assert line.count("--state") == shown
+        if not shown:
+            assert "200 pairs look like state" in line
+            command = shlex.split(line[line.index("qnnmem plan") :])
+            assert len(json.loads(run(*command[2:]).stdout)["likely_states"]) == count
 
 
 def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
@@ -403,3 +422,93 @@ def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
     path.write_text(json.dumps(report))
     for form in ("text", "json", "csv"):
         assert exit_code(run(path, "--format", form, "-o", tmp_path / f"out.{form}")) == 0
+
+
+def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> None:
+    """Without -v: whether it fits, bytes of each pool, what is proven, what to do."""
+    lines = run(model(tmp_path), "--state", "h_in=h_out", "--budget", "scratch=1M").stdout
+    assert lines.splitlines() == [
+        "fits: scratch takes 1,344 of 1,048,576 bytes",
+        "scratch 1,344 bytes, proven minimal",
+        "persistent 64, constants 200 bytes; IO is inside scratch",
+        "next: LPAI runs 8- and 16-bit models; as int8 it would be: "
+        f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "
+        "--bits 8",
+    ]
+
+
+@pytest.mark.parametrize("options", [(), ("--io", "outside"), ("--budget", "scratch=1")])
+def test_details_come_with_v(options: tuple[str, ...], tmp_path: Path) -> None:
+    """What the short answer says is said there, too, and the rest besides."""
+    short, whole = (run(model(tmp_path), *options, *more).stdout for more in ((), ("--verbose",)))
+    assert len(short.splitlines()) <= 8
+    assert short.splitlines()[0] == whole.splitlines()[0]
+    for words in ("peak at step", "TCM (", "│", "pool  ", "planned in"):
+        assert words in whole
+        assert words not in short
+
+
+def test_one_of_a_thing_is_singular(tmp_path: Path) -> None:
+    """No `1 buffers`, no `1 tensors`, wherever there is one of something."""
+    one = buffers(tmp_path, "id,lower,upper,size\na,0,3,4\n")
+    single = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add(x, w) }"""
+    texts = [run(one, "-v", "--capacity", "1").stdout, run(one, "--capacity", "1").stdout]
+    texts += [run(model(tmp_path, single), "-v", "--io", io).stdout for io in ("inside", "outside")]
+    for text in texts:
+        assert not re.search(r"(?<![\d,])1 (?:buffer|tensor|state|op|input|output)s\b", text), text
+        assert "0 of them" not in text
+    assert "too large by itself (1 in scratch):" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "code", "first"),
+    [
+        ("1M", 0, "fits: constants and IO take 1,152 of 1,048,576 bytes of TCM"),
+        ("1152", 0, "fits: constants and IO take 1,152 of 1,152 bytes of TCM"),
+        ("1151", 1, "does not fit: constants and IO need 1,152 bytes of TCM, 1 more than 1,151"),
+        ("0", 1, "does not fit: constants and IO need 1,152 bytes of TCM"),
+    ],
+)
+def test_tcm_has_a_budget(size: str, code: int, first: str, tmp_path: Path) -> None:
+    """What the binary and IO take of TCM in direct mode is judged as a run would allocate it."""
+    words = (model(tmp_path), "--state", "h_in=h_out", "--budget", f"tcm={size}")
+    result = run(*words)
+    assert (exit_code(result), result.stdout.splitlines()[0][: len(first)]) == (code, first)
+    values = json.loads(run(*words, "--format", "json").stdout)
+    (budget,) = values["budgets"]
+    assert (budget["pool"], budget["need_bytes"], budget["fits"]) == ("tcm", 1152, code == 0)
+    assert values["tcm"]["limit_bytes"] == 2_035_712
+
+
+def test_a_budget_above_the_documented_pool_says_so(tmp_path: Path) -> None:
+    """Who allows more than the platform has is told what it has."""
+    wide = MODEL.replace("[2,50]", "[20,5000]").replace("float[50] w", "float[5000] w")
+    text = wide.replace("<float[5000] w>", f"<float[5000] w = {{{','.join('1' * 5000)}}}>")
+    result = run(model(tmp_path, text), "--budget", "tcm=1G", "--budget", "TCM=1")
+    assert (exit_code(result), sentence(result)) == (2, "a pool has two budgets; give one")
+    result = run(model(tmp_path, text.replace("20,", "60,")), "--budget", "TCM=1G")
+    assert exit_code(result) == 0
+    assert result.stdout.splitlines()[0].endswith("of TCM; the documented pool has 2,035,712")
+
+
+def test_too_many_tensors_for_tcm(tmp_path: Path) -> None:
+    """The pool counts allocations, too."""
+    names = [f"x{i}" for i in range(40)]
+    inputs = ", ".join(f"float[1] {name}" for name in names)
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    g ({inputs}) => (float[1] y) {{ y = Sum({", ".join(names)}) }}"""
+    result = run(model(tmp_path, text), "--budget", "tcm=1M")
+    assert exit_code(result) == 1
+    assert result.stdout.splitlines()[0] == (
+        "does not fit: TCM takes 32 allocations, constants and IO are 42"
+    )
+
+
+def test_tcm_is_for_models(tmp_path: Path) -> None:
+    """A list has neither constants nor IO."""
+    result = run(buffers(tmp_path), "--budget", "tcm=1M")
+    assert exit_code(result) == 2
+    assert sentence(result) == (
+        "--budget tcm is for a model: a buffer list has no constants and no IO"
+    )

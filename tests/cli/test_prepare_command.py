@@ -76,7 +76,7 @@ def test_a_float_model_is_refused(tmp_path: Path) -> None:
     assert said.startswith(f"{path}: LPAI runs 8- and 16-bit models only, ")
     assert said.endswith(
         f"; quantize it on the way with qnnmem prepare {path} --backend lpai --quantize int8 "
-        "--calibration DIR --state=h_in=h_out -o model.bin or add --float for a desk experiment"
+        f"--state=h_in=h_out -o {target} or add --float for a desk experiment"
     )
     assert not target.exists()
 
@@ -133,7 +133,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     [
         (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, 2 given"),
         (("--calibration", "somewhere"), "--calibration is for --quantize int8 or int16"),
-        (("--quantize", "int8"), "rows.csv: --quantize and --rnn-state are for ONNX models"),
+        (("--quantize", "int8"), "rows.csv: --quantize is for ONNX models"),
         (("--quantize", "int7"), "int7"),
         (("--backend", "htp"), "htp"),
         (("--hw-ver", "v9"), "v9"),

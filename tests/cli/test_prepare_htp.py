@@ -74,7 +74,7 @@ def test_it_ends_with_the_bill_of_footprint(
     assert isinstance(made, MeasuredModel)
     assert bill_lines(shown) == bill_lines(report.render_text(made.bill, model, compiled=True))
     assert "process domain        10,546,688" in shown
-    assert shown.splitlines()[-1].startswith(f"next: qnnmem footprint {output} --soc SM8650")
+    assert shown.splitlines()[-1].endswith(f"qnnmem footprint {output} --soc SM8650")
 
 
 def test_a_refusal_is_told_with_its_options(

@@ -130,3 +130,25 @@ def test_a_real_failure_is_stored(tmp_path: Path) -> None:
     assert (record["code"], record["cause"]) == (1002, "op-over-vtcm")
     log = (tmp_path / record["log_file"]).read_text("utf-8", "replace")
     assert any("not sufficiently tiled" in line and line in log for line in record["lines"])
+
+
+@pytest.mark.parametrize("failure", [CannotTell("no library"), OutputError("no room")])
+def test_a_failure_of_ours_leaves_no_folder(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the folder that was asked for nor those above it stay behind empty."""
+
+    def fail(*_given: object, **_options: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(recipes, "provoke", fail)
+    done = run("pd-full", "--soc", "SM8650", "-o", tmp_path / "new" / "one")
+    assert done.exception is failure
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_does_not_fail_leaves_no_folder(answer: Any, tmp_path: Path) -> None:
+    """There is nothing to store."""
+    answer(None, None)
+    assert run("pd-full", "--soc", "SM8650", "-o", tmp_path / "new").return_value == 1
+    assert list(tmp_path.iterdir()) == []

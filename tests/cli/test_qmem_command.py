@@ -53,7 +53,7 @@ def test_the_first_line_is_the_recommendation(binary: Path) -> None:
     ]
     assert rows[0][2:] == ["16,384", "0", "16,000"]
     assert rows[2][2:] == ["0", "16,384", "16,000"]
-    assert "IO layer: emulated" in done.stdout
+    assert "the IO layer is emulated" in done.stdout
 
 
 def test_flags_of_every_tool_are_shown(binary: Path) -> None:

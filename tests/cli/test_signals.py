@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -59,6 +60,18 @@ def test_a_signal_unwinds_the_work(name: str, tmp_path: Path) -> None:
     """Whoever waits sees the signal; temporary files are gone."""
     done = start(IN_A_FOLDER.format(name=name), tmp_path)
     assert (done.returncode, done.stderr) == (-getattr(signal, name), "")
+    assert left(tmp_path) == []
+
+
+def test_a_folder_that_is_still_held_goes_too(tmp_path: Path) -> None:
+    """By a thread or a circle of objects; a death by a signal asks nobody."""
+    work = """
+def work(*a, **k):
+    sys.held = tempfile.TemporaryDirectory()
+    send("SIGTERM")
+    time.sleep(60)
+"""
+    assert start(work, tmp_path).returncode == -signal.SIGTERM
     assert left(tmp_path) == []
 
 
@@ -195,3 +208,73 @@ def test_a_signal_at_any_time(verb: tuple[str, ...], number: int, tmp_path: Path
         said = process.communicate()[1]
         assert process.returncode in codes, said
         assert set(left(tmp_path)) <= {"out.txt"}
+
+
+# The signal comes when a folder is about to be taken away, with and without an error before it.
+TORN = """
+import pathlib, shutil
+from qnnmem import whole_file
+from qnnmem.errors import UsageError
+def torn(owner, name):
+    old = getattr(owner, name)
+    def new(*a, **k):
+        send({name!r})
+        return old(*a, **k)
+    setattr(owner, name, new)
+torn(pathlib.Path, "rmdir")
+torn(shutil, "rmtree")
+def work(*a, **k):
+    with {folder}:
+        {end}
+    time.sleep(60)
+"""
+FOLDERS = {
+    "temporary": "tempfile.TemporaryDirectory()",
+    "for output": "whole_file.folder_for_output(pathlib.Path('made/here'))",
+}
+
+
+@pytest.mark.parametrize("end", ["pass", "raise UsageError('no')"])
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_clean_up_is_not_torn_by_a_signal(name: str, folder: str, end: str, tmp_path: Path) -> None:
+    """It waits until the folder is gone."""
+    done = start(TORN.format(name=name, folder=FOLDERS[folder], end=end), tmp_path)
+    assert done.returncode == (130 if name == "SIGINT" else -signal.SIGTERM), done.stderr
+    assert left(tmp_path) == []
+
+
+def test_an_interrupt_is_not_lost_twice(tmp_path: Path) -> None:
+    """On a slow machine the second one comes while the first is being noted as lost."""
+    work = """
+class Last:
+    def __del__(self): send("SIGINT"); time.sleep(0.1)
+def work(*a, **k):
+    module = sys.modules["_signal"]
+    again = module.setitimer
+    def slow(*a):
+        module.setitimer = again
+        again(*a)
+        time.sleep(0.1)
+    module.setitimer = slow
+    Last()
+    time.sleep(60)
+"""
+    done = start(work, tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (130, "qnnmem: interrupted")
+
+
+def test_next_to_nothing_is_imported_before_signals_are_taken() -> None:
+    """Before that, Ctrl-C is Python's, which prints a traceback."""
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        "import qnnmem.cli.signals\n"
+        "print(sorted(set(sys.modules) - before))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    loaded = set(ast.literal_eval(done.stdout))
+    ours = {"qnnmem", "qnnmem.version", "qnnmem.cli", "qnnmem.cli.signals"}
+    assert loaded <= {*ours, "__future__"}

@@ -170,4 +170,4 @@ def test_a_plan_is_judged_as_its_graph_with_the_constants_for_the_binary(
     expected = judge_graphs([graph], values["constant_bytes"], TcmAlignment(align, align))
     assert in_json(values["tcm"]) == of_verdict(expected)
     said = f"fits, constants and IO take {expected.need:,} of 2,035,712 bytes"
-    assert said in run(*words).output
+    assert said in run(*words, "-v").output

@@ -169,7 +169,7 @@ def test_no_cache_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch, stat
     if state == "file":
         here.parent.write_text("")
     elif state == "full":
-        monkeypatch.setattr("qnnmem.whole_file._fill", no_space)
+        monkeypatch.setattr("os.fsync", no_space)
     else:
         here.parent.mkdir()
         here.parent.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -211,6 +211,6 @@ def test_a_sound_file_stays_where_a_new_one_cannot_be_written(
 ) -> None:
     """Way is made only where something else stands."""
     cache.keep("kb-1", b"old")
-    monkeypatch.setattr("qnnmem.whole_file._fill", no_space)
+    monkeypatch.setattr("os.fsync", no_space)
     cache.keep("kb-1", b"new")
     assert cache.load("kb-1") == b"old"

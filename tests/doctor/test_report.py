@@ -88,7 +88,7 @@ def read(incidents: int, **changes: Any) -> ReadingStats:
 
 def text_of(*incidents: Incident, **changes: Any) -> str:
     """The report as text."""
-    return "".join(doctor.render_text(incidents, read(len(incidents), **changes)))
+    return "".join(doctor.render_text(incidents, read(len(incidents), **changes), verbose=True))
 
 
 def markdown_of(*incidents: Incident, **changes: Any) -> str:
@@ -405,3 +405,15 @@ def test_a_sarif_result_points_to_the_deciding_line() -> None:
 def test_files_become_uris(name: str, uri: str) -> None:
     """Names of files are valid URI references."""
     assert doctor_sarif.uri(name) == uri
+
+
+def test_the_short_answer_has_what_decides_and_what_to_do() -> None:
+    """Lines around it, sources of numbers and what to collect are details."""
+    whole = text_of(incident())
+    short = "".join(doctor.render_text((incident(),), read(1)))
+    assert short.splitlines()[0] == whole.splitlines()[0]
+    assert "what to do:" in short
+    assert "-v shows all" in short
+    assert ": printed by the log" in whole
+    assert ": printed by the log" not in short
+    assert len(short) < len(whole)

@@ -210,4 +210,6 @@ def test_the_command_compiles_a_model(folder: Path) -> None:
     )
     lines = done.stdout.splitlines()
     assert " of memory on SM8650; VTCM is " in lines[0]
-    assert lines[-1].startswith("next: qnnmem prepare model.onnx --backend htp --soc SM8650")
+    assert lines[-1] == (
+        "next: keep the binary: qnnmem prepare model.onnx --backend htp --soc SM8650 -o model.bin"
+    )

@@ -73,7 +73,7 @@ def test_a_folder_that_takes_nothing_matters_only_where_it_was_named(tmp_path: P
     (tmp_path / "sweep").write_text("a file")
     ResultCache(tmp_path, must_keep=False).put(KEY, {})
     assert ResultCache(tmp_path, must_keep=False).get(KEY) is None
-    with pytest.raises(OutputError, match=r"sweep.* cannot be made"):
+    with pytest.raises(OutputError, match="cannot be written"):
         ResultCache(tmp_path).put(KEY, {})
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tflite_writer import G, O, T, write_tflite
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.load import load
@@ -37,13 +38,14 @@ def test_a_path_may_be_text(tmp_path: Path) -> None:
     [
         ("a.tflite", b"\0" * 64, "'TFL3' is missing"),
         ("a.dat", b"\x1c\0\0\0TFL3" + b"\0" * 64, "holds no graph"),
-        ("a.json", b'{"nodes": []}', "no list of 'graphs'"),
+        ("a.json", b'{"graphs": []}', "no list of 'graphs'"),
+        ("b.json", b'{"nodes": []}', "is JSON, which cannot be planned"),
         ("a.eaix", b"graphs", "not valid JSON"),
         ("a.csv", b"x;y\n1;2\n", "unknown column"),
-        ("a.bin", b"\x02\0\0\0\x03", "has no graph to plan"),
-        ("a.dlc", b"PK\x03\x04", "has no graph to plan"),
-        ("a.serialized", b"\x08\x01", "has no graph to plan"),
-        ("a.png", b"\x89PNG", "expected ONNX, TFLite, an eAI report or buffer CSV"),
+        ("a.bin", b"\x02\0\0\0\x03", "is binary data of no known kind, which cannot be planned"),
+        ("a.dlc", b"PK\x03\x04", "is a zip archive, which cannot be planned"),
+        ("a.serialized", b"\x08\x01", "is not an ONNX model"),
+        ("a.png", b"\x89PNG", "is an image, which cannot be planned"),
         ("a.csv", b"", "is empty"),
     ],
 )
@@ -112,7 +114,8 @@ def test_sizes_for_a_format_without_open_ones_are_refused(
 
 def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
     """TFLite has no names for dimensions."""
-    path = save(tmp_path, "a.tflite", b"\x1c\0\0\0TFL3" + b"\0" * 64)
+    graph = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
+    path = write_tflite(tmp_path / "a.tflite", graph)
     with pytest.raises(UsageError) as caught:
         load(path, dims={"batch": 1})
     assert "dims is for ONNX" in str(caught.value)

@@ -158,7 +158,7 @@ def test_damaged_structure_is_refused_in_one_sentence(
         ("(seq(float[2]) x) => (int64 y) { y = SequenceLength(x) }", "input 'x' has sequence type"),
         (
             "(float[4] x) => (int64 y) { s = SplitToSequence(x) y = SequenceLength(s) }",
-            "'s' is a sequence",
+            "'s', made by 'SplitToSequence', is a sequence",
         ),
     ],
 )

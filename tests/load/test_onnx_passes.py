@@ -12,12 +12,13 @@ import pytest
 
 from qnnmem.errors import LoadError
 from qnnmem.load.onnx import read, read_guarded, read_shaped
+from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.passes import build as build_pass
 from qnnmem.load.onnx.passes.build import build
 from qnnmem.load.onnx.passes.fold import fold
 from qnnmem.load.onnx.passes.guard import guard
 from qnnmem.load.onnx.passes.read import read as read_file
-from qnnmem.load.onnx.passes.resolve import resolve
+from qnnmem.load.onnx.passes.resolve import open_model, resolve
 from qnnmem.load.onnx.passes.shape import shape
 from qnnmem.load.onnx.trial.child import TrialChild
 from qnnmem.report.flags import flag
@@ -50,7 +51,7 @@ def test_the_passes_in_a_line_give_the_model(tmp_path: Path) -> None:
     """Calling one pass after the other is what reading a file does."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
-        resolved = resolve(guard(read_file(path)), {"N": 2}, {}, child)
+        resolved = resolve(open_model(guard(read_file(path)), child), Fixed({"N": 2}))
         built = build(shape(fold(resolved, child), child))
     assert built == read(path, dims={"N": 2})
     assert built.tensors["z"].shape == (3,)
@@ -62,7 +63,7 @@ def test_no_pass_changes_the_value_it_is_given(tmp_path: Path) -> None:
     with TrialChild(path, 60.0) as child:
         guarded = guard(read_file(path))
         before = guarded.proto.SerializeToString()
-        resolved = resolve(guarded, {"N": 2}, {}, child)
+        resolved = resolve(open_model(guarded, child), Fixed({"N": 2}))
         open_graph = resolved.proto().SerializeToString()
         folded = fold(resolved, child)
         nodes = [node.SerializeToString() for node in folded.scope.graph.node]
@@ -76,7 +77,7 @@ def test_each_pass_leaves_its_mark(tmp_path: Path) -> None:
     """What a pass is for is true of its value and not of the one before."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
-        resolved = resolve(guard(read_file(path)), {"N": 2}, {}, child)
+        resolved = resolve(open_model(guard(read_file(path)), child), Fixed({"N": 2}))
         folded = fold(resolved, child)
         shaped = shape(folded, child)
     assert [dim.dim_value for dim in resolved.graph.input[0].type.tensor_type.shape.dim] == [2, 4]

@@ -388,7 +388,7 @@ def test_findings_follow_the_order_of_the_files(tmp_path: Path) -> None:
     ("content", "check"),
     [
         ({"graphs": [{"vtcm_mb": 8}], "devices": []}, "htp-file"),
-        ({"format": "eAI v5.9", "nodes": []}, "unknown-file"),
+        ({"something": "else"}, "unknown-file"),
         ({}, "unknown-file"),
     ],
 )
@@ -398,6 +398,13 @@ def test_other_files_are_named_as_what_they_are(
     """The HTP's own file gets a sentence, anything else is unknown."""
     (finding,) = lint_files([write(tmp_path, "x.json", content)]).findings
     assert (finding.severity, finding.check) == (Severity.ERROR, check)
+
+
+def test_a_file_of_another_verb_is_not_linted(tmp_path: Path) -> None:
+    """Which verb reads it is said instead."""
+    report = lint_files([write(tmp_path, "x.json", {"format": "eAI v5.9", "nodes": []})])
+    assert report.findings == ()
+    assert "is an eAI report" in str(report.files[0].unreadable)
 
 
 def test_a_tool_file_for_the_htp_gets_one_sentence(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def _nothing(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(_folder, "is a folder"), (_pipe, "is not an ordinary file"), (_nothing, "cannot be read")],
+    [(_folder, "is a folder"), (_pipe, "is not an ordinary file"), (_nothing, "no such file")],
 )
 def test_what_is_no_file_is_refused(
     make: Callable[[Path], None], reason: str, tmp_path: Path

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from qnnmem import lpai
@@ -193,7 +195,7 @@ def test_layouts_cannot_be_changed(folder: Path, options: dict[str, Any]) -> Non
     """Options that rewrite a model are refused where there is none."""
     path = folder.parent / "rows.csv"
     path.write_text("id,lower,upper,size\na,0,3,4\n", "utf-8")
-    with pytest.raises(UsageError, match="are for ONNX models"):
+    with pytest.raises(UsageError, match="for ONNX models"):
         prepare(folder.parent, "rows.csv", **options)
 
 
@@ -213,3 +215,23 @@ def test_progress_is_told(folder: Path) -> None:
     options = lpai.PrepareOptions(allow_float=True, time_limit_s=1.0)
     lpai.prepare({"net": folder / "net.onnx"}, options, said.append)
     assert said == ["reading net.onnx", "planning net", "trying net"]
+
+
+def test_a_quantized_model_that_cannot_be_read_is_told_by_the_name_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file between is ours, and gone when the sentence is read."""
+    from qnnmem.lpai import preparation
+
+    def write_nonsense(path: Path, target: Path, *_rest: object) -> tuple[tuple[()], None]:
+        target.write_bytes(path.read_bytes()[:40])
+        return (), None
+
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
+    path = tmp_path / "mine.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    monkeypatch.setattr(preparation, "_quantize", write_nonsense)
+    with pytest.raises(LoadError, match="cannot be prepared once it is quantized") as e:
+        preparation.prepare({"g": path}, preparation.PrepareOptions(quantize=8))
+    assert str(e.value).startswith(str(path))
+    assert str(e.value).count(".onnx") == 1

@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from qnnmem import load
+from qnnmem.child import ChildProcess
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.ir import DType, Model
 from qnnmem.load.onnx import executable
+from qnnmem.lpai import quantize
 from qnnmem.lpai.quantize import (
     Encoding,
+    QuantizeError,
     QuantizeResult,
     classify,
     encodings,
@@ -170,8 +173,18 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     assert float_io(model) == ("x", "y")
     assert classify(model).is_quantized
     assert encodings(onnx.load(out)) == {}
-    with pytest.raises(LoadError, match="quantized in part already"):
+    with pytest.raises(LoadError, match=r"quantized in part already.*or leave it as it is"):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
+
+
+def test_a_model_without_one_operator_of_onnx_is_refused(tmp_path: Path) -> None:
+    """Trees and scalers: the quantizer's own words for that say nothing."""
+    text = """<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]> g (float[1,2] x) => (float[1,2] y)
+        { y = ai.onnx.ml.Scaler <offset = [0.5, 1.5], scale = [2.0, 3.0]> (x) }"""
+    path = tmp_path / "scaler.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(LoadError, match=r"all operators are of domain 'ai\.onnx\.ml'"):
+        quantize_model(path, tmp_path / "out.onnx", bits=8)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -420,3 +433,63 @@ def test_bad_calibration_data_stops_quantizing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a\.npy: float32 of shape 9x8 given"):
         quantize_model(chain(tmp_path), tmp_path / "out.onnx", bits=8, calibration=data)
     assert not (tmp_path / "out.onnx").exists()
+
+
+def fading(folder: Path) -> Path:
+    """A product whose first weight leaves 8 bits nothing for the others, which alone are used."""
+    values = numpy.full((4, 4), 1e-3, "float32")
+    values[0, 0] = 1.0
+    text = "(float[1,4] x) => (float[1,3] y) { a = MatMul(x, w) y = Slice(a, from, to, axis) }"
+    numbers = {"from": [1], "to": [4], "axis": [1]}
+    stored = [numpy_helper.from_array(numpy.array(v, "int64"), k) for k, v in numbers.items()]
+    return save(folder, text, numpy_helper.from_array(values, "w"), *stored)
+
+
+def test_what_helps_against_a_large_error_was_tried(tmp_path: Path) -> None:
+    """Errors of wider numbers are measured, and equal those of a model made with them."""
+    model, out = fading(tmp_path), tmp_path / "out.onnx"
+    poor = quantize_model(model, out, bits=8)
+    assert poor.worst_error is not None
+    assert poor.worst_error > 0.2
+    assert [tried[:2] for tried in poor.tried] == [(8, 16), (16, 8), (16, 16)]
+    for bits, weight_bits, error in poor.tried:
+        wide = quantize_model(
+            model, out, bits=16 if bits == 16 else 8, weight_bits=16 if weight_bits == 16 else 8
+        )
+        assert wide.worst_error == error
+    found = QuantizeError("g", 8, 8, poor.worst_error, made_up=True, tried=poor.tried)
+    assert [cure[:2] for cure in found.cures][-1] == (16, 16)
+    assert (16, 8) not in [cure[:2] for cure in found.cures]
+
+
+def test_nothing_is_tried_where_the_error_is_small(chain16: Made) -> None:
+    """Advice that nobody needs costs nothing."""
+    assert chain16.result.tried == ()
+
+
+def test_advice_takes_no_time_that_the_work_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one more try would not be soon done, none is made."""
+    monkeypatch.setattr(quantize, "_ADVICE_S", 0.0)
+    assert quantize_model(fading(tmp_path), tmp_path / "out.onnx", bits=8).tried == ()
+
+
+def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model was handed over before."""
+    monkeypatch.setattr(ChildProcess, "receive", receive_no_advice(ChildProcess.receive))
+    out = tmp_path / "out.onnx"
+    assert quantize_model(fading(tmp_path), out, bits=8).tried == ()
+    assert out.stat().st_size > 100
+
+
+def receive_no_advice(receive: Any) -> Any:
+    """Receive as before, but None in place of advice, as from a child that is gone."""
+
+    def instead(child: ChildProcess, *limits: int) -> Any:
+        frame = receive(child, *limits)
+        return None if frame is not None and "tried" in frame[0] else frame
+
+    return instead

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import itertools
 import sys
 import tarfile
 import zipfile
@@ -82,7 +83,10 @@ def test_list_is_complete_and_unambiguous() -> None:
     assert len(entries) >= 40
     assert max(Counter(item.id for item in entries).values()) == 1
     assert all(len(bytes.fromhex(item.sha256)) == 32 for item in entries)
-    assert all(item.bytes > 0 and item.suffix in (".onnx", ".tflite") for item in entries)
+    assert all(item.bytes > 0 for item in entries)
+    # onnxruntime's own format is listed for its refusal.
+    assert {item.suffix for item in entries if not item.survey} == {".onnx", ".tflite"}
+    assert {item.suffix for item in entries} <= {".onnx", ".tflite", ".ort"}
     assert not [item.id for item in entries if "GPL" in item.licence or "NC" in item.licence]
 
 
@@ -196,3 +200,12 @@ def test_unknown_name_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """A name that is not in the list ends with one sentence and exit code 1."""
     assert TOOL.main(["no_such_model"]) == 1
     assert capsys.readouterr().err == "no model is called no_such_model; --list shows all names\n"
+
+
+def test_wheel_of_another_interpreter_or_machine_can_be_asked_for(tmp_path: Path) -> None:
+    """Only a file is taken out of a wheel, so it need not be one that could be installed here."""
+    command = TOOL._pip(entry(python="3.12", platform="manylinux2014_x86_64"), tmp_path)
+    pairs = set(itertools.pairwise(command))
+    assert ("--python-version", "3.12") in pairs
+    assert ("--platform", "manylinux2014_x86_64") in pairs
+    assert "--platform" not in TOOL._pip(entry(), tmp_path)

@@ -55,7 +55,8 @@ def chosen(suffix: str) -> list[str]:
     return [
         entry.id
         for entry in ENTRIES.values()
-        if entry.suffix == suffix and (entry.test or (every and not entry.dynamic))
+        if entry.suffix == suffix
+        and (entry.test or (every and not entry.dynamic and not entry.survey))
     ]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qnnmem.errors import UsageError
-from qnnmem.ir import DType, Model, Op, Tensor
+from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.plan.states import check_states, suggest_states
 
 
@@ -111,3 +111,18 @@ def test_types_must_agree_too() -> None:
     tensors = {**m.tensors, "y": Tensor("y", DType.INT8, (1, 8))}
     with pytest.raises(UsageError, match="float32 1x8 cannot hold int8 1x8"):
         check_states(Model("m", "onnx", tensors, m.ops, m.inputs, m.outputs), [("h", "y")])
+
+
+def test_an_input_that_is_handed_through_is_no_state() -> None:
+    """A mask that comes out as it went in keeps nothing."""
+    tensors = {
+        name: Tensor(name, DType.FLOAT32, (1, 8))
+        for name in ("mask", "mid", "mask_out", "h", "h_out")
+    }
+    ops = (
+        Op("a", "Identity", ("mask",), ("mid",), Effect.VIEW),
+        Op("b", "Reshape", ("mid",), ("mask_out",), Effect.VIEW),
+        Op("c", "GRU", ("h", "mask"), ("h_out",)),
+    )
+    made = Model("m", "onnx", tensors, ops, ("mask", "h"), ("mask_out", "h_out"))
+    assert suggest_states(made) == (("h", "h_out"),)

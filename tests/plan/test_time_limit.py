@@ -275,3 +275,40 @@ def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
         _, said = child.communicate(timeout=300)
     assert child.returncode == 130
     assert b"Traceback" not in said
+
+
+# Interrupts the compiled search again and again, wherever it is.
+DISTURBING = """
+import random, signal
+from qnnmem import Buffer
+from qnnmem.plan.effort import Effort
+from qnnmem.plan.exact import fit
+from qnnmem.plan.instance import arrange
+from qnnmem.plan.problem import Problem
+from qnnmem.plan.warm import warm_up
+
+class Stop(BaseException): pass
+
+def stop(number, frame): raise Stop
+
+assert warm_up()
+rng = random.Random(5)
+births = [rng.randrange(30) for _ in range(60)]
+buffers = [Buffer(str(k), rng.randrange(1, 999), (a, a + 1 + k % 9)) for k, a in enumerate(births)]
+instance = arrange(Problem(tuple(buffers)))
+signal.signal(signal.SIGALRM, stop)
+stopped = 0
+while stopped < 2000:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 2e-3))
+        fit(instance, 3000, Effort(10_000, float("inf")))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Stop:
+        stopped += 1
+"""
+
+
+def test_an_interrupt_anywhere_in_the_search_is_survived() -> None:
+    """Where compiled code meets Python, a signal must not find values half made."""
+    done = subprocess.run([sys.executable, "-c", DISTURBING], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

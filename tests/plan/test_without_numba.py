@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import qnnmem
+from qnnmem.installation import command_for
 from qnnmem.plan import plan_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [*sorted((ROOT / "examples").glob("*.csv")), ROOT / "examples" / "tiny.eaix"]
 NOTE = "the exact search is not installed"
-INSTALL = "pip install 'qnnmem[search]'"
+INSTALL = command_for("search")
 
 # The load is 21 bytes and the least peak is above it, which only the search can prove.
 HARD = """id,lower,upper,size

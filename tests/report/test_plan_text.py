@@ -67,7 +67,8 @@ def test_a_budget_that_breaks_says_by_how_much_and_who() -> None:
     """The first line says how many bytes are missing, the text names a set that cannot fit."""
     text = show(chain("x", "a", "y"), {Pool.SCRATCH: Bytes(895)})
     assert text.splitlines()[0] == (
-        "does not fit: scratch needs at least 896 bytes, 1 more than 895"
+        "does not fit: scratch needs at least 896 bytes, 1 more than 895, "
+        "with the ops in this order"
     )
     assert "these cannot fit together (2 in scratch):" in text
 

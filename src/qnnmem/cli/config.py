@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import OutputPath
+from qnnmem.cli.options import OutputPath, form_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 _UINT32 = (1 << 32) - 1
 
 
-@click.command()
+@click.command(no_args_is_help=True)
 @click.option(
-    "--backend", required=True, type=click.Choice(["lpai"]), help="The backend to configure."
+    "--backend",
+    type=click.Choice(["lpai"]),
+    default="lpai",
+    show_default=True,
+    help="The backend to configure.",
 )
 @click.option(
     "--mem-type",
@@ -87,6 +91,7 @@ _UINT32 = (1 << 32) - 1
     help="Folder to write the two files to.",
 )
 @click.option("--force", is_flag=True, help="Replace the two files if they exist.")
+@form_options("qnnmem.written/1")
 def config(
     backend: str,
     mem_type: str,
@@ -100,14 +105,18 @@ def config(
     exclude_io: bool,
     output: str,
     force: bool,
+    as_json: bool,
 ) -> int:
     """Write a tool file and its LPAI file, which `qnnmem lint` passes.
 
     With adsp they are eaiParams_direct.json and eaiParams_direct.conf, else lpaiParams.json and
     lpaiParams.conf. Both files appear or none.
+
+    Exit codes: 0 written, 2 settings that contradict each other, or a file is in the way.
     """
     from pathlib import Path
 
+    from qnnmem.cli.output import write
     from qnnmem.lpai.config.read import ExecuteSettings, LpaiConfig, PrepareSettings
     from qnnmem.lpai.config.write import make_pair
     from qnnmem.whole_file import folder_for_output, write_together
@@ -123,18 +132,22 @@ def config(
     texts = {folder / pair.lpai_name: pair.lpai_text, folder / pair.tool_name: pair.tool_text}
     with folder_for_output(folder):
         write_together({path: text.encode() for path, text in texts.items()}, force=force)
-    _tell(chosen, folder, list(texts))
+    write(_told(chosen, folder, [*reversed(texts)], as_json), None, force=False)
     return 0
 
 
-def _tell(chosen: LpaiConfig, folder: Path, written: list[Path]) -> None:
+def _told(chosen: LpaiConfig, folder: Path, written: list[Path], as_json: bool) -> str:
     from qnnmem.lpai.config.write import run_command
+    from qnnmem.report.written import render_json
+    from qnnmem.whole_file import shown
 
+    following = run_command(chosen, written[0].name)
+    if as_json:
+        return render_json("config", written, following)
     direct = chosen.target_env == "adsp"
     mode = "direct mode on the aDSP" if direct else f"target {chosen.target_env}"
     memory = f", IO and model binary in {chosen.execute.mem_type.upper()}" if direct else ""
-    click.echo(f"LPAI {chosen.hw_version}, {mode}{memory}")
-    for path in reversed(written):
-        click.echo(f"Wrote {path}")
-    tool = written[-1].name
-    click.echo(f"next, from inside {folder}: {run_command(chosen, tool)}")
+    lines = [f"LPAI {chosen.hw_version}, {mode}{memory}"]
+    lines += [f"Wrote {shown(path)}" for path in written]
+    lines += [f"next: from inside {shown(folder)}: {following}"]
+    return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from qnnmem.cli.options import result_options, shape_options
+from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
     from qnnmem.doctor.model_facts import ModelFacts
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
@@ -36,17 +39,19 @@ class Request(NamedTuple):
     jobs: int
     cluster: str | None
     group_by: str | None
-    find_facts: Callable[[], ModelFacts] | None
+    find_facts: Callable[[], FoundFacts] | None
+    verbose: bool
+
+
+class FoundFacts(NamedTuple):
+    """What is known of the model, and a sentence about everything that is not."""
+
+    facts: ModelFacts
+    missing: tuple[str, ...]
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    help="How the result is written; markdown is for a ticket.  [default: text]",
-)
 @click.option(
     "--kb",
     multiple=True,
@@ -78,10 +83,10 @@ class Request(NamedTuple):
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
 @shape_options
-@result_options("qnnmem.doctor/1")
+@verbose_option
+@result_options("qnnmem.doctor/1", FORMATS)
 def doctor(
     paths: tuple[str, ...],
-    form: str | None,
     kb: tuple[str, ...],
     follow: bool,
     jobs: int,
@@ -92,7 +97,9 @@ def doctor(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    as_json: bool,
+    values: tuple[tuple[str, InputValue], ...],
+    verbose: bool,
+    form: str,
     output: str | None,
     force: bool,
 ) -> int:
@@ -103,13 +110,11 @@ def doctor(
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
-    if as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other")
-    if (dims or shapes) and model is None:
-        raise UsageError("--dim and --shape are for --model")
+    if (dims or shapes or values) and model is None:
+        raise UsageError("--dim, --shape and --value are for --model")
     request = Request(
         paths,
-        "json" if as_json else form or "text",
+        form,
         None if output is None else Path(output),
         force,
         tuple(map(Path, kb)),
@@ -117,7 +122,8 @@ def doctor(
         jobs,
         cluster,
         group_by,
-        _facts_finder(binary, model, soc, dims, shapes),
+        _facts_finder(binary, model, soc, dims, shapes, values),
+        verbose,
     )
     _check(request)
     return _run(request)
@@ -140,17 +146,32 @@ def _facts_finder(
     soc: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-) -> Callable[[], ModelFacts] | None:
+    values: tuple[tuple[str, InputValue], ...],
+) -> Callable[[], FoundFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
         return None
-    from qnnmem.doctor.model_facts import gather
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
-    options = CompileOptions(dims=dict(dims), shapes=dict(shapes)) if model is not None else None
+    options = (
+        CompileOptions(dims=dict(dims), shapes=dict(shapes), values=dict(values))
+        if model is not None
+        else None
+    )
     chosen = None if soc is None else find_soc(soc)
-    return lambda: gather(_path(binary), _path(model), chosen, options)
+    return lambda: _find_facts(_path(binary), _path(model), chosen, options)
+
+
+def _find_facts(
+    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None
+) -> FoundFacts:
+    from qnnmem.doctor.model_facts import gather_possible
+    from qnnmem.report.flags import flag
+
+    facts, failures = gather_possible(binary, model, soc, options)
+    missing = (f"nothing about the model: {failure.sentence(flag)}" for failure in failures)
+    return FoundFacts(facts, tuple(missing))
 
 
 def _path(name: str | None) -> Path | None:
@@ -159,13 +180,16 @@ def _path(name: str | None) -> Path | None:
 
 def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
-    from qnnmem.cli.output import check_free, write_stream
+    from qnnmem.cli.output import check_free, say_verdict, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
     if request.output is not None:
         check_free(request.output, request.force)  # says so before the work, not after
     found = find_logs(request.paths)
+    if not request.follow:  # which waits for what is not written yet
+        found = without_other_kinds(found)
     streams = found.streams
     knowledge = with_own(request.kb)
     live = _LiveOutput(request) if request.follow and request.output is None else None
@@ -177,14 +201,19 @@ def _run(request: Request) -> int:
         for error in found.unread:
             diagnosis.miss(error)
         diagnosis.notes += (*found.notes, *knowledge.notes)
-        stats = diagnosis.stats(streams)
         if live is not None and live.shown:
-            write_stream(live.end(stats), None, False)
+            diagnosis.notes += live.missing
+            write_stream(live.end(diagnosis.stats(streams)), None, False)
         else:
             # Compiling a model takes minutes: not for logs in which nothing failed.
-            facts = request.find_facts() if request.find_facts and stats.incidents else None
+            model = request.find_facts() if request.find_facts and len(diagnosis) else None
+            diagnosis.notes += model.missing if model else ()
+            facts = model.facts if model else None
+            stats = diagnosis.stats(streams)
             pieces = _render(diagnosis, stats, request, facts)
             write_stream(pieces, request.output, request.force)
+            if request.output is not None:
+                say_verdict(_verdict(diagnosis, stats, facts))
         return diagnosis.exit_code
     finally:
         diagnosis.close()
@@ -221,10 +250,12 @@ class _LiveOutput:
 
     def __init__(self, request: Request) -> None:
         self.shown = 0
-        self._form = request.form
+        self._form, self._verbose = request.form, request.verbose
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
-        self._facts = wanted() if wanted else None
+        found = wanted() if wanted else None
+        self._facts = found.facts if found else None
+        self.missing = found.missing if found else ()
 
     def report(self, incident: Incident) -> None:
         """Shows one incident at once; JSON and SARIF are one object, shown at the end."""
@@ -235,8 +266,12 @@ class _LiveOutput:
         if self._form not in _SHOWN_LIVE:
             return
         self.shown += 1
-        render = doctor_markdown if self._form == "markdown" else report
-        write(render.render_live(_with_facts(incident, self._facts), self.shown), None, False)
+        known = _with_facts(incident, self._facts)
+        if self._form == "markdown":
+            text = doctor_markdown.render_live(known, self.shown)
+        else:
+            text = report.render_live(known, self.shown, verbose=self._verbose)
+        write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
         """What is left to say when the log has ended."""
@@ -264,8 +299,9 @@ def _render(
         return render_markdown(incidents, stats)
     from qnnmem.report import doctor as report
 
-    render = report.render_json if request.form == "json" else report.render_text
-    return render(incidents, stats)
+    if request.form == "json":
+        return report.render_json(incidents, stats)
+    return report.render_text(incidents, stats, verbose=request.verbose)
 
 
 def _render_groups(
@@ -280,6 +316,14 @@ def _render_groups(
     if request.form == "json":
         return render_json((_with_facts(o, facts) for o in diagnosis.incidents()), stats, summary)
     return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
+
+
+def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: ModelFacts | None) -> str:
+    """The first line of the report, for those who do not see it."""
+    from qnnmem.report.doctor_words import healthy, summary
+
+    first = next(iter(diagnosis.incidents()), None)
+    return healthy(stats) if first is None else summary(stats, _with_facts(first, facts))
 
 
 def _with_facts(incident: Incident, facts: ModelFacts | None) -> Incident:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Model: nearby settings that are really compiled when it does not fit.",
 )
+@texts.verbose_option
 @texts.result_options("qnnmem.fit/1")
 def fit(
     file: str,
@@ -57,10 +59,12 @@ def fit(
     load: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
     tries: int,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -68,7 +72,7 @@ def fit(
     """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
     FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model,
-    which the real library compiles and loads. That needs `pip install 'qnnmem[htp]'`.
+    which the real library compiles and loads. That needs the extra `htp`.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
     """
@@ -76,19 +80,21 @@ def fit(
 
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.fit import check_pools, exit_code
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
+    check_kind(path, "fit")
     check_pools(pool for pool, _size in budgets)
     limits = {pool: Sourced(size, Origin.REPORTED, "--budget") for pool, size in budgets}
     targets = _targets(names, all_socs)
     answers = _binary_fits(path, targets, limits, load)
     if answers is None:
-        options = texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+        options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
         answers = _model_fits(path, targets, options, limits, tries)
-    write(_render(answers, file, as_json), target, force)
+    write(_render(answers, file, as_json, verbose), target, force, _verdict(answers))
     return exit_code(answers)
 
 
@@ -156,10 +162,16 @@ def _model_fits(
         )
 
 
-def _render(answers: tuple[Fit, ...], file: str, as_json: bool) -> str:
+def _verdict(answers: tuple[Fit, ...]) -> str:
+    from qnnmem.report.fit import verdict_on_all
+
+    return verdict_on_all(answers)
+
+
+def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -> str:
     from qnnmem.report import fit as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file)
+    return report.render_text(answers, file, verbose=verbose)

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("file", type=click.Path())
 @click.option(
     "--soc",
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 )
 @texts.compile_options
 @texts.vtcm_option
+@texts.verbose_option
 @texts.result_options("qnnmem.footprint/1")
 def footprint(
     file: str,
@@ -37,9 +40,11 @@ def footprint(
     load: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     vtcm_mb: int | None,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -48,7 +53,7 @@ def footprint(
 
     FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
     embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model is
-    compiled for SOC with the real library first, which needs `pip install 'qnnmem[htp]'`.
+    compiled for SOC with the real library first, which needs the extra `htp`.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
     a size in the file is missing.
@@ -56,22 +61,23 @@ def footprint(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    check_kind(path, "footprint")
     chosen = None if soc is None else find_soc(soc)
     bill = _stored_bill(path, chosen, load)
     compiled = bill is None
     if bill is None:
         bill = _compiled_bill(
-            path, chosen, texts.chosen_compile(dims, shapes, precision, time_limit, vtcm_mb)
+            path, chosen, texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
         )
     if bill is None:
         return 1
-    given = _given(dims, shapes, precision, vtcm_mb) if compiled else None
-    write(_render(bill, file, as_json, given), target, force)
+    write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
     return 0 if bill.ram is not None else 3
 
 
@@ -94,6 +100,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
 
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
+    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
@@ -105,29 +112,24 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
         result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):
         return result
-    click.echo(render_failure(result, "bill"), nl=False)
+    write(render_failure(result, "bill"), None, force=False)
     return None
 
 
-def _given(
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    precision: str,
-    vtcm_mb: int | None,
-) -> list[str]:
-    """The options that say what was compiled, so that a suggested command compiles the same."""
-    words = texts.shape_words(dims, shapes)
-    words += [] if precision == "fp16" else [f"--precision={precision}"]
-    return words + ([] if vtcm_mb is None else [f"--vtcm-mb={vtcm_mb}"])
+def _verdict(bill: Bill) -> str:
+    from qnnmem.report.bill import verdict
+
+    return verdict(bill)
 
 
-def _render(bill: Bill, file: str, as_json: bool, given: list[str] | None) -> str:
+def _render(bill: Bill, file: str, as_json: bool, compiled: bool, verbose: bool) -> str:
     from qnnmem.report import bill as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(bill, file, f"qnnmem {__version__}")
-    if given is None:
-        return report.render_text(bill, file)
-    following = report.next_prepare(bill, file, given)
-    return report.render_text(bill, file, compiled=True, next_step=following)
+    if compiled:
+        following = report.next_prepare(bill, file, given_words("prepare"))
+    else:
+        following = report.next_look(bill, file, given_words())
+    return report.render_text(bill, file, compiled=compiled, next_step=following, verbose=verbose)

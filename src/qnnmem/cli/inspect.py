@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import OutputPath
+from qnnmem.cli.options import result_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,44 +16,41 @@ _LARGEST = 16 << 30
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON with the nesting of qnn-context-binary-utility.",
-)
-@click.option(
-    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@result_options("qnnmem.inspect/1 or inspect-htp/1")
 def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
     """Show what the context binary FILE holds: graphs, tensors, memory, state.
 
     FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
-    a real QNN context binary of the HTP backend, whoever made it.
+    a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The
+    JSON has the nesting of qnn-context-binary-utility.
 
     Exit codes: 0 shown, 2 the binary is damaged, of another version, or cannot be read.
     """
     from pathlib import Path
 
-    from qnnmem.bounded_file import read_head, regular_size
     from qnnmem.cli.output import check_free, write
-    from qnnmem.htp.binary.container import is_context_binary
+    from qnnmem.load.file_kind import check_kind, kind_of_file, kinds_for
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
-    regular_size(path)
-    real = is_context_binary(read_head(path, 64))
-    write(_real(path, as_json) if real else _ours(path, as_json), target, force)
+    # A context may stand far behind other nodes of a model: only reading it tells.
+    check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
+    ours = kind_of_file(path).name == "lpai"
+    write(_ours(path, as_json) if ours else _real(path, as_json), target, force)
     return 0
 
 
 def _real(path: Path, as_json: bool) -> str:
+    from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.read import read_context
+    from qnnmem.load.file_kind import KINDS, wrong_kind
     from qnnmem.report import context as report
 
-    context = read_context(path)
+    try:
+        context = read_context(path)
+    except NotCompiled as exc:
+        raise wrong_kind(path, KINDS["onnx"], "which qnnmem inspect does not read") from exc
     return report.render_json(context) if as_json else report.render_text(context, str(path))
 
 

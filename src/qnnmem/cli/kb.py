@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 
-from qnnmem.cli.options import OutputPath, result_options
+from qnnmem.cli.help import VerbGroup
+from qnnmem.cli.options import OutputPath, form_options, result_options
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, Entry
 
 
@@ -23,7 +25,7 @@ def _own(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def kb() -> None:
     """Look at the knowledge base of `qnnmem doctor`, and add to it."""
 
@@ -67,7 +69,8 @@ def list_entries(
 @kb.command()
 @click.argument("name", metavar="ID")
 @_own
-def show(name: str, own: tuple[Path, ...]) -> int:
+@result_options("qnnmem.kb/1")
+def show(name: str, own: tuple[Path, ...], as_json: bool, output: str | None, force: bool) -> int:
     """Show the entry called ID as Markdown: logs, causes, remedies, templates, conditions.
 
     Exit codes: 0 shown, 2 no such entry.
@@ -83,7 +86,9 @@ def show(name: str, own: tuple[Path, ...]) -> int:
         near = get_close_matches(name, by_id, 3)
         hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
         raise UsageError(f"there is no entry '{name}'{hint}")
-    write(report.render_entry(by_id[name]), None, force=False)
+    entry = by_id[name]
+    text = report.render_list_json([entry]) if as_json else report.render_entry(entry)
+    write(text, None if output is None else Path(output), force)
     return 0
 
 
@@ -104,8 +109,9 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     from qnnmem.report import kb as report
 
     found = check_entries(own)
-    text = report.render_check_json(found) if as_json else report.render_check(found)
-    write(text, None if output is None else Path(output), force)
+    shown = report.render_check(found)
+    text = report.render_check_json(found) if as_json else shown
+    write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
     return 0 if found.passes else 1
 
 
@@ -119,15 +125,21 @@ def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool)
     help="The file to write; ID.md in this folder if left out.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-def new(name: str, output: str | None, force: bool) -> int:
+@form_options("qnnmem.written/1")
+def new(name: str, output: str | None, force: bool, as_json: bool) -> int:
     """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
 
     Exit codes: 0 written, 2 not a good name, or the file exists.
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
+    from qnnmem.report.written import render_json
 
-    write(skeleton(name), Path(output or f"{name}.md"), force)
+    path = Path(output or f"{name}.md")
+    write(skeleton(name), path, force)
+    if as_json:
+        following = f"qnnmem kb check --kb {quote(str(path))}"
+        write(render_json("kb new", [path], following), None, force=False)
     return 0
 
 

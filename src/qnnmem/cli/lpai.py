@@ -6,54 +6,61 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.help import VerbGroup
+from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
     from qnnmem.lpai.rules import Rule
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def lpai() -> None:
     """The LPAI memory contract: its rules, and what is chosen where it is silent."""
 
 
 @lpai.command("choices")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def choices_command(as_json: bool) -> None:
+@result_options("qnnmem.lpai-choices/1")
+def choices_command(as_json: bool, output: str | None, force: bool) -> None:
     """List what is chosen where public material is silent.
 
     Each choice says what this runtime does, why, and how to change it.
+
+    Exit codes: 0 listed, 2 bad usage.
     """
     from qnnmem.lpai.choices import choices
     from qnnmem.report.lpai import choices_json, choices_text
 
     every = list(choices().values())
-    _show(choices_json(every) if as_json else choices_text(every, _width()))
+    _show(choices_json(every) if as_json else choices_text(every), output, force)
 
 
 @lpai.command("rules")
 @click.argument("rule_id", required=False, metavar="[ID]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def rules_command(rule_id: str | None, as_json: bool) -> None:
+@result_options("qnnmem.lpai-rules/1")
+def rules_command(rule_id: str | None, as_json: bool, output: str | None, force: bool) -> None:
     """List the rules of the contract, or explain one of them.
 
     ID is a rule as messages name it, e.g. R3.
+
+    Exit codes: 0 shown, 2 no such rule.
     """
     from qnnmem.lpai.rules import rules
     from qnnmem.report.lpai import rule_text, rules_json, rules_text
 
     chosen = list(rules().values()) if rule_id is None else [_rule(rule_id)]
     if as_json:
-        _show(rules_json(chosen))
+        text = rules_json(chosen)
     elif rule_id is None:
-        _show(rules_text(chosen, _width()))
+        text = rules_text(chosen)
     else:
-        _show(rule_text(chosen[0], _width()))
+        text = rule_text(chosen[0])
+    _show(text, output, force)
 
 
 @lpai.command("selftest")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def selftest_command(as_json: bool) -> int:
+@result_options("qnnmem.lpai-selftest/1")
+def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
     """Keep and break every rule on purpose and see that the runtime notices.
 
     Needs no files and no network. Exit codes: 0 all as expected, 1 not.
@@ -62,7 +69,8 @@ def selftest_command(as_json: bool) -> int:
     from qnnmem.report.lpai import selftest_json, selftest_text
 
     results = run_cases(cases())
-    _show(selftest_json(results) if as_json else selftest_text(results, _width()))
+    text = selftest_json(results) if as_json else selftest_text(results)
+    _show(text, output, force)
     return 0 if all(one.as_expected for one in results) else 1
 
 
@@ -75,14 +83,9 @@ def _rule(rule_id: str) -> Rule:
     return rule
 
 
-def _width() -> int:
-    """Columns to use: long lines are hard to read, so a wide terminal is not filled."""
-    from shutil import get_terminal_size
+def _show(text: str, output: str | None, force: bool) -> None:
+    from pathlib import Path
 
-    return min(100, max(40, get_terminal_size().columns - 1))
-
-
-def _show(text: str) -> None:
     from qnnmem.cli.output import write
 
-    write(text, None, force=False)
+    write(text, None if output is None else Path(output), force)

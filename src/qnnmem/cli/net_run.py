@@ -12,10 +12,12 @@ from qnnmem.errors import UsageError
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from qnnmem.errors import QnnError
-    from qnnmem.lpai.net_run import RunReport
+    from qnnmem.lpai.net_run import FileCount, RunReport
     from qnnmem.lpai.net_run.log import Console
-    from qnnmem.lpai.net_run.options import RunOptions
+    from qnnmem.lpai.net_run.options import RandomInputs, RunOptions, SampleInputs
     from qnnmem.qnn.enums import MemRegisterType
 
 # Flags of the real tool that change nothing without a device: accepted, with a warning.
@@ -68,13 +70,42 @@ def _one_of(
 
 
 @click.command("net-run")
-@click.option("--retrieve_context", metavar="FILE", help="Context binary, from `qnnmem prepare`.")
-@click.option("--backend", metavar="FILE", help="libQnnLpai.so; the file need not be there.")
+@click.argument("binary", required=False, metavar="[BINARY]")
+@click.option("--retrieve_context", metavar="FILE", help="BINARY, as the real tool names it.")
+@click.option(
+    "--backend",
+    metavar="FILE",
+    default="libQnnLpai.so",
+    show_default=True,
+    help="Backend library; the file need not be there.",
+)
 @click.option(
     "--input_list",
     metavar="FILE[,FILE...]",
     help="Input lists, one for each graph; __ skips a graph.",
 )
+@click.option(
+    "--random-inputs",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Ours: make up the inputs of N inferences, and write the input list.",
+)
+@click.option(
+    "--inputs",
+    multiple=True,
+    type=click.Path(),
+    metavar="PATH",
+    help="Ours: .npy or .npz file, or folder of such samples, once for each graph; __ skips one. "
+    "The input list is written.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 1 << 31),
+    default=0,
+    show_default=True,
+    help="Ours: of --random-inputs.",
+)
+@_flag("--force", "Ours: replace input files of an earlier run.")
 @click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
 @click.option("--config_file", metavar="FILE", help="Tool file, e.g. eaiParams_direct.json.")
 @click.option(
@@ -134,6 +165,9 @@ def _one_of(
 def net_run(**flags: Any) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
+    BINARY is what `qnnmem prepare` wrote. Inputs come from --input_list, or are made here from
+    random numbers or arrays; then they and their list lie in the output folder.
+
     Flags of the real tool that mean nothing without a device are ignored with a warning; those that
     would change results are refused.
 
@@ -164,7 +198,10 @@ def net_run(**flags: Any) -> int:
     with ProgressBar("running") as bar:
         limits = RunLimits(flags["time_limit"], flags["memory_limit"])
         report = run(options, console, bar.say, limits)
-    _explain(report, console)
+    try:
+        _explain(report, console)
+    finally:
+        _say_where(report.files, options, console)
     return 0 if report.passes else 2 if report.refused else 1
 
 
@@ -172,6 +209,19 @@ def _line(*, err: bool) -> Callable[[str], None]:
     from qnnmem.text import shorten
 
     return lambda text: click.echo(shorten(text, 4000), err=err)
+
+
+def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
+    """The last line: where everything is."""
+    from qnnmem.whole_file import shown
+
+    if not files.total:
+        return
+    kinds = (("of results", files.results), ("of inputs", files.inputs))
+    parts = [f"{count:,} {what}" for what, count in kinds if count]
+    more = f" ({', '.join(parts)})" if parts else ""
+    noun = "file" if files.total == 1 else "files"
+    console.note(f"Wrote {files.total:,} {noun} to {shown(options.output_dir)}{more}")
 
 
 def _explain(report: RunReport, console: Console) -> None:
@@ -207,7 +257,7 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
     if rule == "R10" and code == 5010:
         return (
             'add "context_configs": {"is_persistent_binary": true} to the file of '
-            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o DIR`",
+            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o direct`",
         )
     if rule == "R19" and code == 5008:
         return ("--hw_ver runs it as that hardware, e.g. --hw_ver v7",)
@@ -222,14 +272,15 @@ def _options(flags: dict[str, Any], console: Console) -> RunOptions:
 
     _answer_foreign(flags, console)
     _check_together(flags)
-    for name in ("backend", "input_list", "retrieve_context"):
-        if not flags[name]:
-            raise UsageError(f"--{name} is missing")
+    if not flags["backend"]:
+        raise UsageError("--backend is missing")
     outputs = _outputs(flags)
     level = flags["profiling_level"]
     return RunOptions(
-        retrieve_context=Path(flags["retrieve_context"]),
-        input_lists=tuple(flags["input_list"].split(",")),
+        retrieve_context=_binary(flags),
+        input_lists=tuple(flags["input_list"].split(",")) if flags["input_list"] else (),
+        made_inputs=_made_inputs(flags),
+        force=flags["force"],
         backend=flags["backend"],
         output_dir=Path(flags["output_dir"]),
         config_file=None if flags["config_file"] is None else Path(flags["config_file"]),
@@ -251,6 +302,42 @@ def _options(flags: dict[str, Any], console: Console) -> RunOptions:
         sanitize=not flags["no_sanitize"],
         producer=f"qnnmem {__version__}",
     )
+
+
+def _binary(flags: dict[str, Any]) -> Path:
+    from pathlib import Path
+
+    given = [name for name in (flags["binary"], flags["retrieve_context"]) if name]
+    if not given:
+        raise UsageError(
+            "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
+        )
+    if len(given) > 1:
+        raise UsageError("the context binary is named twice; --retrieve_context is the same")
+    return Path(given[0])
+
+
+def _made_inputs(flags: dict[str, Any]) -> RandomInputs | SampleInputs | None:
+    from qnnmem.load.file_kind import check_kind
+    from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
+
+    ways = [w for w in ("--input_list", "--random-inputs", "--inputs") if flags[_name(w)]]
+    if not ways:
+        check_kind(_binary(flags), "net-run")  # inputs would not help what cannot be run
+        raise UsageError(
+            "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
+            "--inputs PATH takes .npy and .npz files"
+        )
+    if len(ways) > 1:
+        raise UsageError(f"{ways[0]} and {ways[1]} cannot go together")
+    if flags["inputs"]:
+        return SampleInputs(flags["inputs"])
+    count = flags["random_inputs"]
+    return None if count is None else RandomInputs(count, flags["seed"])
+
+
+def _name(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
 
 
 def _answer_foreign(flags: dict[str, Any], console: Console) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -11,9 +14,15 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.fixed import InputValue
 
 _MAX_DIM = 1 << 40
+_FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?", re.I)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,7 +56,9 @@ def state(text: str) -> tuple[str, str]:
 
 def budget(text: str) -> tuple[str, Bytes]:
     """`scratch=256K`."""
-    name, size = pair(text, "pool=size")
+    name, size = pair(text, "pool=size, e.g. scratch=256K")
+    if "," in name:
+        raise UsageError("one budget at a time: repeat --budget for another pool")
     return name, parse_size(size)
 
 
@@ -69,6 +80,28 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def value(text: str) -> tuple[str, InputValue]:
+    """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
+    name, given = pair(text, "input=value")
+    if given.startswith("@") or given.lower().endswith(_FILES):
+        return name, Path(given.removeprefix("@"))
+    numbers = tuple(_number(part.strip(), text) for part in given.split(","))
+    return name, numbers if "," in given else numbers[0]
+
+
+def _number(word: str, text: str) -> bool | int | float:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _INTEGER.fullmatch(word):
+        return int(word)
+    if _FLOAT.fullmatch(word):
+        return float(word)
+    raise UsageError(
+        f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "
+        "such as @mask.npy"
+    )
+
+
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
     """Where a result goes; `-` is standard output, as everywhere, for results that are text."""
 
@@ -84,6 +117,14 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
         if value == "-" and not self._is_text:
             self.fail("this result cannot be printed; a file of that name is ./-", param, ctx)
         return None if value == "-" else value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Any file: the shell lists them."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
 
 
 def _apply(command: F, options: tuple[Callable[[F], F], ...]) -> F:
@@ -113,6 +154,15 @@ def shape_options(command: F) -> F:
                 type=shape,
                 metavar="TENSOR=AxB",
                 help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+            ),
+            click.option(
+                "--value",
+                "values",
+                multiple=True,
+                type=value,
+                metavar="INPUT=VALUE",
+                help="Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
+                "mask=@mask.npy; branches that cannot be taken then are left out.",
             ),
         ),
     )
@@ -172,32 +222,72 @@ def vtcm_option(command: F) -> F:
     )(command)
 
 
-def result_options(schema: str) -> Callable[[F], F]:
-    """The options that say in which form and where a result goes."""
+def form_options(
+    schema: str, forms: Sequence[str] = ("text", "json"), note: str = "How the result is written."
+) -> Callable[[F], F]:
+    """`--format`, and `--json` as the short word for one of them.
+
+    A command gets `as_json`; one that has more than two forms gets `form` instead.
+    """
 
     def decorate(command: F) -> F:
+        @wraps(command)
+        def chosen(*words: Any, as_json: bool, form: str | None, **given: Any) -> Any:
+            if as_json and form not in (None, "json"):
+                raise UsageError(f"--json and --format {form} exclude each other")
+            form = "json" if as_json else form or forms[0]
+            if len(forms) > 2:
+                return command(*words, form=form, **given)
+            return command(*words, as_json=form == "json", **given)
+
         return _apply(
-            command,
+            cast(F, chosen),
             (
                 click.option(
-                    "--json", "as_json", is_flag=True, help=f"Print JSON, schema {schema}."
+                    "--format",
+                    "form",
+                    type=click.Choice(list(forms)),
+                    help=f"{note}  [default: {forms[0]}]",
                 ),
                 click.option(
-                    "-o",
-                    "--output",
-                    type=OutputPath(),
-                    help="Write to this file instead of the terminal.",
+                    "--json",
+                    "as_json",
+                    is_flag=True,
+                    help=f"Short for --format json; its schema is {schema}.",
                 ),
-                click.option("--force", is_flag=True, help="Replace the output file if it exists."),
             ),
         )
 
     return decorate
 
 
+def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
+    """The options that say in which form and where a result goes."""
+
+    def decorate(command: F) -> F:
+        where = (
+            click.option(
+                "-o",
+                "--output",
+                type=OutputPath(),
+                help="Write to this file instead of the terminal.",
+            ),
+            click.option("--force", is_flag=True, help="Replace the output file if it exists."),
+        )
+        return form_options(schema, forms)(_apply(command, where))
+
+    return decorate
+
+
+def verbose_option(command: F) -> F:
+    """Whether the short answer is enough."""
+    return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
+
+
 def chosen_compile(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
     vtcm_mb: int | None = None,
@@ -210,15 +300,6 @@ def chosen_compile(
         vtcm_mb=vtcm_mb,
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         time_limit_s=time_limit,
     )
-
-
-def shape_words(
-    dims: tuple[tuple[str, int], ...], shapes: tuple[tuple[str, tuple[int, ...]], ...]
-) -> list[str]:
-    """The options that fix a model's sizes, for a suggested command."""
-    words = [f"--dim={name}={value}" for name, value in dims]
-    return words + [
-        f"--shape={name}={'x'.join(map(str, sizes)) or 'scalar'}" for name, sizes in shapes
-    ]

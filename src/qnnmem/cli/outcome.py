@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TypeGuard
 
-from qnnmem.cli.say import say
+from qnnmem.cli.say import note, say
 from qnnmem.cli.streams import discard_output, finish_output
 from qnnmem.cli.surroundings import blame
 from qnnmem.cli.verbs import run
@@ -18,9 +19,11 @@ _ENVIRONMENT = 2
 
 def outcome(is_interrupted: Callable[[], bool]) -> int:
     """Runs the command line; gives its exit code."""
+    # numpy's OpenBLAS starts threads that we do not need, and sends SIGINT where it cannot.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = run()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what click makes of it
         discard_output()  # the reader has seen enough
         return 0
     except Exception as exc:
@@ -37,7 +40,13 @@ def _say(exc: Exception) -> int:
     if isinstance(exc, QnnMemError):
         from qnnmem.report.flags import flag
 
-        return say(exc.sentence(flag), exc.exit_code)
+        code = say(exc.sentence(flag), exc.exit_code)
+        settings = getattr(exc, "settings", ())
+        if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
+            from qnnmem.cli.retry import retry_command
+
+            note(f"try: {retry_command(sys.argv[1:], settings)}")
+        return code
     if around := blame(exc):
         return say(around, _ENVIRONMENT)
     # The last resort: say it in one sentence, whatever it was.

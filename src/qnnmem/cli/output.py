@@ -7,14 +7,28 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from qnnmem.cli.say import note
+from qnnmem.cli.screen import fitted
 from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
-from qnnmem.text import printable
+from qnnmem.text import shorten
+
+_LONGEST = 2000  # characters of a verdict
 
 
-def write(text: str, path: Path | None, force: bool) -> None:
-    """Prints `text`, or writes it to `path` under a temporary name and renames that."""
+def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
+    """Prints `text`, or writes it to `path` under a temporary name and renames that.
+
+    The verdict of what went to a file is said on standard error: a build server shows that.
+    """
     write_stream((text,), path, force)
+    if path is not None:
+        say_verdict(verdict)
+
+
+def say_verdict(verdict: str) -> None:
+    """Says on the side what the result says in a file; lines and all, names made safe."""
+    for line in verdict.splitlines():
+        note(shorten(line, _LONGEST))
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
@@ -39,9 +53,7 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def _print(pieces: Iterable[str]) -> None:
-    terminal = sys.stdout.isatty()
-    for piece in pieces:
-        text = printable(piece, keep="\n") if terminal else piece
+    for text in fitted(pieces, sys.stdout):
         # click.echo would cut what looks like a colour out of names
         if not _is_read(sys.stdout.write, text):
             return

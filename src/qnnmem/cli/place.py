@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.cli.options import result_options
+from qnnmem.cli.options import result_options, verbose_option
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Load all into the real library and compare: sizes become exact.",
 )
+@verbose_option
 @result_options("qnnmem.place/1")
 def place(
     files: tuple[str, ...],
     soc: str | None,
     budget: int | None,
     verify: bool,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -59,6 +61,7 @@ def place(
     from qnnmem.htp.place import plan_residency
     from qnnmem.htp.place.admission import exact
     from qnnmem.provenance import Origin, Sourced
+    from qnnmem.report.place import verdict
     from qnnmem.targets.socs import find_soc, pd_budget
 
     target = None if output is None else Path(output)
@@ -74,22 +77,28 @@ def place(
         checked = _verify([Path(file) for file in files], residents, room.value, model_id)
         residents = exact(residents, checked)
     answer = plan_residency(residents, room)
-    text = _render(answer, checked, as_json)
-    write(text, target, force)
+    text = _render(answer, checked, as_json, verbose)
+    write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 
 
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:
     """What placing needs of each file, and the SoC that all are for."""
-    from qnnmem.errors import CannotTell
+    from qnnmem.errors import CannotTell, NotCompiled
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
     from qnnmem.htp.place import resident
+    from qnnmem.load.file_kind import KINDS, check_kind, kinds_for, wrong_kind
 
     found, models = [], set()
     for path in paths:
-        context = read_context(path)
+        # A context may stand far behind other nodes of a model: only reading it tells.
+        check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
+        try:
+            context = read_context(path)
+        except NotCompiled as exc:
+            raise wrong_kind(path, KINDS["onnx"], "which qnnmem place does not read") from exc
         one = resident(str(path), bill_of(context, soc))
         if one is None:
             raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
@@ -115,10 +124,12 @@ def _verify(
         return admissions(paths, residents, budget, model_id, worker)
 
 
-def _render(answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool) -> str:
+def _render(
+    answer: Residency, checked: tuple[Admission, ...] | None, as_json: bool, verbose: bool
+) -> str:
     from qnnmem.report import place as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(answer, checked, f"qnnmem {__version__}")
-    return report.render_text(answer, checked)
+    return report.render_text(answer, checked, verbose=verbose)

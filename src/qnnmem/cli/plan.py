@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from qnnmem.cli import options as texts
-from qnnmem.errors import UsageError
-from qnnmem.units import Align, Bytes, parse_size
+from qnnmem.cli.again import Remembering, given_words
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from qnnmem.plan import MemoryPlan, Pool, PoolOptions
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.plan import MemoryPlan, Pool
     from qnnmem.report.plan import PlanReport
+    from qnnmem.report.plan_table import Row
+
+_TCM = "tcm"
+_LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
-@click.command()
-@click.argument("file", type=click.Path())
+@click.command(cls=Remembering)
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @texts.model_options
 @click.option(
     "--io",
@@ -47,7 +54,8 @@ if TYPE_CHECKING:
     multiple=True,
     type=texts.budget,
     metavar="POOL=SIZE",
-    help="Bytes a pool may take, e.g. scratch=256K; exit code 1 if it does not fit.",
+    help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; exit "
+    "code 1 if it does not fit.",
 )
 @click.option(
     "--capacity",
@@ -70,13 +78,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Varies the search; the same seed gives the same plan.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-    help="csv: the scratch buffers with offsets.",
+@texts.form_options(
+    "qnnmem.plan/1",
+    ("text", "json", "csv", "c"),
+    "csv: the scratch buffers with offsets; c: a header with all offsets.",
 )
 @click.option(
     "-o",
@@ -85,78 +90,155 @@ if TYPE_CHECKING:
     help="Write to this file instead of the terminal.",
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.verbose_option
 def plan(
-    file: str,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    states: tuple[tuple[str, str], ...],
-    io: str,
-    align: int | None,
-    bits: str | None,
-    inplace: bool,
-    reorder: bool,
-    budgets: tuple[tuple[str, Bytes], ...],
-    capacity: Bytes | None,
-    time_limit: float,
-    seed: int,
+    files: tuple[str, ...],
     form: str,
     output: str | None,
     force: bool,
+    verbose: bool,
+    **chosen: Any,
 ) -> int:
     """Plan the memory of FILE: how many bytes, why, and the proof that fewer are impossible.
 
     FILE is an ONNX or TFLite model, an eAI compiler report (.eaix) or a buffer list (.csv with
-    id,lower,upper,size[,alignment][,offset]).
+    id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern or a
+    folder give a table, with the options for each of them.
+
+    Exit codes: 0 planned, every budget holds; 1 a budget is too small; 2 a file cannot be planned;
+    3 cannot tell. Of several files the worst counts: 2, then 1, then 3.
     """
-    from pathlib import Path
+    from qnnmem.cli.files import STDIN, named_files
+    from qnnmem.cli.output import check_free, say_verdict, write
 
-    from qnnmem import load
-    from qnnmem.cli.output import check_free, write
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.plan import Io, PoolOptions, plan_model
-
-    path, target = Path(file), None if output is None else Path(output)
+    target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    found = named_files(files, _is_model, "model")
+    if found.files.count(STDIN) and len(found.files) > 1:
+        raise UsageError("standard input is one file; plan it alone")
+    if form == "c" and len(found.files) > 1:
+        raise UsageError(f"--format c is for one file, not for {len(found.files)}")
+    wish = _Wish(**chosen)
+    say_verdict("\n".join(found.left_out))
+    # A pattern or a folder gives a table also where it finds a single file.
+    if form == "c" or (len(files) == 1 and files == found.files):
+        report = _plan_file(found.files[0], wish)
+        write(_render(report, form, verbose), target, force, _verdict([report]))
+        return _exit_code([report])
+    rows = _plan_all(found.files, wish)
+    write(_render_all(rows, form, verbose), target, force, _verdict(rows))
+    return _exit_code(rows)
+
+
+class _Wish(NamedTuple):
+    """What is planned, and how."""
+
+    dims: tuple[tuple[str, int], ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    values: tuple[tuple[str, InputValue], ...]
+    states: tuple[tuple[str, str], ...]
+    io: str
+    align: int | None
+    bits: str | None
+    inplace: bool
+    reorder: bool
+    budgets: tuple[tuple[str, Bytes], ...]
+    capacity: Bytes | None
+    time_limit: float
+    seed: int
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file in a folder is to be planned."""
+    from qnnmem.bounded_file import read_head
+    from qnnmem.load.csv import is_header
+
+    suffix = path.suffix.lower()
+    if suffix != ".csv":
+        return suffix in (".onnx", ".tflite", ".eaix")
+    try:
+        return is_header(read_head(path, 4096).decode("utf-8-sig", "replace").split("\n", 1)[0])
+    except QnnMemError:
+        return False
+
+
+def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
+    """A row for each file; what cannot be planned is said at once."""
+    from qnnmem.cli.say import say
+    from qnnmem.report.flags import flag
+    from qnnmem.report.plan_table import RefusedFile
+
+    _budgets(wish)  # what is wrong for every file is said once
+    rows: list[Row] = []
+    for file in files:
+        try:
+            rows.append(_plan_file(file, wish, one_of_many=True))
+        except QnnMemError as exc:
+            sentence = exc.sentence(flag)
+            shown = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
+            say(shown, exc.exit_code)
+            rows.append(RefusedFile(file, shown))
+    return rows
+
+
+def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
+    from qnnmem.cli.files import opened
+    from qnnmem.cli.progress import ProgressBar
+
+    with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
+        if one_of_many and wish.dims:
+            wish = wish._replace(dims=_dims_of(path, wish))
+        return _plan(path, file, wish, bar)
+
+
+def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
+    """Of the dimensions that were fixed for all files those that this one has."""
+    from qnnmem.load import kind_of
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.inputs import named_dims
+
+    if kind_of(path) != "onnx":
+        return ()
+    names = named_dims(read_guarded(path).proto.graph)
+    return tuple((name, size) for name, size in wish.dims if name in names)
+
+
+def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:
+    from qnnmem import load
+    from qnnmem.plan import PoolOptions, plan_model
+
     options = PoolOptions(
-        io=Io(io),
-        align=None if align is None else Align(align),
-        bits=None if bits is None else int(bits),
-        states=states,
-        inplace=inplace,
-        reorder=reorder,
+        io=wish.io,
+        align=wish.align,
+        bits=None if wish.bits is None else int(wish.bits),
+        states=wish.states,
+        inplace=wish.inplace,
+        reorder=wish.reorder,
     )
-    with ProgressBar(f"reading {path.name}") as bar:
-        model = load(path, dims=dict(dims), shapes=dict(shapes))
-        chosen = _budgets(budgets, capacity)
-        if capacity is not None and model.format != "csv":
-            raise UsageError(
-                "--capacity is for a buffer CSV; for a model use --budget scratch=SIZE"
-            )
-        bar.say("planning")
-        started = _now()
-        result = plan_model(
-            model, options, budget=chosen, time_limit=time_limit, seed=seed, watch=bar
-        )
-        seconds = _now() - started
-    given = _given(dims, shapes, options)
-    write(_render(_report(result, path, seconds, given), form), target, force)
-    return _exit_code(result)
+    budgets, tcm = _budgets(wish)
+    model = load(path, dims=dict(wish.dims), shapes=dict(wish.shapes), values=dict(wish.values))
+    if wish.capacity is not None and model.format != "csv":
+        raise UsageError("--capacity is for a buffer CSV; for a model use --budget scratch=SIZE")
+    if tcm is not None and model.format == "csv":
+        raise UsageError("--budget tcm is for a model: a buffer list has no constants and no IO")
+    bar.say("planning")
+    started = _now()
+    result = plan_model(
+        model, options, budget=budgets, time_limit=wish.time_limit, seed=wish.seed, watch=bar
+    )
+    return _report(result, file, _now() - started, _given(wish), tcm)
 
 
-def _given(
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    options: PoolOptions,
-) -> tuple[str, ...]:
-    """The options that say what is planned, so that a suggested command plans the same thing."""
-    words = texts.shape_words(dims, shapes)
-    words += [f"--state={old}={new}" for old, new in options.states]
-    words += [] if options.align is None else [f"--align={options.align}"]
-    words += [] if options.bits is None else [f"--bits={options.bits}"]
-    words += [] if options.io.value == "inside" else ["--io=outside"]
-    words += ["--inplace"] * options.inplace + ["--reorder"] * options.reorder
-    return tuple(words)
+def _given(wish: _Wish) -> tuple[str, ...]:
+    """The options that were given, without the dimensions that are for other files."""
+    names = {name for name, _ in wish.dims}
+
+    def is_for_it(word: str) -> bool:
+        option, _, dimension = word.partition("=")
+        return option != "--dim" or dimension.rpartition("=")[0] in names
+
+    return tuple(filter(is_for_it, given_words()))
 
 
 def _now() -> float:
@@ -165,36 +247,81 @@ def _now() -> float:
     return time.perf_counter()
 
 
-def _budgets(given: tuple[tuple[str, Bytes], ...], capacity: Bytes | None) -> dict[Pool, Bytes]:
+def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
+    """Budgets of pools, and the one of TCM, which is no pool of a plan."""
     from qnnmem.plan import Pool
 
     pools = {pool.value: pool for pool in Pool}
-    for name, _ in given:
-        if name not in pools:
-            raise UsageError(f"'{name}' is not a pool; pools are {', '.join(pools)}")
-    chosen = {pools[name]: size for name, size in given}
-    if capacity is not None:
-        chosen[Pool.SCRATCH] = capacity
-    if len(chosen) != len(given) + (capacity is not None):
-        raise UsageError("a pool has two budgets; give one")
-    return chosen
+    chosen: dict[str, Bytes] = {}
+    given = [(name.lower(), size) for name, size in wish.budgets]
+    if wish.capacity is not None:
+        given.append((Pool.SCRATCH.value, wish.capacity))
+    for name, size in given:
+        if name not in pools and name != _TCM:
+            known = ", ".join(pools)
+            raise UsageError(f"'{name}' is not a pool; pools are {known} and {_TCM}")
+        if name in chosen:
+            raise UsageError("a pool has two budgets; give one")
+        chosen[name] = size
+    tcm = chosen.pop(_TCM, None)
+    return {pools[name]: size for name, size in chosen.items()}, tcm
 
 
-def _report(result: MemoryPlan, file: Path, seconds: float, given: tuple[str, ...]) -> PlanReport:
+def _report(
+    result: MemoryPlan, file: str, seconds: float, given: tuple[str, ...], tcm: Bytes | None
+) -> PlanReport:
     from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.provenance import Origin, Sourced
     from qnnmem.report.plan import PlanReport
     from qnnmem.version import __version__
 
-    tcm = judge_plan(result)
-    return PlanReport(result, tcm, str(file), f"qnnmem {__version__}", seconds, given)
+    asked = None if tcm is None else Sourced(tcm, Origin.REPORTED, "--budget")
+    return PlanReport(
+        result,
+        judge_plan(result),
+        file,
+        f"qnnmem {__version__}",
+        seconds,
+        given,
+        None if asked is None else judge_plan(result, asked),
+    )
 
 
-def _render(report: PlanReport, form: str) -> str:
-    from qnnmem.report.plan import render_json, render_text
+def _render(report: PlanReport, form: str, verbose: bool) -> str:
+    from qnnmem.report.c_header import render_c
+    from qnnmem.report.plan import render_answer, render_json, render_text
 
     if form == "csv":
         return _csv(report.plan)
-    return render_json(report) if form == "json" else render_text(report)
+    if form == "c":
+        return render_c(report)
+    if form == "json":
+        return render_json(report)
+    return render_text(report) if verbose else render_answer(report)
+
+
+def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
+    from qnnmem.report import plan_table
+    from qnnmem.report.plan import render_text
+    from qnnmem.version import __version__
+
+    if form == "json":
+        return plan_table.render_json(rows, f"qnnmem {__version__}")
+    if form == "csv":
+        return plan_table.render_csv(rows)
+    table = plan_table.render_text(rows)
+    planned = (row for row in rows if not isinstance(row, plan_table.RefusedFile))
+    return "\n".join([table, *map(render_text, planned)]) if verbose else table
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """What was asked and answered, for those who do not see the result."""
+    from qnnmem.report.plan import PlanReport, budget_lines
+    from qnnmem.report.plan_table import verdict
+
+    if len(rows) == 1 and isinstance(rows[0], PlanReport):
+        return "\n".join(budget_lines(rows[0]))
+    return verdict(rows)
 
 
 def _csv(result: MemoryPlan) -> str:
@@ -214,8 +341,13 @@ def _csv(result: MemoryPlan) -> str:
     )
 
 
-def _exit_code(result: MemoryPlan) -> int:
-    verdicts = {budget.fits for budget in result.budgets}
+def _exit_code(rows: Sequence[Row]) -> int:
+    """The worst of all: not planned, then too small, then unknown."""
+    from qnnmem.report.plan_table import RefusedFile
+
+    if any(isinstance(row, RefusedFile) for row in rows):
+        return 2
+    verdicts = {row.fits for row in rows if not isinstance(row, RefusedFile)}
     if False in verdicts:
         return 1
     return 3 if None in verdicts else 0

@@ -54,6 +54,7 @@ _COMPILE_SECONDS = 600.0
 )
 @lpai_options
 @htp_options
+@texts.form_options("qnnmem.prepared/1", note="lpai: how the answer is written.")
 @click.pass_context
 def prepare(
     context: click.Context,
@@ -70,11 +71,15 @@ def prepare(
 
     A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
     report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
-    For HTP one model is compiled by the real library, which needs `pip install 'qnnmem[htp]'`.
+    For HTP one model is compiled by the real library, which needs the extra `htp`.
+
+    Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
+    unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp).
     """
-    _refuse(context, backend, (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states"))
+    foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states", "form")
+    _refuse(context, backend, foreign)
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
-    shared = ("dims", "shapes", "calibration", "seed")
+    shared = ("dims", "shapes", "values", "calibration", "seed")
     chosen = {name: given[name] for name in (*mine, *shared)}
     if backend == "htp":
         seconds = _COMPILE_SECONDS if time_limit is None else time_limit

@@ -14,6 +14,7 @@ from qnnmem.units import Bytes, parse_size
 if TYPE_CHECKING:
     from qnnmem.htp.compile import Compiled, CompileOptions
     from qnnmem.htp.worker import Worker
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +96,7 @@ def prepare_htp(
     log_file: str | None = None,
     dims: tuple[tuple[str, int], ...] = (),
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = (),
+    values: tuple[tuple[str, InputValue], ...] = (),
     calibration: str | None = None,
     seed: int = 0,
     time_limit: float = 600.0,
@@ -106,6 +108,7 @@ def prepare_htp(
     """
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -116,6 +119,8 @@ def prepare_htp(
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
+    for file in files:
+        check_kind(Path(file), "prepare", takes=("onnx",), said="qnnmem prepare --backend htp")
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,
@@ -124,6 +129,7 @@ def prepare_htp(
         partition=partition,
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         calibration=None if calibration is None else Path(calibration),
         seed=seed,
         log_file=kept,
@@ -145,6 +151,7 @@ def _prepare(
 ) -> int:
     from tempfile import TemporaryDirectory
 
+    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
@@ -163,9 +170,9 @@ def _prepare(
         if not isinstance(made, CompileFailure):
             _place(made.compiled, Path(name), target, epcontext, force)
     if isinstance(made, CompileFailure):
-        click.echo(report.render_failure(made, "binary"), nl=False)
+        write(report.render_failure(made, "binary"), None, force)
         return 1
-    click.echo(report.render_text(made, file, target, epcontext), nl=False)
+    write(report.render_text(made, file, target, epcontext), None, force)
     return 0
 
 

@@ -13,6 +13,7 @@ from qnnmem.units import Align
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.lpai.preparation import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,7 +86,7 @@ _OPTIONS = (
 # Names of the options above that only mean something here.
 LPAI_ONLY = (
     *("names", "rnn_state", "io", "align", "inplace", "reorder", "quantize", "weight_bits"),
-    *("allow_float", "hw_ver", "config"),
+    *("allow_float", "hw_ver", "config", "as_json"),
 )
 
 
@@ -104,6 +105,7 @@ def prepare_lpai(
     names: tuple[str, ...],
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     states: tuple[tuple[str, str], ...],
     rnn_state: bool,
     io: str | None,
@@ -117,12 +119,13 @@ def prepare_lpai(
     allow_float: bool,
     hw_ver: str | None,
     config: str | None,
+    as_json: bool,
     time_limit: float | None,
 ) -> int:
     """Prepare one graph for each file."""
     from pathlib import Path
 
-    from qnnmem.cli.output import check_free
+    from qnnmem.cli.output import check_free, write
     from qnnmem.lpai.preparation import PrepareOptions
 
     target = Path(output)
@@ -130,6 +133,7 @@ def prepare_lpai(
     options = PrepareOptions(
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         states=states,
         rnn_state=rnn_state,
         align=Align(align),
@@ -145,7 +149,8 @@ def prepare_lpai(
     options, notes = _with_config(options, config, io, hw_ver)
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
-    click.echo(_prepare(_named(files, names), options, target, notes, force))
+    told = _prepare(_named(files, names), options, target, notes, force, as_json=as_json)
+    write(told, None, force)
     return 0
 
 
@@ -155,21 +160,40 @@ def _prepare(
     target: Path,
     notes: tuple[str, ...],
     force: bool,
+    *,
+    as_json: bool,
 ) -> str:
     """Write the binary and say what is in it."""
+    import sys
+
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.say import note
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.tcm import judge_binary
-    from qnnmem.report.prepare import render_text, word_float_model
+    from qnnmem.report.prepare import (
+        PrepareRequest,
+        error_lines,
+        render_text,
+        word_float_model,
+    )
+    from qnnmem.report.prepare_json import render_json
+    from qnnmem.version import __version__
 
     with ProgressBar("preparing") as bar:
         try:
-            prepared = prepare(models, options, bar.say)
+            prepared = prepare(models, options, bar.say, bar)
         except FloatModel as exc:
-            raise word_float_model(exc, options) from None
+            request = PrepareRequest(models, options, str(target), force)
+            raise word_float_model(exc, request) from None
         size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
+    if not sys.stdout.isatty():  # nobody may be reading what goes there
+        for line in error_lines(prepared.errors):
+            note(line)
+    if as_json:
+        tool = f"qnnmem {__version__}"
+        return render_json(prepared, tcm, notes, str(target), size, tool)
     return render_text(prepared, tcm, notes, str(target), size)
 
 

@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from qnnmem.cli.screen import is_coloured
 from qnnmem.plan import Progress
 from qnnmem.units import format_size
 
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows what is going on, after one second and only on a terminal."""
+    """Shows what is going on, after one second and only on a terminal; a long pause anywhere."""
 
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False
         self._bar: Bar | None = None
+        self._colour = is_coloured(sys.stderr)  # asked here: the timer's thread knows no options
         self._lock = threading.Lock()
         self._timer = threading.Timer(1.0, self._start)
         self._timer.daemon = True
@@ -43,8 +45,19 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Takes what the planner reports."""
+        if progress.is_pause:
+            self._announce(progress.doing)
+            return
         best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
         self.say(f"{progress.doing}; {best}")
+
+    def _announce(self, doing: str) -> None:
+        """Says why the work waits, also where there is no terminal: whoever waits wants to know."""
+        from qnnmem.cli.say import note
+
+        if self._bar is None:
+            note(f"note: {doing}")
+        self.say(doing)
 
     def say(self, doing: str) -> None:
         """Changes the text beside the bar."""
@@ -65,7 +78,7 @@ class ProgressBar:
                 BarColumn(bar_width=24),
                 TimeElapsedColumn(),
                 TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True),
+                console=Console(stderr=True, no_color=not self._colour),
                 transient=True,
             )
             self._bar.add_task(self._doing, total=None)

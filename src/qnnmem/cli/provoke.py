@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
 
-@click.command()
-@click.argument("kind", type=click.Choice(_KINDS))
+@click.command(no_args_is_help=True)
+@click.argument("kind", type=click.Choice(_KINDS), metavar="KIND")
 @click.option("--soc", required=True, metavar="SOC", help="As in `qnnmem socs`, e.g. SM8650.")
 @click.option(
     "-o",
@@ -35,7 +35,7 @@ _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
     show_default=True,
     help="Seconds that each attempt may take.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the record, schema qnnmem.provoked/1.")
+@texts.form_options("qnnmem.provoked/1")
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, force: bool) -> int:
     """Make the real HTP library fail on a small crafted input, and store what it says.
@@ -44,23 +44,24 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
     KIND          cost             what happens
     graph-limit   2 s, 130 MiB     inputs just above the SoC's limit for one graph
     op-over-vtcm  1 s, 130 MiB     a softmax longer than VTCM
-    pd-full       2 s, 130 MiB     contexts of 1 GiB until the process domain is full
+    pd-full       2 s, 130 MiB     contexts of 1 GiB until the domain is full
     host-memory   5 s, 130 MiB     a compile in too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 
-    Nothing is invented: if the library does not fail, this says so. Needs
-    `pip install 'qnnmem[htp]'` on Linux x86-64.
+    Nothing is invented: if the library does not fail, this says so. Needs the
+    extra `htp` on Linux x86-64.
 
     Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
     failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     from pathlib import Path
 
-    from qnnmem.cli.output import check_free
+    from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report import provoke as report
+    from qnnmem.report.schema import TOOL
     from qnnmem.targets.socs import find_soc
     from qnnmem.whole_file import folder_for_output
 
@@ -71,21 +72,21 @@ def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, 
             check_free(folder / f"{stem}.{ending}", force)
         with ProgressBar(f"provoking {kind}") as bar:
             found = provoke_failure(wanted, chosen, time_limit_s=time_limit, progress=bar.say)
-        record = _store(found, folder, stem, force) if found.failed else ""
-    click.echo(record if as_json and record else report.render_text(found), nl=False)
+        record = report.render_json(found, stem, TOOL)
+        if found.failed:
+            _store(found, folder, stem, record, force)
+    write(record if as_json else report.render_text(found), None, force=False)
     if not found.failed:
         return 1
     return 0 if found.as_expected else 3
 
 
-def _store(found: Provoked, folder: Path, stem: str, force: bool) -> str:
+def _store(found: Provoked, folder: Path, stem: str, record: str, force: bool) -> None:
     """Record, log and input: all of them or none."""
     from qnnmem.cli.say import note
     from qnnmem.report import provoke as report
-    from qnnmem.version import __version__
     from qnnmem.whole_file import shown, write_together
 
-    record = report.render_json(found, stem, f"qnnmem {__version__}")
     place = folder / report.record_name(stem)
     contents = {
         folder / report.log_name(stem): found.log_text,
@@ -94,4 +95,3 @@ def _store(found: Provoked, folder: Path, stem: str, force: bool) -> str:
     }
     write_together(contents, force=force)
     note(f"Wrote {shown(place)}")
-    return record

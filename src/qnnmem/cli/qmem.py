@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.model import QmemResult
+    from qnnmem.load.onnx.fixed import InputValue
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("file", type=click.Path())
 @click.option(
     "--soc",
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     help="Carry out the four rows with the real library and compare the results bit by bit.",
 )
 @texts.compile_options
+@texts.verbose_option
 @texts.result_options("qnnmem.qmem/1")
 def qmem(
     file: str,
@@ -32,8 +35,10 @@ def qmem(
     run: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     precision: str,
     time_limit: float,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -55,27 +60,30 @@ def qmem(
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import qmem_of_file
+    from qnnmem.load.file_kind import check_kind
     from qnnmem.report.compiled import render_failure
+    from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 
     path, target = Path(file), None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    check_kind(path, "qmem")
     chosen = None if soc is None else find_soc(soc)
-    options = texts.chosen_compile(dims, shapes, precision, time_limit)
+    options = texts.chosen_compile(dims, shapes, values, precision, time_limit)
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):
-        click.echo(render_failure(result, "table"), nl=False)
+        write(render_failure(result, "table"), None, force=False)
         return 1
-    write(_render(result, file, as_json), target, force)
+    write(_render(result, file, as_json, verbose), target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1
 
 
-def _render(result: QmemResult, file: str, as_json: bool) -> str:
+def _render(result: QmemResult, file: str, as_json: bool, verbose: bool) -> str:
     from qnnmem.report import qmem as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(result, file, f"qnnmem {__version__}")
-    return report.render_text(result, file)
+    return report.render_text(result, file, given_words, verbose=verbose)

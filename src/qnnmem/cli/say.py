@@ -16,6 +16,8 @@ def say(sentence: str, code: int) -> int:
 
 def note(line: str) -> None:
     """Says something on the side; where nobody can hear it, the work goes on."""
+    from qnnmem.cli.screen import sentence
+
     with suppress(OSError, ValueError):
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{sentence(line, sys.stderr)}\n")
         sys.stderr.flush()

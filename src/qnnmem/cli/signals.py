@@ -6,21 +6,26 @@ Only the command line does this; a program that uses the package has its own way
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from types import FrameType
     from typing import Any
+else:
+    # What is behind `signal`, and already there: while that is imported, Ctrl-C is not yet ours.
+    import _signal as signal
 
 _BY_SIGNAL = 128  # what shells add to the number of the signal that ended a program
 _AGAIN_S = 0.01
-_LONGEST_IMPORT_S = 2.0
+_LONGEST_WAIT_S = 2.0
 _UNWINDING_S = 1.0
 _IMPORTING = "<frozen importlib._bootstrap>"
+# They make temporary names and take them away; interrupted, they would leave some behind.
+_TIDY = frozenset(("tempfile", "shutil", "qnnmem.whole_file"))
 
 
 class Terminated(BaseException):
@@ -41,9 +46,7 @@ class _Watch:
             if now - self.raised < _UNWINDING_S:
                 return  # it is on its way out, and must not be disturbed in cleaning up
             self.number, self.came = number, now
-        # An extension module that is interrupted while it sets itself up may be half there for
-        # the rest of the process, which then crashes.
-        if _is_importing(frame) and now - self.came < _LONGEST_IMPORT_S:
+        if _must_not_be_torn(frame) and now - self.came < _LONGEST_WAIT_S:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
             return
         self.raised = now
@@ -89,23 +92,33 @@ def _leave(number: int) -> int:
 
         say("interrupted", 0)
     else:
+        import atexit
+
+        atexit._run_exitfuncs()  # temporary folders that something still holds
         os.kill(os.getpid(), number)  # whoever waits for this program sees why it ended
     return _BY_SIGNAL + number
 
 
-def _take(watch: _Watch) -> list[signal.Signals]:
+def _take(watch: _Watch) -> list[int]:
     """Takes the signals that are not ignored, as `nohup` and background jobs have them."""
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    taken = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
+    taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost
     for number in (signal.SIGALRM, *taken):
         signal.signal(number, watch.handle)
     return taken
 
 
-def _is_importing(frame: FrameType | None) -> bool:
+def _must_not_be_torn(frame: FrameType | None) -> bool:
+    """Whether an import or a clean-up is under way.
+
+    An extension module that is interrupted while it sets itself up may be half there for the rest
+    of the process, which then crashes.
+    """
+    noting = _Watch.lost.__code__  # raised there, it would be lost again
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
+        code, module = frame.f_code, frame.f_globals.get("__name__")
+        if code is noting or code.co_filename == _IMPORTING or module in _TIDY:
             return True
         frame = frame.f_back
     return False

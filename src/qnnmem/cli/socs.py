@@ -37,6 +37,8 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
         chosen = (any_soc(name),)
     else:
         chosen = tuple(soc for soc in known() if everything or soc.has_htp)
-    text = report.render_json(chosen) if as_json else report.render_text(chosen)
-    write(text, None if output is None else Path(output), force)
+    shown = report.render_text(chosen)
+    text = report.render_json(chosen) if as_json else shown
+    said = "" if name is None else shown.split("\n", 1)[0]
+    write(text, None if output is None else Path(output), force, said)
     return 0 if name is None or chosen[0].has_htp else 3

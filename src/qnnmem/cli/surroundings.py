@@ -14,7 +14,9 @@ _SHORTAGES = {
     *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
 }
 # What the loader of shared libraries and Python's threads say where there is no error number.
-_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.I)
+_MEMORY = re.compile(
+    r"(cannot|unable to) allocate memory|failed to map segment|out of memory", re.I
+)
 _FILES = re.compile(r"too many open files|cannot open shared object file: error 24", re.I)
 _THREADS = re.compile(r"can't start new thread|resource temporarily unavailable", re.I)
 
@@ -28,9 +30,14 @@ def blame(exc: BaseException) -> str:
             return _memory()
         if isinstance(one, OSError) and one.errno in _SHORTAGES:
             return _of_system(one)
-    if isinstance(exc, ImportError | RuntimeError | SystemError):
+    if isinstance(exc, ImportError | RuntimeError | SystemError) or _is_foreign(exc):
         return _of_text(str(exc))
     return ""
+
+
+def _is_foreign(exc: BaseException) -> bool:
+    """Whether its class is of a library, which may have one of its own for all that fails."""
+    return type(exc).__module__.partition(".")[0] not in ("builtins", "qnnmem")
 
 
 def _chain(exc: BaseException | None) -> Iterator[BaseException]:

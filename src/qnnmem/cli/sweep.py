@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import Axis, Largest, Sweep, SweepPoint, SweepRow
+    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     metavar="SIZE",
     help="Address space of each compiler.  [default: 3/4 of the machine over the jobs]",
 )
+@texts.verbose_option
 @texts.result_options("qnnmem.sweep/1")
 def sweep(
     model: str,
@@ -65,10 +67,12 @@ def sweep(
     searched: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    values: tuple[tuple[str, InputValue], ...],
     jobs: int,
     cache: str | None,
     time_limit: float,
     memory_limit: int | None,
+    verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
@@ -85,21 +89,26 @@ def sweep(
     from qnnmem.cli.output import check_free, write
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import parse_axis
+    from qnnmem.load.file_kind import check_kind
+    from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
+    check_kind(Path(model), "sweep")
     chosen, axes = find_soc(soc), [parse_axis(text) for text in varied]
     base = CompileOptions(
         dims=dict(dims),
         shapes=dict(shapes),
+        values=dict(values),
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
     folder = None if cache is None else Path(cache)
     rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
-    write(_render(rows, largest, model, chosen.name, library, as_json), target, force)
+    text = _render(rows, largest, model, chosen.name, library, as_json, verbose)
+    write(text, target, force, verdict(rows, largest, chosen.name))
     return _exit_code(rows)
 
 
@@ -171,10 +180,11 @@ def _render(
     soc: str,
     library: str,
     as_json: bool,
+    verbose: bool,
 ) -> str:
     from qnnmem.report import sweep as report
     from qnnmem.version import __version__
 
     if as_json:
         return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
-    return report.render_text(rows, largest, file, soc)
+    return report.render_text(rows, largest, file, soc, verbose=verbose)

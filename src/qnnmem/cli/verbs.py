@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import os
 from collections import UserDict
 from collections.abc import Iterator
 from importlib import import_module
 
 import click
 
+from qnnmem.cli.help import Page, color_option, dress
 from qnnmem.cli.say import say
 from qnnmem.version import __version__
 
-# The module of a verb has its name, with underscores for dashes.
-VERBS = (
-    *("plan", "prepare", "lpai", "lint", "config", "inspect", "net-run", "footprint", "qmem"),
-    *("provoke", "fit", "sweep", "place", "socs", "doctor", "explain", "kb"),
-)
+# What `qnnmem --help` lists. The module of a verb has its name, with underscores for dashes.
+SECTIONS = {
+    "Plan a model's memory": {
+        "plan": "How many bytes a model needs, why, and the proof.",
+        "prepare": "Make a context binary with every offset fixed.",
+        "inspect": "Show what a context binary holds.",
+    },
+    "LPAI, at the desk": {
+        "net-run": "Run a context binary with the flags of qnn-net-run.",
+        "config": "Write a correct pair of config files.",
+        "lint": "Find what is wrong in config files.",
+        "lpai": "The memory contract: rules, choices, self-test.",
+    },
+    "HTP, by the real library": {
+        "fit": "Does a model fit a SoC, and by how many bytes?",
+        "footprint": "What a model costs: weights, IO, spill/fill, VTCM.",
+        "qmem": "Raw or memhandle inputs and outputs: what each costs.",
+        "sweep": "Compile with many settings; find the largest that fits.",
+        "place": "Which context binaries can be loaded together?",
+        "socs": "The SoCs, with VTCM and compile limit of each.",
+    },
+    "Failures": {
+        "doctor": "From a failing log to stage, cause and missing bytes.",
+        "explain": "What an error code means in practice.",
+        "kb": "What the doctor knows, and how to add to it.",
+        "provoke": "Make the real library fail, and keep what it says.",
+    },
+    "This program": {
+        "completion": "Let your shell complete verbs, options and files.",
+    },
+}
+VERBS = tuple(name for section in SECTIONS.values() for name in section)
 
 
 class Verbs(UserDict[str, click.Command]):
@@ -25,8 +54,7 @@ class Verbs(UserDict[str, click.Command]):
         if name not in VERBS:
             raise KeyError(name)
         module = name.replace("-", "_")
-        found: click.Command = getattr(import_module(f"qnnmem.cli.{module}"), module)
-        return found
+        return dress(getattr(import_module(f"qnnmem.cli.{module}"), module), name)
 
     def __contains__(self, name: object) -> bool:
         return name in VERBS
@@ -38,7 +66,25 @@ class Verbs(UserDict[str, click.Command]):
         return len(VERBS)
 
 
-@click.group(commands=Verbs(), context_settings={"help_option_names": ["-h", "--help"]})
+class VerbList(click.Group):
+    """The list of verbs by what they are for, without importing a single one."""
+
+    context_class = Page
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the sections."""
+        width = max(map(len, VERBS))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in verbs.items()])
+
+
+@click.group(
+    cls=VerbList,
+    commands=Verbs(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="`qnnmem VERB --help` has examples for each verb.",
+)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def qnnmem() -> None:
     """Memory on QNN: does a model fit, where does every byte go, what to change.
@@ -47,16 +93,26 @@ def qnnmem() -> None:
     """
 
 
+qnnmem.params.append(color_option())
+# Not a mistake but a wish to know more; click 8.1 prints the help itself.
+_NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+
+
 def run() -> int:
     """Lets click read the arguments; gives the exit code."""
+    if "_QNNMEM_COMPLETE" in os.environ:
+        import_module("qnnmem.cli.completion")  # knows more than click does
     try:
         result = qnnmem.main(prog_name="qnnmem", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as exc:  # not a mistake: a wish to know more
-        click.echo(exc.format_message())
+    except _NO_ARGUMENTS as exc:
+        click.echo(exc.format_message(), color=exc.ctx.color if exc.ctx else None)
         return 0
     except click.ClickException as exc:
-        # click puts each choice on a line of its own; ours is one sentence.
-        return say(" ".join(exc.format_message().split()), exc.exit_code)
+        from qnnmem.cli.usage import sentence
+
+        return say(sentence(exc), exc.exit_code)
     except click.Abort as exc:
         raise KeyboardInterrupt from exc
     return result if isinstance(result, int) else 0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qnnmem.cache_folder import cache_folder, read_kept
-from qnnmem.errors import OutputError
+from qnnmem.cache_folder import cache_folder, read_kept, write_kept
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
 _MAX_BYTES = 64 << 20
@@ -47,19 +46,14 @@ def load(name: str) -> bytes | None:
 
 def keep(name: str, data: bytes) -> None:
     """Keeps data if that can be done here."""
-    from qnnmem.whole_file import write_whole
-
     if len(data) + _DIGEST > _MAX_BYTES:
         return
     try:
         path = cache_folder() / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink() or not path.is_file():  # only ordinary files are replaced below
-            path.unlink(missing_ok=True)
-        write_whole(path, digest((name.encode(), data)) + data)
+        write_kept(path, digest((name.encode(), data)) + data)
         kind = name.split("-")[0]
         kept = sorted(path.parent.glob(f"{kind}-*"), key=lambda p: p.lstat().st_mtime)
         for old in kept[:-_KEPT]:
             old.unlink(missing_ok=True)
-    except (OSError, OutputError, ValueError, RuntimeError):
+    except (OSError, ValueError, RuntimeError):
         return  # a read-only home, or none: everything is made anew each time

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from qnnmem.bounded_file import MISSING, NOT_THERE
 from qnnmem.errors import LoadError
 
 _ELSEWHERE = "a link out of the folder: name what it leads to"
@@ -104,6 +105,6 @@ def open_regular(path: str) -> int:
 
 def reason(exc: BaseException) -> str:
     """Why something cannot be opened, in few words."""
-    if isinstance(exc, FileNotFoundError):
-        return "no such file"
+    if isinstance(exc, NOT_THERE):
+        return MISSING
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

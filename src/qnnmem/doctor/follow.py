@@ -17,6 +17,7 @@ from copy import deepcopy
 from typing import Protocol, TypeAlias
 
 from qnnmem.doctor.diagnose import Diagnosis
+from qnnmem.doctor.folder import reason
 from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
@@ -259,7 +260,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
             return _Growing(name, stopped)
         return _Pipe(os.open(name, os.O_RDONLY), stopped)
     except OSError as exc:
-        raise LoadError(name, exc.strerror or str(exc)) from exc
+        raise LoadError(name, reason(exc)) from exc
 
 
 def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from qnnmem.doctor.incident import Incident, ModelNumbers, ModelPart
+from qnnmem.errors import QnnMemError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import format_size
 
@@ -61,6 +62,34 @@ def gather(
         found.append(_of_plan(model, options) if soc is None else _compiled(model, soc, options))
     if not found and soc is not None:
         found.append(_of_soc(soc))
+    return _together(found)
+
+
+def gather_possible(
+    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
+) -> tuple[ModelFacts, tuple[QnnMemError, ...]]:
+    """As `gather`, and why there is nothing about a file where there is nothing.
+
+    What a log says does not depend on a model: no failure here may take the diagnosis with it.
+    """
+    found, failures = [], []
+    for one, other in ((binary, None), (None, model)):
+        if one is None and other is None:
+            continue
+        try:
+            found.append(gather(one, other, soc, options))
+        except QnnMemError as exc:
+            failures.append(exc)
+        except (OSError, MemoryError) as exc:
+            why = getattr(exc, "strerror", None) or "not enough memory"
+            where = one or other or ""
+            failures.append(QnnMemError(f"cannot be looked at ({why.lower()})", where=where))
+    if not found and soc is not None:
+        found.append(_of_soc(soc))
+    return _together(found), tuple(failures)
+
+
+def _together(found: list[ModelFacts]) -> ModelFacts:
     return ModelFacts(
         tuple(part for one in found for part in one.parts),
         tuple(comparison for one in found for comparison in one.comparisons),
@@ -184,11 +213,13 @@ def _of_soc(soc: Soc) -> ModelFacts:
 
 
 def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.load import load
     from qnnmem.plan import plan_model
 
-    dims, shapes = (options.dims, options.shapes) if options else ({}, {})
-    return of_plan(plan_model(load(path, dims=dims, shapes=shapes), time_limit=1.0))
+    given = options or CompileOptions()
+    model = load(path, dims=given.dims, shapes=given.shapes, values=given.values)
+    return of_plan(plan_model(model, time_limit=1.0))
 
 
 def of_plan(plan: MemoryPlan) -> ModelFacts:

@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
+from qnnmem.installation import command_for
 
-INSTALL = "pip install 'qnnmem[htp]'"
+INSTALL = command_for("htp")
 PACKAGE = "onnxruntime-qnn"
 _LIBRARIES = ("libQnnHtp.so", "libHtpPrepare.so", "libQnnSystem.so")
 
@@ -59,7 +60,8 @@ def check_platform(system: str, machine: str) -> None:
     if system != "linux" or machine not in ("x86_64", "AMD64"):
         raise CannotTell(
             f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}; "
-            f"run it there after {INSTALL}, or read a finished .bin file, which works anywhere"
+            "install qnnmem with the extra htp there or in a container for linux/amd64, or read a "
+            "finished .bin file, which works anywhere"
         )
 
 

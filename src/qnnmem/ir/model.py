@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from qnnmem.errors import Words
 from qnnmem.ir.span import Span
 from qnnmem.ir.tensor import Tensor
-from qnnmem.units import Align, Bytes, Offset
+from qnnmem.text import counted, quote
+from qnnmem.units import Align, Bytes, Offset, Size, as_align, as_bytes
 
 
 class Effect(Enum):
@@ -39,18 +41,27 @@ class Op:
     repeats: bool = False  # bodies may run more than once (Loop, Scan)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class FixedBuffer:
     """A buffer whose lifetime the file itself states (buffer CSV)."""
 
     name: str
     size: Bytes
     live: Span
-    align: Align = Align(1)
-    offset: Offset | None = None
+    align: Align
+    offset: Offset | None
+
+    def __init__(
+        self, name: str, size: Size, live: Span, align: Size = 1, offset: int | None = None
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "size", as_bytes(size))
+        object.__setattr__(self, "live", live)
+        object.__setattr__(self, "align", as_align(align))
+        object.__setattr__(self, "offset", None if offset is None else Offset(as_bytes(offset)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Model:
     """A model with every shape fixed, ops in execution order.
 
@@ -67,6 +78,14 @@ class Model:
     states: tuple[str, ...] = ()  # variables that survive from one execution to the next
     buffers: tuple[FixedBuffer, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader wants the user to know
+    assumed: Words = ""  # what makes every number below a guess, to be said first
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+
+    def __repr__(self) -> str:
+        """One line, however large the model is."""
+        parts = (
+            counted(len(self.buffers), "buffer") if self.buffers else counted(len(self.ops), "op")
+        )
+        return f"<Model {quote(self.name)}, {self.format}: {parts}>"

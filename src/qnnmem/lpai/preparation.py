@@ -15,17 +15,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from qnnmem.errors import FloatModel, Setting, UsageError, Words, join_words
+from qnnmem.errors import (
+    FloatModel,
+    LoadError,
+    Setting,
+    UsageError,
+    Words,
+    chain_words,
+    join_words,
+    spaced,
+)
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
+from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
-from qnnmem.lpai.quantize import classify, quantize_model
+from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
+from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.plan.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
-from qnnmem.units import Align, round_up
+from qnnmem.units import Size, round_up
 
 if TYPE_CHECKING:
     import onnx
@@ -43,15 +55,16 @@ class PrepareOptions:
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
     states: tuple[tuple[str, str], ...] = ()
     rnn_state: bool = False
     io: Io = Io.INSIDE
-    align: Align = Align(64)
+    align: Size = 64
     inplace: bool = False
     reorder: bool = False
     quantize: Literal[8, 16] | None = None
     weight_bits: Literal[8, 16] = 8
-    calibration: Path | None = None
+    calibration: Path | str | None = None
     seed: int = 0
     allow_float: bool = False
     hw_version: str = DEFAULT_HW_VERSION
@@ -59,14 +72,24 @@ class PrepareOptions:
     # child process that runs or folds a model its own limit of one to ten minutes.
     time_limit_s: float | None = None
 
+    @property
+    def fixed(self) -> tuple[Setting, ...]:
+        """What fixes the model, as settings."""
+        return settings_of(Fixed(self.dims, self.shapes, self.values))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
     """A compiled context and the plans behind its graphs."""
 
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
+    errors: tuple[QuantizeError, ...] = ()  # of the graphs that were quantized on the way
+
+    def __repr__(self) -> str:
+        """The plans in one line."""
+        return f"<Prepared: {', '.join(map(repr, self.plans[:4]))}{', …' * (len(self.plans) > 4)}>"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -82,12 +105,16 @@ class _Loaded:
     states: tuple[tuple[str, str], ...]
     windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
+    error: QuantizeError | None = None
 
 
 def prepare(
-    files: Mapping[str, Path], options: PrepareOptions | None = None, say: Say | None = None
+    files: Mapping[str, Path | str],
+    options: PrepareOptions | None = None,
+    say: Say | None = None,
+    watch: Watcher | None = None,
 ) -> Prepared:
-    """Context of one graph per file, under the names given."""
+    """Context of one graph per file, under the names given; `watch` sees the planner's progress."""
     from qnnmem.version import __version__
 
     options, say = options or PrepareOptions(), say or (lambda _text: None)
@@ -96,27 +123,38 @@ def prepare(
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
+    errors: list[QuantizeError] = []
     block = bytearray()
     deadline = Deadline.after(options.time_limit_s)
     for name, path in files.items():
         with scratch_folder() as folder:
             loaded, notes = _load(Path(path), options, Path(folder), say, deadline)
             warnings += notes
+            errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
-            graph, plan, constants = _compile(name, loaded, options, len(block), say, deadline)
-        warnings += [_likely_state(old, new) for old, new in plan.likely_states]
+            graph, plan, constants = _compile(
+                name, loaded, options, len(block), say, deadline, watch
+            )
+        warnings += _likely_states(plan.likely_states)
         block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
         graphs.append(graph)
         plans.append(plan)
     context = CompiledContext(
         tuple(graphs), options.hw_version, f"qnnmem {__version__}", memoryview(bytes(block))
     )
-    return Prepared(context, tuple(plans), tuple(warnings))
+    return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
 
 
-def _likely_state(old: str, new: str) -> Words:
-    kept = Setting("states", f"{old}={new}")
-    return (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
+    """One note with every pair, so that it can be taken as a whole."""
+    settings = [Setting("states", f"{old}={new}") for old, new in pairs]
+    if len(settings) > 1:
+        what = f"{len(settings)} pairs look like state; "
+        return [(what, *spaced(settings), " keep them in persistent memory")]
+    return [
+        (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
+        for (old, new), kept in zip(pairs, settings, strict=True)
+    ]
 
 
 def _load(
@@ -130,6 +168,7 @@ def _load(
     from qnnmem.lpai.program.state import rewrite_states
 
     dims, shapes = options.dims, options.shapes
+    made_constant: Mapping[str, InputValue] = {}
     say(f"reading {path.name}")
     (rewritten_to := folder / "state").mkdir()
     made = rewrite_states(
@@ -138,18 +177,35 @@ def _load(
         keep_rnn_state=options.rnn_state,
         dims=dims,
         shapes=shapes,
+        values=options.values,
         time_limit_s=deadline.left(_READ_S),
     )
     states = (*options.states, *made.states)
     source = made.path
     warnings: tuple[Words, ...] = made.notes
+    error: QuantizeError | None = None
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
-        warnings += _quantize(made.path, source, states, options, say, deadline)
-        options = replace(options, dims={})  # a quantized model has numbers in their place
-    left = deadline.left(_READ_S)
-    model, proto = read_with_graph(source, dims=options.dims, shapes=shapes, time_limit_s=left)
-    loaded = _Loaded(model, proto, source.parent, states, made.windows, (*made.notes, *model.notes))
+        said, error = _quantize(made.path, source, states, options, say, deadline)
+        warnings += said
+        made_constant = options.values
+        options = replace(options, dims={}, values={})  # the quantized model has them inside
+    try:
+        model, proto = read_with_graph(
+            source,
+            dims=options.dims,
+            shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
+            values=options.values,
+            time_limit_s=deadline.left(_READ_S),
+        )
+    except LoadError as exc:
+        if source.parent != folder:
+            raise
+        # The file that cannot be read is ours; the one that was given could be.
+        what = chain_words("cannot be prepared once it is quantized: ", exc.what)
+        raise LoadError(path, what, cure=exc.cure) from exc
+    notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
+    loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
     return loaded, warnings
 
@@ -158,9 +214,9 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     from qnnmem.load import load
 
     if options.quantize is not None or options.rnn_state:
-        what = (Setting("quantize"), " and ", Setting("rnn_state"), " are for ONNX models")
-        raise UsageError(what, where=path)
-    model = load(path, dims=dict(options.dims), shapes=dict(options.shapes))
+        given = Setting("quantize" if options.quantize is not None else "rnn_state")
+        raise UsageError((given, " is for ONNX models"), where=path)
+    model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
@@ -174,24 +230,29 @@ def _quantize(
     options: PrepareOptions,
     say: Say,
     deadline: Deadline,
-) -> tuple[Words, ...]:
-    if options.quantize is None:
-        return ()
+) -> tuple[tuple[Words, ...], QuantizeError | None]:
+    bits, weight_bits = options.quantize, options.weight_bits
+    if bits is None:
+        return (), None
     say(f"quantizing {path.name}")
     result = quantize_model(
         path,
         target,
-        bits=options.quantize,
-        weight_bits=options.weight_bits,
-        calibration=options.calibration,
+        bits=bits,
+        weight_bits=weight_bits,
+        calibration=None if options.calibration is None else Path(options.calibration),
         seed=options.seed,
         dims=options.dims,
         shapes=options.shapes,
+        values=options.values,
         states=states,
         time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,
     )
-    return result.notes
+    if result.worst_error is None:
+        return result.notes, None
+    made_up, tried = result.seeded_random, result.tried
+    return result.notes, QuantizeError("", bits, weight_bits, result.worst_error, made_up, tried)
 
 
 def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
@@ -199,7 +260,16 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
-    raise FloatModel(path, what, quantizable=loaded.proto is not None)
+    if loaded.proto is None:
+        raise FloatModel(path, what, quantizable=False)
+    obstacle = None if options.quantize else find_obstacle(loaded.proto)
+    obstacle = obstacle or find_control(loaded.proto)
+    if obstacle is not None and not obstacle.runs_at_desk:
+        raise UsageError(what, where=path, cure=obstacle.words)
+    if obstacle is None and options.quantize:
+        obstacle = Obstacle("they stay so when it is quantized")
+    words = "" if obstacle is None else obstacle.words
+    raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
 
 def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
@@ -220,7 +290,13 @@ def _windows(windows: Sequence[BufferWindow]) -> tuple[FrameWindow, ...]:
 
 
 def _compile(
-    name: str, loaded: _Loaded, options: PrepareOptions, start: int, say: Say, deadline: Deadline
+    name: str,
+    loaded: _Loaded,
+    options: PrepareOptions,
+    start: int,
+    say: Say,
+    deadline: Deadline,
+    watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
     """One graph, its plan, and its constants from `start` on."""
     is_list = loaded.model.format == "csv"
@@ -236,6 +312,7 @@ def _compile(
         model,
         PoolOptions(align=options.align) if is_list else pools,
         time_limit=min(options.time_limit_s or _PLAN_S, deadline.left(_PLAN_S)),
+        watch=watch,
     )
     graph = CompiledGraph(
         name=name,

@@ -19,7 +19,7 @@ from qnnmem.plan import MemoryPlan
 from qnnmem.provenance import Sourced
 from qnnmem.targets import tcm_pool
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES, Align, Bytes, round_up
+from qnnmem.units import MAX_BYTES, Bytes, Size, as_align, as_bytes, round_up
 
 BINARY = "model binary"
 
@@ -86,7 +86,7 @@ class TcmRow:
     fits: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TcmVerdict:
     """What model binary and IO take of the TCM pool, an allocation each, and whether they fit."""
 
@@ -95,6 +95,13 @@ class TcmVerdict:
     buffers: int
     max_buffers: Sourced
     rows: tuple[TcmRow, ...] = ()
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        word = "fits" if self.fits else "does not fit"
+        taken = f"{self.need:,} of {self.limit.value:,} bytes"
+        counted = f"{self.buffers} of {self.max_buffers.value} allocations"
+        return f"<TcmVerdict: {word}, {taken}, {counted}>"
 
     @property
     def fits(self) -> bool:
@@ -134,15 +141,17 @@ def judge(request: TcmRequest) -> TcmVerdict:
 
 
 def judge_tcm(
-    model_bytes: Bytes,
-    io: Iterable[Bytes],
-    align: Align,
+    model_bytes: Size,
+    io: Iterable[Size],
+    align: Size,
     limit: Sourced | None = None,
     max_buffers: Sourced | None = None,
 ) -> TcmVerdict:
     """Whether a model and IO of these sizes fit; the limits are the documented ones by default."""
-    tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in enumerate(io))
-    request = _request(model_bytes, tensors, TcmAlignment(align, align))
+    sizes = enumerate(map(as_bytes, io))
+    tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in sizes)
+    alignment = TcmAlignment(as_align(align), as_align(align))
+    request = _request(as_bytes(model_bytes), tensors, alignment)
     return judge(
         replace(
             request,
@@ -152,8 +161,11 @@ def judge_tcm(
     )
 
 
-def judge_plan(plan: MemoryPlan) -> TcmVerdict | None:
-    """Whether a planned model fits, its constants in place of the binary; None for a bare list."""
+def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
+    """Whether a planned model fits, its constants in place of the binary; None for a bare list.
+
+    The limit is the documented one by default.
+    """
     model, sizes = plan.model, dict(plan.io_sizes)
     if model.format == "csv":
         return None
@@ -163,7 +175,8 @@ def judge_plan(plan: MemoryPlan) -> TcmVerdict | None:
         for name in names
         if name in sizes  # state is not allocated with IO
     )
-    return judge(_request(plan.constant_bytes, tensors, TcmAlignment(plan.align, plan.align)))
+    request = _request(plan.constant_bytes, tensors, TcmAlignment(plan.align, plan.align))
+    return judge(request if limit is None else replace(request, limit=limit))
 
 
 def judge_graphs(

@@ -1,19 +1,39 @@
-"""Packing: problem, bounds, heuristics, exact search, pools, verify."""
+"""Plan memory: offsets for every buffer of a model, and the proof that fewer bytes are impossible.
+
+plan(what, time_limit=10.0, *, options=None, budget=None, seed=0)
+
+`what` is a model from `qnnmem.load(path)`, or a `Problem` of buffers of your own. For a model the
+answer is a `MemoryPlan` of all its pools, for a problem a `Plan`, or `Infeasible` when its buffers
+do not fit the capacity. A budget names pools and their bytes:
+
+    model = qnnmem.load("model.onnx", dims={"batch": 1})
+    plan = qnnmem.plan(model, budget={"scratch": "256K", "persistent": 2048})
+    plan.fits, plan.scratch_bytes, plan.scratch.optimal
+    for buffer in plan.buffers:
+        print(buffer.pool.value, buffer.name, buffer.offset, buffer.size)
+
+`options` is a `PoolOptions`: where inputs and outputs lie, alignment, bits, state, order. The
+search takes `time_limit` seconds at most, and the same `seed` gives the same plan.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from types import ModuleType
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
+from qnnmem.errors import UsageError
 from qnnmem.ir.model import Model
 from qnnmem.plan.memory import plan_model
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Progress, Watcher, plan_problem
 from qnnmem.plan.pools import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions
 from qnnmem.plan.problem import Buffer, Infeasible, Peak, Plan, Problem, find_peak
 from qnnmem.plan.verify import verify
-from qnnmem.units import Bytes
+from qnnmem.units import Size
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 __all__ = [
     "Buffer",
@@ -51,7 +71,7 @@ def plan(
     time_limit: float = ...,
     *,
     options: PoolOptions | None = ...,
-    budget: Mapping[Pool, Bytes] | None = ...,
+    budget: Mapping[Pool, Size] | Mapping[str, Size] | None = ...,
     seed: int = ...,
     watch: Watcher | None = ...,
 ) -> MemoryPlan: ...
@@ -62,17 +82,22 @@ def plan(
     time_limit: float = DEFAULT_TIME_LIMIT_S,
     *,
     options: PoolOptions | None = None,
-    budget: Mapping[Pool, Bytes] | None = None,
+    budget: Mapping[Pool, Size] | Mapping[str, Size] | None = None,
     seed: int = 0,
     watch: Watcher | None = None,
 ) -> Plan | Infeasible | MemoryPlan:
     """Plans memory: for a `Problem` its offsets or why it cannot fit, for a `Model` all its pools.
 
     Every plan has been verified, carries a proven lower bound, and is the same for the same input
-    and seed whatever the order of the buffers.
+    and seed whatever the order of the buffers. `time_limit` is in seconds. `options` and `budget`
+    are for models; a budget maps pools to bytes: `{"scratch": "256K"}`.
     """
     if isinstance(what, Problem):
+        if options is not None or budget is not None:
+            raise UsageError("options and budget are for models; a Problem has a capacity")
         return plan_problem(what, time_limit, seed=seed, watch=watch)
+    if not isinstance(what, Model):
+        raise UsageError(f"a {type(what).__name__} cannot be planned; load(path) gives a model")
     return plan_model(what, options, budget=budget, time_limit=time_limit, seed=seed, watch=watch)
 
 
@@ -80,6 +105,13 @@ class _Folder(ModuleType):
     """The folder as a function: `qnnmem.plan(…)` is `qnnmem.plan.plan(…)`."""
 
     __call__ = staticmethod(plan)
+
+    @property
+    def __signature__(self) -> Signature:
+        """What `inspect.signature` and editors show."""
+        from inspect import signature
+
+        return signature(plan)
 
 
 # The attribute `plan` of the package `qnnmem` is this folder as soon as anything in it is imported.

@@ -100,7 +100,8 @@ def fit(
     if min(limit, default=0) < 0:
         return Answer.NO, None
     arrays = as_arrays(instance)
-    aside = eliminate(arrays, np.array(limit, np.int64))
+    aside = np.empty(len(instance), np.int64)
+    aside = aside[: eliminate(arrays, np.array(limit, np.int64), aside)]
     kept = sorted(set(range(len(instance))) - set(aside.tolist()))
     offsets = [-1] * len(instance)
     if kept:
@@ -159,8 +160,8 @@ def _prepare(core: Instance, capacity: int) -> Core:
     kinds: dict[tuple[int, ...], int] = {}
     alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
     twin = [kinds.setdefault(key, len(kinds)) for key in alike]
-    prepared: Core = prepare(as_arrays(core), np.array(limit, np.int64), np.array(twin, np.int64))
-    return prepared
+    arrays = as_arrays(core)
+    return prepare(arrays, np.array(limit, np.int64), np.array(twin, np.int64), core.pairs)
 
 
 def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:

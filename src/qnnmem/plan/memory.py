@@ -22,10 +22,11 @@ from qnnmem.plan.pools import (
     Pool,
     PoolOptions,
     Reordered,
+    as_budget,
 )
 from qnnmem.plan.problem import Buffer, Infeasible, Plan, Problem, find_peak
 from qnnmem.plan.states import check_states, suggest_states
-from qnnmem.units import MAX_BYTES, Align, Bytes, round_up
+from qnnmem.units import Align, Bytes, Size, round_up
 
 DEFAULT_ALIGN = Align(64)
 
@@ -40,7 +41,7 @@ def plan_model(
     model: Model,
     options: PoolOptions | None = None,
     *,
-    budget: Mapping[Pool, Bytes] | None = None,
+    budget: Mapping[Pool, Size] | Mapping[str, Size] | None = None,
     time_limit: float = DEFAULT_TIME_LIMIT_S,
     seed: int = 0,
     watch: Watcher | None = None,
@@ -50,14 +51,12 @@ def plan_model(
     Budgets are judged after planning. For a buffer list a scratch budget is the question itself:
     the search stops at the first plan that fits.
     """
-    options, budget = options or PoolOptions(), dict(budget or {})
-    if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
-        raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+    options, limits = options or PoolOptions(), as_budget(budget or {})
     effort = Effort.of_seconds(time_limit)
-    capacity = budget.pop(Pool.SCRATCH, None) if model.format == "csv" else None
+    capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
     # A budget for scratch is a question of its own, for which half is kept.
-    part = effort.part(effort.left // 2 if Pool.SCRATCH in budget else effort.left)
+    part = effort.part(effort.left // 2 if Pool.SCRATCH in limits else effort.left)
     given = part.left
     answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
     effort.settle(part, given)
@@ -83,7 +82,7 @@ def plan_model(
     )
     if capacity is not None:
         result = replace(result, budgets=(_judge_capacity(answer, capacity),))
-    return _with_budgets(result, budget, effort, seed)
+    return _with_budgets(result, limits, effort, seed)
 
 
 def _lay_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,11 @@ LARGE = 4000
 WORK_PER_ORDER = 1000
 WORK_PER_TRY = 2000
 DEFAULT_TIME_LIMIT_S = 10.0
+SOON_S = 1.5
+COMPILING = (
+    "compiling the search, which is done once after installing; it takes half a minute or more, "
+    "not counted by the time limit"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class Progress:
     doing: str
     peak: Bytes
     lower_bound: Bytes
+    is_pause: bool = False  # the work waits, longer than its time limit may allow for
 
 
 Watcher = Callable[[Progress], None]
@@ -116,9 +123,9 @@ class _Search:
         if peak < self.peak or not self.placed:
             self.best, self.peak, self.placed = offsets, peak, True
 
-    def _tell(self, doing: str) -> None:
+    def _tell(self, doing: str, *, is_pause: bool = False) -> None:
         if self.watch is not None:
-            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound)))
+            self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound), is_pause))
 
     def _place_greedily(self) -> None:
         if len(self.instance) == 0:
@@ -148,7 +155,14 @@ class _Search:
         started = time.monotonic()
         from qnnmem.plan.warm import warm_up
 
-        found = warm_up()
+        # Whether it will be compiled is numba's to know; what is kept loads within the second.
+        late = threading.Timer(SOON_S, self._tell, (COMPILING,), {"is_pause": True})
+        late.daemon = True
+        late.start()
+        try:
+            found = warm_up()
+        finally:
+            late.cancel()
         self.effort.excuse(time.monotonic() - started)
         self.compiled = found
         return found

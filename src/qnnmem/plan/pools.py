@@ -6,14 +6,17 @@ holds inputs and outputs that the application brings; constants are the model bi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.plan.problem import Peak, Plan
 from qnnmem.plan.states import StatePair
-from qnnmem.units import Align, Bytes, Offset
+from qnnmem.text import counted, quote
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
 
 
 class Pool(Enum):
@@ -32,16 +35,67 @@ class Io(Enum):
     OUTSIDE = "outside"  # in buffers the application brings (`exclude_io`)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class PoolOptions:
-    """How a model is laid out in pools; the defaults are those of the LPAI documentation."""
+    """How a model is laid out in pools; the defaults are those of the LPAI documentation.
 
-    io: Io = Io.INSIDE
-    align: Align | None = None  # of start and size; None: 64, for a buffer CSV as the file says
-    bits: int | None = None  # width of floating-point elements; None: as in the model
-    states: tuple[StatePair, ...] = ()
-    inplace: bool = False
-    reorder: bool = False
+    `io` may be written as a word, `align` as a number or as text such as `4K`, `states` as pairs or
+    as a mapping from inputs to outputs.
+    """
+
+    io: Io
+    align: Align | None  # of start and size; None: 64, for a buffer CSV as the file says
+    bits: int | None  # width of floating-point elements; None: as in the model
+    states: tuple[StatePair, ...]
+    inplace: bool
+    reorder: bool
+
+    def __init__(
+        self,
+        io: Io | str = Io.INSIDE,
+        align: Size | None = None,
+        bits: int | None = None,
+        states: Mapping[str, str] | Iterable[StatePair] = (),
+        inplace: bool = False,
+        reorder: bool = False,
+    ) -> None:
+        pairs = states.items() if isinstance(states, Mapping) else states
+        object.__setattr__(self, "io", _as_io(io))
+        object.__setattr__(self, "align", None if align is None else as_align(align))
+        object.__setattr__(self, "bits", bits)
+        object.__setattr__(self, "states", tuple((old, new) for old, new in pairs))
+        object.__setattr__(self, "inplace", inplace)
+        object.__setattr__(self, "reorder", reorder)
+
+
+def _as_io(word: Io | str) -> Io:
+    try:
+        return Io(word)
+    except ValueError:
+        wanted = " or ".join(one.value for one in Io)
+        raise UsageError((Setting("io"), f" is {wanted}, not {quote(word)}")) from None
+
+
+def as_pool(name: Pool | str) -> Pool:
+    """A pool by its name."""
+    try:
+        return Pool(name)
+    except ValueError:
+        pools = ", ".join(pool.value for pool in Pool)
+        raise UsageError(f"{quote(name)} is not a pool; pools are {pools}") from None
+
+
+def as_budget(given: Mapping[Pool, Size] | Mapping[str, Size]) -> dict[Pool, Bytes]:
+    """Budgets as a caller writes them: `{"scratch": "256K"}` or `{Pool.SCRATCH: 262144}`."""
+    budget: dict[Pool, Bytes] = {}
+    for name, size in given.items():
+        pool = as_pool(name)
+        if pool in budget:
+            raise UsageError(f"pool {pool.value} has two budgets; give one")
+        budget[pool] = as_bytes(size)
+    if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
+        raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+    return budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +138,7 @@ class Reordered:
     skipped: str | None = None  # why no other order was looked for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryPlan:
     """Every byte a model needs: pools, offsets, proof and peak."""
 
@@ -102,6 +156,14 @@ class MemoryPlan:
     reordered: Reordered | None = None
     likely_states: tuple[StatePair, ...] = ()
     body_search_missing: bool = False  # as `Plan.search_missing`, for bodies of control-flow ops
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        name = quote(self.model.name)
+        scratch = f"scratch {self.scratch_bytes:,} bytes, {self.scratch.proof}"
+        others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
+        rest = "".join(f", {pool.value} {self.pool_bytes(pool):,}" for pool in others)
+        return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"
 
     @property
     def scratch_bytes(self) -> Bytes:

@@ -8,21 +8,33 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from qnnmem.errors import UsageError
-from qnnmem.ir.span import Span
-from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
+from qnnmem.ir.span import Span, as_span
+from qnnmem.text import counted
+from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Buffer:
-    """One tensor's claim on memory for part of a run."""
+    """One tensor's claim on memory for part of a run.
+
+    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    """
 
     name: str
     size: Bytes
     live: Span
-    align: Align = Align(1)
+    align: Align
+
+    def __init__(
+        self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "size", as_bytes(size))
+        object.__setattr__(self, "live", as_span(live))
+        object.__setattr__(self, "align", as_align(align))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class Problem:
     """Buffers to place so that no two that live together share a byte.
 
@@ -30,9 +42,19 @@ class Problem:
     """
 
     buffers: tuple[Buffer, ...]
-    capacity: Bytes | None = None
+    capacity: Bytes | None
 
-    def __post_init__(self) -> None:
+    def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
+        object.__setattr__(self, "buffers", tuple(buffers))
+        object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
+        self._check()
+
+    def __repr__(self) -> str:
+        """One line, however many buffers there are."""
+        within = "" if self.capacity is None else f" within {self.capacity:,} bytes"
+        return f"<Problem: {counted(len(self.buffers), 'buffer')}{within}>"
+
+    def _check(self) -> None:
         names = {buffer.name for buffer in self.buffers}
         if len(names) != len(self.buffers):
             raise UsageError("two buffers of one problem have the same name")
@@ -50,7 +72,7 @@ class Problem:
         return {buffer.name: buffer for buffer in self.buffers}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Offsets for every buffer of a problem, with what is known about the least possible peak."""
 
@@ -59,6 +81,11 @@ class Plan:
     lower_bound: Bytes  # no plan can have a lower peak than this: proven
     cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
     search_missing: bool = False  # the exact search was needed but numba is not installed
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        buffers = counted(len(self.offsets), "buffer")
+        return f"<Plan: {self.peak:,} bytes, {self.proof}; {buffers}>"
 
     @cached_property
     def peak(self) -> Bytes:
@@ -71,13 +98,21 @@ class Plan:
         """Whether the peak equals a proven bound, so that fewer bytes are impossible."""
         return self.peak == self.lower_bound
 
+    @property
+    def proof(self) -> str:
+        """How far the peak is from the least possible, in words."""
+        if self.optimal:
+            return "proven minimal"
+        above = 100 * (self.peak - self.lower_bound) / max(self.lower_bound, 1)
+        return f"at most {above:.2f} % above the minimum (proven bound {self.lower_bound:,})"
+
     @cached_property
     def offset_of(self) -> dict[str, Offset]:
         """Offsets under buffer names."""
         return dict(zip(self.problem.by_name, self.offsets, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Infeasible:
     """The buffers do not fit the capacity, or no way to fit them was found in time."""
 
@@ -86,6 +121,15 @@ class Infeasible:
     lower_bound: Bytes
     proven: bool  # False: the search ran out of time before it could say, or is not installed
     best: Plan  # the lowest plan found; its peak is above the capacity
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        have = 0 if self.problem.capacity is None else self.problem.capacity
+        known = "does not fit" if self.proven else "not known to fit"
+        return (
+            f"<Infeasible: {known} {have:,} bytes, at least {self.lower_bound:,} needed; "
+            f"{counted(len(self.blockers), 'buffer')} in the way>"
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from qnnmem.errors import Setting, UsageError
-from qnnmem.ir.model import Model
+from qnnmem.ir.model import Effect, Model
 
 StatePair = tuple[str, str]
 
@@ -45,9 +45,15 @@ def _fault(model: Model, old: str, new: str) -> str:
 
 
 def suggest_states(model: Model) -> tuple[StatePair, ...]:
-    """Input and output pairs that look like state: same type, shape and stem of the name."""
+    """Input and output pairs that look like state: same type, shape and stem of the name.
+
+    An output that only hands an input through keeps nothing that the caller has not given.
+    """
     outputs: dict[tuple[object, ...], list[str]] = {}
+    handed = _handed_through(model)
     for name in model.outputs:
+        if name in handed:
+            continue
         outputs.setdefault(_trace(model, name), []).append(name)
     pairs = []
     for name in model.inputs:
@@ -55,6 +61,15 @@ def suggest_states(model: Model) -> tuple[StatePair, ...]:
         if trace[0] and outputs.get(trace):
             pairs.append((name, outputs[trace].pop(0)))
     return tuple(pairs)
+
+
+def _handed_through(model: Model) -> set[str]:
+    """Inputs, and tensors that are one under another name or shape."""
+    found = set(model.inputs)
+    for op in model.ops:
+        if op.effect is Effect.VIEW and op.inputs[0] in found:
+            found.add(op.outputs[0])
+    return found
 
 
 def _trace(model: Model, name: str) -> tuple[object, ...]:

@@ -6,15 +6,15 @@ The text gives the verdict first, then parts, limits, graphs, the largest tensor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import quote
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.footprint/1"
@@ -22,27 +22,32 @@ _WIDE = 200  # for paths and sentences
 _GRAPHS = 20  # graphs shown; --json has all
 
 
-def render_text(bill: Bill, file: str, *, compiled: bool = False, next_step: str = "") -> str:
-    """The whole report; names from files are made safe to print.
+def render_text(
+    bill: Bill, file: str, *, compiled: bool = False, next_step: str = "", verbose: bool = False
+) -> str:
+    """Total, parts and limits; names from files are made safe to print.
 
     `compiled` says that `file` is a model that was compiled for this bill; `next_step` is the last
-    line where another command is more useful than a look at the file.
+    line where another command is more useful than a look at the file; `verbose` adds where numbers
+    come from, parts of zero bytes and the largest tensors.
     """
-    parts = (_table(bill), _estimates(bill), _graphs(bill), _largest(bill), _traps(bill))
-    blocks = ["\n".join([_verdict(bill), _about(bill, file, compiled)])]
-    blocks += [block for block in map("\n".join, parts) if block]
-    return "\n\n".join([*blocks, next_step or _next(bill, file)]) + "\n"
+    parts = [_table(bill, verbose), _estimates(bill, verbose), _graphs(bill)]
+    parts += [_largest(bill)] if verbose else []
+    parts += [_traps(bill)]
+    blocks = ["\n".join([verdict(bill), _about(bill, file, compiled)])]
+    blocks += [*map("\n".join, parts), next_step or next_look(bill, file)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def next_prepare(bill: Bill, file: str, given: Sequence[str]) -> str:
     """The last line about a model: the command that keeps the binary, with the options given."""
-    words = "".join(f"{quote(shorten(word, _WIDE))} " for word in given)
-    soc = "" if bill.soc is None else f"--soc {bill.soc.name} "
-    options = f"{words}--backend htp {soc}-o model.bin"
-    return f"next: qnnmem prepare {quote(shorten(file, _WIDE))} {options} keeps the binary"
+    soc = [] if bill.soc is None else [f"--soc={bill.soc.name}"]
+    words = ["qnnmem", "prepare", file_word(file), *given]
+    return next_line("keep the binary", words, "--backend=htp", *soc, "-o", "model.bin")
 
 
-def _verdict(bill: Bill) -> str:
+def verdict(bill: Bill) -> str:
+    """One line: the sum, or what is missing for one."""
     target = f" on {bill.soc.name}" if bill.soc is not None else ""
     if bill.ram is None:
         missing = [name for name, part in bill.parts if part is None]
@@ -64,7 +69,7 @@ def _share(part: Sourced, total: Sourced) -> str:
 
 def _about(bill: Bill, file: str, compiled: bool) -> str:
     context = bill.context
-    graphs = _count(len(context.graphs), "graph")
+    graphs = counted(len(context.graphs), "graph")
     made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     size = _bytes(context.file_bytes)
@@ -74,22 +79,25 @@ def _about(bill: Bill, file: str, compiled: bool) -> str:
     )
 
 
-def _table(bill: Bill) -> Iterator[str]:
+def _table(bill: Bill, verbose: bool) -> Iterator[str]:
     yield f"{'part':<16}{'bytes':>16}{'size':>13}  origin"
     for name, part in (*bill.parts, ("total", bill.ram)):
-        yield _row(name, part)
-    yield _row("IO without pads", bill.io_exact)
-    yield _row("VTCM as stored", bill.vtcm_stored)
+        if verbose or part is None or part.value:
+            yield _row(name, part, verbose)
+    if verbose:
+        yield _row("IO without pads", bill.io_exact, verbose)
+        yield _row("VTCM as stored", bill.vtcm_stored, verbose)
 
 
-def _row(name: str, part: Sourced | None) -> str:
+def _row(name: str, part: Sourced | None, verbose: bool) -> str:
     if part is None:
         return f"{name:<16}{'not known':>16}"
     size = f"{part.value:>16,}{format_size(part.value):>13}"
-    return f"{name:<16}{size}  {part.origin.value}: {shorten(part.source, _WIDE)}"
+    source = f": {shorten(part.source, _WIDE)}" if verbose else ""
+    return f"{name:<16}{size}  {part.origin.value}{source}"
 
 
-def _estimates(bill: Bill) -> Iterator[str]:
+def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
     yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
     yield _limited("compile, a graph", bill.compile_estimate, bill.compile_limit)
     if bill.pd is None or bill.pd.is_exact:
@@ -97,31 +105,38 @@ def _estimates(bill: Bill) -> Iterator[str]:
     else:
         yield _limited("PD at least", bill.pd.low, bill.pd_budget)
         yield _limited("PD at most", bill.pd.high, bill.pd_budget)
-    yield from _how(bill)
-    yield from _measured(bill)
+    if verbose:
+        yield from _how(bill)
+    yield from _measured(bill, verbose)
 
 
 def _how(bill: Bill) -> Iterator[str]:
+    yield ""
     if bill.compile_estimate is not None:
-        yield f"compile: {shorten(bill.compile_estimate.source, _WIDE)}"
+        yield _source("compile", "needed", bill.compile_estimate)
+    if bill.compile_limit is not None:
+        yield _source("compile", "limit", bill.compile_limit)
     if bill.pd is not None:
-        yield f"process domain (PD): {shorten(bill.pd.high.source, _WIDE)}"
-    yield f"PD limit: {shorten(bill.pd_budget.source, _WIDE)}"
+        yield _source("process domain", "needed", bill.pd.high)
+    yield _source("process domain", "limit", bill.pd_budget)
+
+
+def _source(name: str, what: str, part: Sourced) -> str:
+    return f"{name:<14}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
     cells = [_cell(need, 16), _cell(limit, 16)]
     spare = "-" if need is None or limit is None else f"{limit.value - need.value:,}"
-    words = [] if need is None else [need.origin.value]
-    words += [] if limit is None else [f"limit {limit.origin.value}"]
-    return f"{name:<16}{''.join(cells)}{spare:>17}  {', '.join(words)}"
+    origin = "" if need is None else need.origin.value
+    return f"{name:<16}{''.join(cells)}{spare:>17}  {origin}".rstrip()
 
 
 def _cell(part: Sourced | None, width: int) -> str:
     return f"{'not known' if part is None else format(part.value, ','):>{width}}"
 
 
-def _measured(bill: Bill) -> Iterator[str]:
+def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
     missing = []
     for name, part in (
         ("DDR read", bill.ddr_read),
@@ -131,8 +146,8 @@ def _measured(bill: Bill) -> Iterator[str]:
         if part is None:
             missing.append(name)
         else:
-            yield _row(name, part)
-    if missing:
+            yield _row(name, part, verbose)
+    if missing and verbose:
         yield f"not in the file, only a compile shows it: {', '.join(missing)}"
 
 
@@ -174,19 +189,16 @@ def _traps(bill: Bill) -> Iterator[str]:
     yield from (f"trap: {shorten(with_flags(trap.sentence), 2 * _WIDE)}" for trap in bill.traps)
 
 
-def _next(bill: Bill, file: str) -> str:
-    name = quote(shorten(file, _WIDE))
+def next_look(bill: Bill, file: str, given: Sequence[str] = ()) -> str:
+    """The last line about a binary: for a SoC if none is known, else every field of the file."""
     if bill.soc is None:
-        return f"next: qnnmem footprint {name} --soc SM8650, with the SoC you mean"
-    return f"next: qnnmem inspect {name} --json shows every field of the file"
+        words = ["qnnmem", "footprint", file_word(file), *given]
+        return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
+    return next_line("every field of the file", ["qnnmem", "inspect", file_word(file)], "--json")
 
 
 def _bytes(size: int) -> str:
     return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def render_json(bill: Bill, file: str, tool: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.report import bill
 from qnnmem.report.flags import with_flags
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import shorten
 
 _WIDE = 200
@@ -22,8 +22,8 @@ def render_text(
 ) -> str:
     """The file that was written, what came with it, then the bill as `footprint` shows it."""
     soc = made.compiled.soc.name
-    name = quote(shorten(str(binary), _WIDE))
-    again = f"next: qnnmem footprint {name} --soc {soc} reads the file, without the library"
+    words = ["qnnmem", "footprint", file_word(str(binary))]
+    again = next_line("read the file again, without the library", words, f"--soc={soc}")
     shown = bill.render_text(made.bill, model, compiled=True, next_step=again)
     return "\n".join([*_written(made, binary, epcontext), "", shown])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
@@ -37,7 +38,7 @@ def _lines(context: HtpContext, path: str) -> Iterator[str]:
         yield ""
         yield from _graph_lines(graph)
     yield ""
-    yield f"next: qnnmem footprint {shorten(path, 200)} gives the memory bill"
+    yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
 
 
 def _graph_lines(graph: HtpGraph) -> Iterator[str]:

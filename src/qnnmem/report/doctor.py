@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.doctor.incident import Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
-from qnnmem.text import shorten
+from qnnmem.report.schema import TOOL
+from qnnmem.text import counted, shorten
 
 if TYPE_CHECKING:
     from qnnmem.doctor.fleet.summary import FleetSummary
@@ -20,7 +21,9 @@ SCHEMA = "qnnmem.doctor/1"
 IN_FULL = 20  # incidents shown in full; the rest is a table
 
 
-def render_text(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[str]:
+def render_text(
+    incidents: Iterable[Incident], stats: ReadingStats, *, verbose: bool = False
+) -> Iterator[str]:
     """The report piece by piece; whatever came from logs is made safe to print."""
     rest: dict[tuple[str, str], int] = {}
     number = 0
@@ -33,7 +36,7 @@ def render_text(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[
             continue
         if stats.incidents > 1:
             yield f"\n{heading(incident, number, stats.incidents)}\n"
-        yield _lines(details(incident))
+        yield _lines(details(incident, verbose))
     if not number:
         yield words.healthy(stats) + "\n"
     if rest:
@@ -52,7 +55,7 @@ def render_json(
     incidents: Iterable[Incident], stats: ReadingStats, summary: FleetSummary | None = None
 ) -> Iterator[str]:
     """One JSON object, piece by piece."""
-    yield f'{{"schema": "{SCHEMA}", "incidents": ['
+    yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
     for incident in incidents:
         yield between + to_json(incident)
@@ -73,9 +76,9 @@ def _after_incidents(stats: ReadingStats, summary: FleetSummary | None) -> dict[
     return values
 
 
-def render_live(incident: Incident, number: int) -> str:
+def render_live(incident: Incident, number: int, *, verbose: bool = False) -> str:
     """An incident of a log that is still being written."""
-    return f"incident {number}: {words.verdict(incident)}\n{_lines(details(incident))}\n"
+    return f"incident {number}: {words.verdict(incident)}\n{_lines(details(incident, verbose))}\n"
 
 
 def heading(incident: Incident, number: int, total: int) -> str:
@@ -83,30 +86,47 @@ def heading(incident: Incident, number: int, total: int) -> str:
     return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
 
 
-def details(incident: Incident) -> Iterator[str]:
-    """Everything below an incident's verdict."""
+def details(incident: Incident, verbose: bool) -> Iterator[str]:
+    """What stands below an incident's verdict: the line that decides, and what to do.
+
+    `verbose` adds the lines around it, other causes, origins and what to collect.
+    """
+    decided = incident.verdict != "undecided"
     yield words.where(incident)
-    yield from ("", "evidence, > decides:" if incident.verdict != "undecided" else "evidence:")
-    yield from (f"  {line}" for line in words.evidence(incident))
+    yield from ("", "evidence, > decides:" if decided else "evidence:")
+    yield from (f"  {line}" for line in _evidence(incident, verbose))
     yield from ("", words.cause(incident))
-    if incident.verdict != "undecided" and len(incident.candidates) > 1:
+    if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
-    yield from _rows("in the lines:", words.quantities(incident))
-    yield from _rows("this model:", words.model_numbers(incident))
+    yield from _rows("in the lines:", words.quantities(incident), verbose)
+    yield from _rows("this model:", words.model_numbers(incident), verbose)
     yield from (f"  {sentence}" for sentence in words.sentences(incident))
     yield from _numbered("similar, not confirmed:", words.similar(incident))
     yield from _numbered("what to do:", incident.remedies)
-    yield from _numbered("what to collect next:", incident.collect_next)
+    if verbose or not decided:
+        yield from _numbered("what to collect next:", incident.collect_next)
 
 
-def _rows(title: str, rows: list[tuple[str, str, str, str]]) -> Iterator[str]:
+def _evidence(incident: Incident, verbose: bool) -> Iterator[str]:
+    lines = list(words.evidence(incident))
+    chosen = [text for text, line in zip(lines, incident.evidence, strict=True) if line.decides]
+    if verbose or not chosen:
+        yield from lines
+        return
+    yield from chosen
+    if len(lines) > len(chosen):
+        yield f"  and {counted(len(lines) - len(chosen), 'line')} around it; -v shows all"
+
+
+def _rows(title: str, rows: list[tuple[str, str, str, str]], verbose: bool) -> Iterator[str]:
     if not rows:
         return
     name, value, size = (max(len(row[k]) for row in rows) for k in range(3))
     yield from ("", title)
     for row in rows:
         cells = f"{row[0]:<{name}}  {row[1]:>{min(value, 60)}}  {row[2]:>{size}}"
-        yield f"  {cells}  {row[3]}"
+        origin = row[3] if verbose else row[3].partition(":")[0]
+        yield f"  {cells}  {origin}"
 
 
 def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from qnnmem.doctor.incident import Incident, ReadingStats
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 WIDE = 400  # evidence is cut to this length where it is collected
@@ -144,7 +144,7 @@ def amount(stats: ReadingStats) -> str:
     """How much was read."""
     files = len(stats.files)
     names = shorten(stats.files[0], WIDE) if files == 1 else f"{files:,} files"
-    lines = f"{stats.lines:,} line{'' if stats.lines == 1 else 's'}"
+    lines = counted(stats.lines, "line")
     return f"{lines}, {stats.bytes:,} bytes of {names}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,13 +11,13 @@ from qnnmem.text import shorten
 
 SCHEMA = "qnnmem.explain/1"
 
-_WIDTH = 100
 _SHOWN = 8  # diagnoses of one meaning
+_FEW = 2  # diagnoses that are named at once
 
 
-def render_text(explained: Sequence[Explanation]) -> str:
-    """A paragraph for each meaning of each code."""
-    return "\n".join("\n".join(_one(one)) + "\n" for one in explained)
+def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
+    """A paragraph for each meaning of each code; `verbose` adds other names and the diagnoses."""
+    return "\n".join("\n".join(_one(one, verbose)) + "\n" for one in explained)
 
 
 def render_json(explained: Sequence[Explanation]) -> str:
@@ -31,7 +30,7 @@ def as_values(explained: Sequence[Explanation]) -> dict[str, Any]:
     return {"schema": SCHEMA, "codes": [_values(one) for one in explained]}
 
 
-def _one(one: Explanation) -> Iterator[str]:
+def _one(one: Explanation, verbose: bool) -> Iterator[str]:
     if not one.meanings:
         yield f"{_shown(one)}: no known code"
         yield _unknown(one)
@@ -39,7 +38,7 @@ def _one(one: Explanation) -> Iterator[str]:
     if len(one.meanings) > 1:
         yield f"{_shown(one)}: {len(one.meanings)} meanings; who printed it decides"
     for meaning in one.meanings:
-        yield from _meaning(meaning)
+        yield from _meaning(meaning, verbose)
 
 
 def _unknown(one: Explanation) -> str:
@@ -48,14 +47,19 @@ def _unknown(one: Explanation) -> str:
     return "  it is in no range of QNN, FastRPC, errno or the compiler"
 
 
-def _meaning(meaning: CodeMeaning) -> Iterator[str]:
+def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
     number, note = meaning.number, meaning.number.note
     yield f"{number.code} = {_hex(number.code)}  {number.name}  ({number.component})"
     yield from _rows("means", [number.meaning])
     yield from _rows("in practice", [note.practice] if note.practice else [])
     yield from _rows("but", [note.not_that] if note.not_that else [])
-    yield from _rows("also", [*number.aliases, *note.written])
+    if verbose:
+        yield from _rows("also", [*number.aliases, *note.written])
     yield from _rows("look above", note.look_for)
+    count = len(meaning.entries)
+    if not verbose and count > _FEW:
+        yield from _rows("diagnoses", [f"{count} of `qnnmem doctor`; -v names them"])
+        return
     diagnoses = [f"{entry.id}: {entry.title}" for entry in meaning.entries[:_SHOWN]]
     if len(meaning.entries) > _SHOWN:
         diagnoses.append(f"and {len(meaning.entries) - _SHOWN} more; --json lists all")
@@ -63,10 +67,8 @@ def _meaning(meaning: CodeMeaning) -> Iterator[str]:
 
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """A title before the first row; long rows go on below themselves."""
-    for at, row in enumerate(rows):
-        first = f"  {title if not at else '':<13} "
-        yield from textwrap.wrap(row, _WIDTH, initial_indent=first, subsequent_indent=" " * 18)
+    """A title before the first row."""
+    yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
 
 
 def _values(one: Explanation) -> dict[str, Any]:

@@ -20,16 +20,21 @@ _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 _ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render_text(fits: Sequence[Fit], file: str) -> str:
-    """One SoC in full, several as a table with the first that does not fit in full."""
+def render_text(fits: Sequence[Fit], file: str, *, verbose: bool = False) -> str:
+    """One SoC with its limits, several as a table; with `verbose` where all numbers come from."""
     if len(fits) == 1:
-        lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0])]
+        lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
         return "\n".join(lines) + "\n"
-    lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]
+    lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits, verbose)]
     failing = next((fit for fit in fits if fit.fits is not True), None)
     if failing is not None:
-        lines += ["", verdict(failing), *_details(failing)]
+        lines += ["", verdict(failing), *(_details(failing, verbose) if verbose else ())]
     return "\n".join(lines) + "\n"
+
+
+def verdict_on_all(fits: Sequence[Fit]) -> str:
+    """One line about one SoC or several."""
+    return verdict(fits[0]) if len(fits) == 1 else _summary(fits)
 
 
 def verdict(fit: Fit) -> str:
@@ -54,17 +59,20 @@ def _summary(fits: Sequence[Fit]) -> str:
     return ", ".join(parts)
 
 
-def _details(fit: Fit) -> Iterator[str]:
-    yield f"{'limit':<18}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
+def _details(fit: Fit, verbose: bool) -> Iterator[str]:
+    yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  limit origin"
     for check in fit.checks:
-        yield from _check_lines(check)
+        yield from _check_lines(check, verbose)
+    if verbose:
+        yield from ("", *_sources(fit), "")
     if fit.code is not None:
         yield f"the library answered with code {fit.code}: {shorten(with_flags(fit.why), _WIDE)}"
-    elif fit.fits is not True and fit.why:
+    elif verbose and fit.fits is not True and fit.why:
         yield shorten(with_flags(fit.why), _WIDE)
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
-    if fit.largest:
+    # What fits needs no change; what does not is changed where most of it is.
+    if fit.largest and (verbose or fit.fits is not True):
         yield ""
         yield "largest:"
         yield from (
@@ -77,23 +85,38 @@ def _details(fit: Fit) -> Iterator[str]:
         yield from (_line_of("no use", one) for one in fit.tried)
 
 
-def _check_lines(check: Check) -> Iterator[str]:
-    limit = check.limit
-    origin = "" if limit is None else f"limit {limit.origin.value}: {shorten(limit.source, 100)}"
+def _check_lines(check: Check, verbose: bool) -> Iterator[str]:
+    limit = None if check.limit is None else check.limit.value
+    origin = "" if check.limit is None else check.limit.origin.value
     title = TITLES[check.pool]
     if check.need is None or check.need.is_exact:
         need = None if check.need is None else check.need.high.value
-        yield _line(title, need, None if limit is None else limit.value, origin)
+        yield _line(title, need, limit, origin)
         return
-    for words, bound in (("at least", check.need.low), ("at most", check.need.high)):
+    bounds = {"at least": check.need.low, "at most": check.need.high}
+    if not verbose and check.fits is not None:
+        del bounds["at least" if check.fits else "at most"]  # the other one decides
+    for words, bound in bounds.items():
         short = {"process domain": "PD"}.get(title, title)
-        yield _line(f"{short} {words}", bound.value, limit.value if limit else None, origin)
+        yield _line(f"{short} {words}", bound.value, limit, origin)
+
+
+def _sources(fit: Fit) -> Iterator[str]:
+    """Where needs and limits come from."""
+    for check in fit.checks:
+        title = TITLES[check.pool]
+        if check.need is not None:
+            need = check.need.high
+            yield f"{title:<16}  needed {need.origin.value}: {shorten(need.source, _WIDE)}"
+        if check.limit is not None:
+            limit = check.limit
+            yield f"{title:<16}  limit {limit.origin.value}: {shorten(limit.source, _WIDE)}"
 
 
 def _line(title: str, need: int | None, limit: int | None, origin: str) -> str:
     spare = None if need is None or limit is None else limit - need
     cells = (f"{_number(need):>16}", f"{_number(limit):>16}", f"{_number(spare):>17}")
-    return f"{title:<18}{''.join(cells)}  {origin}"
+    return f"{title:<16}{''.join(cells)}  {origin}".rstrip()
 
 
 def _number(value: int | None) -> str:
@@ -108,16 +131,18 @@ def _line_of(word: str, one: Suggestion) -> str:
     return f"  {word:<9} {shorten(flag(one.setting), 100)}: {shorten(with_flags(one.reason), 200)}"
 
 
-def _table(fits: Sequence[Fit]) -> Iterator[str]:
+def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:
     yield f"{'SoC':<12}{'answer':<14}{'to spare':>17}  limit"
     for fit in fits:
         worst = fit.worst
         spare = None if worst is None else worst.spare
         title = "" if worst is None else TITLES[worst.pool]
-        why = f"{title}" if fit.fits is not None else shorten(with_flags(fit.why), 100)
+        why = title
+        if fit.fits is None:
+            why = shorten(with_flags(fit.why), 100) if verbose else ""
         same = f" (as {fit.same_as})" if fit.same_as else ""
         answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
-        yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}"
+        yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}".rstrip()
 
 
 def render_json(fits: Sequence[Fit], file: str, tool: str) -> str:

@@ -15,6 +15,7 @@ _FLAGS = {
     "shapes": "--shape",
     "states": "--state",
     "time_limit_s": "--time-limit",
+    "values": "--value",
 }
 
 
@@ -22,6 +23,11 @@ def flag(setting: Setting) -> str:
     """The option that gives a setting its value, ready to paste."""
     name = _FLAGS.get(setting.name, f"--{setting.name.replace('_', '-')}")
     return f"{name} {shlex.quote(setting.value)}" if setting.value else name
+
+
+def flag_word(setting: Setting) -> str:
+    """A setting as one word, so that a value may begin with a dash."""
+    return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def with_flags(words: Words) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.doctor.fleet.summary import FleetRow, FleetSummary
-from qnnmem.text import printable
+from qnnmem.text import counted, printable
 from qnnmem.units import format_size
 
 _MAX_KEY = 48
@@ -19,7 +19,7 @@ def render_text(summary: FleetSummary) -> str:
 def _lines(summary: FleetSummary) -> Iterator[str]:
     rows, by = summary.rows, summary.by
     total = sum(row.incidents for row in rows)
-    yield f"{total:,} incidents by {by}" if total else "no incidents"
+    yield f"{counted(total, 'incident')} by {by}" if total else "no incidents"
     if not rows:
         return
     keys = [_shown(row.key) for row in rows]

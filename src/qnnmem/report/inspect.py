@@ -11,7 +11,7 @@ from typing import Any
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.report.schema import write_json
 from qnnmem.report.tcm import together, verdict_words
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SHOWN = 20  # tensors of one kind; --json has them all
@@ -37,12 +37,12 @@ def render_json(info: Values) -> str:
 
 
 def _about(ours: Values, path: str) -> Iterator[str]:
-    graphs = _count(len(ours["graphs"]), "graph")
+    graphs = counted(len(ours["graphs"]), "graph")
     version = shorten(ours["hw_version"])
     yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums fine"
     floats = sum(graph["float_ops"] for graph in ours["graphs"])
     if floats:
-        yield f"computes in floating point ({_count(floats, 'op')}): desk experiment only"
+        yield f"computes in floating point ({counted(floats, 'op')}): desk experiment only"
     size, constants = _bytes(ours["file_bytes"]), _bytes(ours["constants_bytes"])
     maker = f"format {ours['format_version']}, made by {shorten(ours['producer'])}"
     yield f"{shorten(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
@@ -57,7 +57,7 @@ def _graph(graph: Values, tcm: TcmVerdict | None) -> str:
 def _heading(graph: Values) -> Iterator[str]:
     program = "program in planned order" if graph["in_order"] else "program"
     what = f"{program} of {_bytes(graph['program_bytes'])}" if graph["program_bytes"] else "layout"
-    facts = f"{_count(graph['ops'], 'op')}, {what}, alignment {graph['align']}"
+    facts = f"{counted(graph['ops'], 'op')}, {what}, alignment {graph['align']}"
     yield f"graph {shorten(graph['name'])}: {facts}"
     if not graph["program_bytes"]:
         yield "  no program: it has pools and places, and cannot compute"
@@ -72,7 +72,7 @@ def _pools(graph: Values) -> Iterator[str]:
     for pool, size in graph["pools"].items():
         inside = ", IO among them" if pool == "scratch" and graph["io"] == "inside" else ""
         kind = "tensor" if pool == "constants" else "buffer"
-        holds = f"{_count(held.get(pool, 0), kind)}{inside}"
+        holds = f"{counted(held.get(pool, 0), kind)}{inside}"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 
@@ -116,7 +116,7 @@ def _window(window: Values) -> str:
 
 def _notes(graph: Values) -> Iterator[str]:
     if graph["float_ops"]:
-        floats = _count(graph["float_ops"], "op")
+        floats = counted(graph["float_ops"], "op")
         yield f"  note: {floats} in floating point, which LPAI does not have"
     for note in graph["notes"][:SHOWN]:
         yield f"  note: {shorten(note, _WIDE)}"
@@ -147,7 +147,3 @@ def _where(tensor: Values) -> str:
 
 def _bytes(size: int) -> str:
     return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

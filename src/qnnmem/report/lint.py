@@ -7,7 +7,7 @@ from typing import Any
 
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
 from qnnmem.report.schema import write_json
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.lint/1"
 _WIDE = 200  # for paths
@@ -15,7 +15,7 @@ _WIDE = 200  # for paths
 
 def render_text(report: LintReport) -> str:
     """The verdict, then one line for each finding; names from files are made safe to print."""
-    return "\n".join([_verdict(report), *_lines(report)]) + "\n"
+    return "\n".join([verdict(report), *_lines(report)]) + "\n"
 
 
 def render_json(report: LintReport, tool: str) -> str:
@@ -60,16 +60,17 @@ def _finding(finding: ConfigFinding) -> dict[str, Any]:
     }
 
 
-def _verdict(report: LintReport) -> str:
+def verdict(report: LintReport) -> str:
+    """One line: fine, or how much is wrong."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.count(Severity.ERROR), report.count(Severity.WARNING)
     if not errors and not warnings:
         verdict = f"fine: {', '.join(shorten(file.path, _WIDE) for file in read[:5])}"
         return verdict + (f" and {len(read) - 5} more" if len(read) > 5 else "")
-    counted = ((errors, "error"), (warnings, "warning"))
-    parts = [_count(number, noun) for number, noun in counted if number]
+    numbers = ((errors, "error"), (warnings, "warning"))
+    parts = [counted(number, noun) for number, noun in numbers if number]
     strict = "; warnings count with --strict" if report.strict and not errors else ""
-    return f"{', '.join(parts)} in {_count(len(read), 'file')}{strict}"
+    return f"{', '.join(parts)} in {counted(len(read), 'file')}{strict}"
 
 
 def _lines(report: LintReport) -> Iterator[str]:
@@ -86,7 +87,3 @@ def _line(finding: ConfigFinding) -> str:
     about = f"{finding.key}: " if finding.key else ""
     text = f"{finding.severity.value}: {about}{finding.sentence}; {finding.cure}"
     return f"{where}: {shorten(text, 600)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

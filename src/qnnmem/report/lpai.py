@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import zip_longest
-from textwrap import wrap
 from typing import Any
 
 from qnnmem.errors import Setting
@@ -21,7 +19,6 @@ RULES_SCHEMA = "qnnmem.lpai-rules/1"
 CHOICES_SCHEMA = "qnnmem.lpai-choices/1"
 SELFTEST_SCHEMA = "qnnmem.lpai-selftest/1"
 
-_ANSWER = 11  # width of the column with codes: two of them
 _MARKS = {
     "D": "documented",
     "P": "seen in public client code",
@@ -35,14 +32,14 @@ def rules_json(rules: Sequence[Rule]) -> str:
     return write_json({"schema": RULES_SCHEMA, "rules": [_rule_values(rule) for rule in rules]})
 
 
-def rules_text(rules: Sequence[Rule], width: int) -> str:
+def rules_text(rules: Sequence[Rule]) -> str:
     """A table with a line for each rule."""
-    return _text(_rule_table(rules, width))
+    return _text(_rule_table(rules))
 
 
-def rule_text(rule: Rule, width: int) -> str:
+def rule_text(rule: Rule) -> str:
     """Everything about one rule."""
-    return _text(_rule_lines(rule, width))
+    return _text(_rule_lines(rule))
 
 
 def choices_json(choices: Sequence[Choice]) -> str:
@@ -51,9 +48,9 @@ def choices_json(choices: Sequence[Choice]) -> str:
     return write_json({"schema": CHOICES_SCHEMA, "choices": values})
 
 
-def choices_text(choices: Sequence[Choice], width: int) -> str:
+def choices_text(choices: Sequence[Choice]) -> str:
     """Choices by section: what is done, why, and how to change it."""
-    return _text(_choice_lines([with_options(one) for one in choices], width))
+    return _text(_choice_lines([with_options(one) for one in choices]))
 
 
 def with_options(choice: Choice) -> Choice:
@@ -71,9 +68,9 @@ def selftest_json(results: Sequence[RuleResult]) -> str:
     return write_json({"schema": SELFTEST_SCHEMA, "rules": rules})
 
 
-def selftest_text(results: Sequence[RuleResult], width: int) -> str:
+def selftest_text(results: Sequence[RuleResult]) -> str:
     """The verdict, then a line for each rule."""
-    return _text(_selftest_lines(results, width))
+    return _text(_selftest_lines(results))
 
 
 def _rule_values(rule: Rule) -> dict[str, Any]:
@@ -81,19 +78,17 @@ def _rule_values(rule: Rule) -> dict[str, Any]:
     return asdict(rule) | {"codes": codes}
 
 
-def _rule_table(rules: Sequence[Rule], width: int) -> Iterator[str]:
-    yield from _wrapped(f"{len(rules)} rules; `qnnmem lpai rules ID` explains one", 0, width)
+def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
+    yield f"{len(rules)} rules; `qnnmem lpai rules ID` explains one"
     yield ""
-    yield f"{'id':<4}  {'answer':<{_ANSWER}}  rule"
+    yield "id    rule, and the codes that answer who breaks it:"
     for rule in rules:
-        answer = ", ".join(map(str, rule.codes)) or "finding"
-        titles, answers = _wrapped(rule.title, 8 + _ANSWER, width), wrap(answer, _ANSWER)
-        for name, code, title in zip_longest([rule.id], answers, titles, fillvalue=""):
-            yield f"{name:<4}  {code:<{_ANSWER}}  {title.lstrip()}".rstrip()
+        answer = ", ".join(map(str, rule.codes)) or "a finding"
+        yield f"{rule.id:<4}  {rule.title} ({answer})"
 
 
-def _rule_lines(rule: Rule, width: int) -> Iterator[str]:
-    yield from _wrapped(f"{rule.id}: {rule.title}", 0, width)
+def _rule_lines(rule: Rule) -> Iterator[str]:
+    yield f"{rule.id}: {rule.title}"
     yield ""
     codes = [f"{code_name(code)} ({code})" for code in rule.codes]
     rows = (
@@ -103,61 +98,38 @@ def _rule_lines(rule: Rule, width: int) -> Iterator[str]:
         ("source", rule.source),
         ("what to do", rule.cure),
     )
-    for word, text in rows:
-        first, *more = _wrapped(text, 13, width)
-        yield f"{word:<11}  {first.lstrip()}"
-        yield from more
+    yield from (f"{word:<13}  {text}" for word, text in rows)
 
 
-def _choice_lines(choices: Sequence[Choice], width: int) -> Iterator[str]:
+def _choice_lines(choices: Sequence[Choice]) -> Iterator[str]:
     changeable = sum(choice.override != "none" for choice in choices)
-    first = f"{len(choices)} choices where public material is silent; {changeable} can be changed"
-    yield from _wrapped(first, 0, width)
+    yield f"{len(choices)} choices where public material is silent; {changeable} can be changed"
     section = ""
     for choice in choices:
         if choice.section != section:
             section = choice.section
-            yield from ("", section.upper() if section.islower() else section)
-        yield from ("", f"  {choice.id}")
-        for word, text in (("", choice.what), ("Why: ", choice.why)):
-            yield from _wrapped(word + text, 4, width)
+            yield from ("", f"{section}:")
+        yield from ("", f"  {choice.id}", f"    {choice.what}", f"    Why: {choice.why}")
         if choice.override != "none":
-            yield from _wrapped(f"Change: {choice.override}", 4, width)
+            yield f"    Change: {choice.override}"
 
 
-def _selftest_lines(results: Sequence[RuleResult], width: int) -> Iterator[str]:
+def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
     count = sum(one.keeping + one.breaking for one in results)
     wrong = sum(len(one.failures) for one in results)
     verdict = f"{wrong} did not go as expected" if wrong else "all as expected"
-    yield from _wrapped(f"{len(results)} rules, {count} cases: {verdict}", 0, width)
+    yield f"{len(results)} rules, {count} cases: {verdict}"
     yield ""
     yield f"{'id':<4}  {'kept':>4}  {'broken':>6}  {'verdict':<7}  rule"
     for one in results:
-        first, *more = _wrapped(one.title, 29, width)
         word = "ok" if one.as_expected else "FAILED"
         cells = f"{one.rule:<4}  {one.keeping:>4}  {one.breaking:>6}  {word:<7}"
-        yield f"{cells}  {first.lstrip()}"
-        yield from more
-        for failure in one.failures:
-            yield from _wrapped(f"{failure.title}: {failure.reason}", 6, width)
+        yield f"{cells}  {one.title}"
+        yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
     yield ""
-    yield from _wrapped(
-        "kept: cases in which a client keeps the rule and everything works; broken: cases in which "
-        "it does not and is told so, with the right code, and the graph is as before",
-        0,
-        width,
-    )
-
-
-def _wrapped(text: str, indent: int, width: int) -> list[str]:
-    space = " " * indent
-    return wrap(
-        text,
-        width,
-        initial_indent=space,
-        subsequent_indent=space,
-        break_on_hyphens=False,
-        break_long_words=False,
+    yield (
+        "note: kept are cases in which a client keeps the rule and everything works; broken are "
+        "cases in which it does not and is told so, with the right code, and the graph is as before"
     )
 
 

@@ -12,28 +12,35 @@ from qnnmem.htp.place import DOMAINS, EXACT_UP_TO, Placement, Residency
 from qnnmem.htp.place.admission import Admission
 from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import number_values
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.place/1"
 _WIDE = 120
 _ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render_text(plan: Residency, checked: Sequence[Admission] | None = None) -> str:
-    """The whole report; names from the command line are made safe to print."""
-    blocks = [[verdict(plan)], list(_domains(plan, plan.given)), list(_better(plan))]
-    blocks += [list(_notes(plan)), list(_checked(plan, checked))]
+def render_text(
+    plan: Residency, checked: Sequence[Admission] | None = None, *, verbose: bool = False
+) -> str:
+    """Verdict, domains and a better order; names from the command line are made safe to print.
+
+    `verbose` adds where budgets come from, and the least that each context needs.
+    """
+    blocks = [[verdict(plan)], list(_domains(plan, plan.given, verbose)), list(_better(plan))]
+    blocks += [list(_notes(plan, verbose)), list(_checked(plan, checked))]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 def verdict(plan: Residency) -> str:
     """One line: whether all can be resident together, and in how many domains."""
-    count = _count(len(plan.residents), "context")
-    domains = _count(len(plan.given.domains), "process domain")
+    count = counted(len(plan.residents), "context")
+    domains = counted(len(plan.given.domains), "process domain")
     if plan.fits is None:
+        if plan.given.too_large:  # by the high end of its range alone
+            domains = "more than a process domain"
         return (
-            f"cannot tell: {count} need {domains} at most; --verify asks the library for its "
-            "exact sizes"
+            f"cannot tell: {count} may need {domains}; --verify asks the library for its exact "
+            "sizes"
         )
     if plan.given.too_large:
         names = ", ".join(shorten(plan.residents[n].name) for n in plan.given.too_large)
@@ -44,14 +51,15 @@ def verdict(plan: Residency) -> str:
     return f"fits: {count} in {domains}, {left:,} bytes left in the last"
 
 
-def _domains(plan: Residency, placement: Placement) -> Iterator[str]:
+def _domains(plan: Residency, placement: Placement, verbose: bool) -> Iterator[str]:
     budget = plan.budget
-    yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}: {budget.source}"
+    source = f": {budget.source}" if verbose else ""
+    yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}{source}"
     for number, domain in enumerate(placement.domains):
         yield f"domain {number}: {domain.used:,} bytes used, {domain.left:,} left"
         for member in domain.members:
             one = plan.residents[member]
-            low = "" if one.need.is_exact else f" (at least {one.need.low.value:,})"
+            low = f" (at least {one.need.low.value:,})" if verbose and not one.need.is_exact else ""
             yield f"{one.size:>16,}  {shorten(one.name, _WIDE)}{low}"
     for member in placement.too_large:
         one = plan.residents[member]
@@ -62,7 +70,7 @@ def _better(plan: Residency) -> Iterator[str]:
     how = "no order needs fewer" if plan.is_exact else f"largest first; over {EXACT_UP_TO} contexts"
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.residents[one].name, _WIDE) for one in plan.best.order)
-        fewer = _count(len(plan.best.domains), "domain")
+        fewer = counted(len(plan.best.domains), "domain")
         yield f"better order, {fewer} ({how}): {names}"
     elif plan.is_exact:
         yield f"best order: as given ({how})"
@@ -70,14 +78,14 @@ def _better(plan: Residency) -> Iterator[str]:
         yield "best order: as given; largest first needs as many, others were not tried"
 
 
-def _notes(plan: Residency) -> Iterator[str]:
+def _notes(plan: Residency, verbose: bool) -> Iterator[str]:
     saved = sum(plan.sharing)
     if saved:
         yield (
             f"spill/fill: one buffer for all contexts of a domain saves up to {saved:,} bytes of "
             "RAM; contexts that share it must not run at the same time"
         )
-    if len(plan.given.domains) > 1:
+    if verbose and len(plan.given.domains) > 1:
         yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"
 
 
@@ -85,17 +93,13 @@ def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[s
     if checked is None:
         return
     wrong = sum(not one.agrees for one in checked)
-    word = "agrees" if not wrong else f"disagrees on {_count(wrong, 'context')}"
+    word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
     yield f"the real library {word} (on x86 it has one domain):"
     for one, resident in zip(checked, plan.residents, strict=True):
         fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
         guess = "admitted" if one.predicted else "refused"
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
         yield f"{size:>16}  {fact}, predicted {guess}: {shorten(resident.name, _WIDE)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def render_json(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:

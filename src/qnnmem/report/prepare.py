@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from qnnmem.errors import FloatModel, Setting, UsageError, join_words
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
+from qnnmem.lpai.net_run.inputs import sanitized
 from qnnmem.lpai.preparation import Prepared, PrepareOptions
+from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
-from qnnmem.report.flags import flag
-from qnnmem.report.plan import SEARCH_MISSING
+from qnnmem.report.flags import flag_word
+from qnnmem.report.plan import search_missing
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 400
+# Options of a command that have a value, by the names of their settings.
+_VALUED = ("io", "align", "weight_bits", "calibration", "seed", "hw_version", "time_limit_s")
 
 
 def render_text(
@@ -26,9 +32,12 @@ def render_text(
     context = prepared.context
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
+    assumed = (plan.model.assumed for plan in prepared.plans)
     lines = [
+        *error_lines(prepared.errors),
+        *(join_words(words, flag_word) for words in assumed if words),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
-        f"{size:,} bytes ({format_size(size)})"
+        f"{size:,} bytes ({format_size(size)})",
     ]
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
@@ -37,42 +46,81 @@ def render_text(
         lines += ["", *_graph(graph, plan), *([] if alone is None else [_tcm(alone)])]
     if shared := together(tcm):
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1])]
-    said = (*notes, *(join_words(note, _option) for note in prepared.notes))
-    if any(plan.search_missing for plan in prepared.plans):
-        said = (*said, SEARCH_MISSING)
-    lines += [f"note: {shorten(note, _WIDE)}" for note in said]
-    lines += ["", *_next(context, path)]
-    return "\n".join(lines)
+    lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
+    lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
+    return "\n".join(lines) + "\n"
 
 
-def word_float_model(error: FloatModel, options: PrepareOptions) -> UsageError:
+def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
+    """What the user should know: of the request, of each model, of what is not installed."""
+    said = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
+    missing = any(plan.search_missing for plan in prepared.plans)
+    return [*said, search_missing()] if missing else said
+
+
+def error_lines(errors: Sequence[QuantizeError]) -> list[str]:
+    """A warning for each graph whose quantized results say little, with what was seen to help."""
+    return [
+        f"warning: graph {shorten(error.graph)}, {error.sentence}; {_cures(error)}"
+        for error in errors
+        if error.is_large
+    ]
+
+
+def _cures(error: QuantizeError) -> str:
+    seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
+    parts = ["tried on the same samples, " + ", ".join(seen)] if seen else []
+    if not seen and error.tried:
+        parts.append("wider numbers do not halve it")
+    if error.made_up:
+        parts.append("real samples with --calibration give other ranges")
+    elif not seen:
+        parts.append("check that the samples are what the model expects")
+    return "; ".join(parts)
+
+
+def _widths(given: QuantizeError, tried: Tried) -> str:
+    """The options that change the widths to those that were tried."""
+    bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
+    weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
+    return f"{bits} {weights}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareRequest:
+    """What `qnnmem prepare` was asked for, so that it can be asked again."""
+
+    models: Mapping[str, Path]  # by the names of their graphs
+    options: PrepareOptions
+    output: str
+    force: bool = False
+
+
+def word_float_model(error: FloatModel, request: PrepareRequest) -> UsageError:
     """The refusal of a float model, with the command to paste that quantizes it."""
     if not error.quantizable:
         return error
     experiment = (Setting("allow_float"), " for a desk experiment")
-    command = quantize_command(error.path, options)
-    cure = (f"quantize it on the way with {command} or add ", *experiment)
+    cure = (f"quantize it on the way with {quantize_command(request)} or add ", *experiment)
     return UsageError(error.what, where=error.where, cure=cure)
 
 
-def quantize_command(path: str, options: PrepareOptions) -> str:
-    """The command to paste that quantizes a model on the way to its binary."""
-    bits = options.quantize or 8
-    data = "DIR" if options.calibration is None else str(options.calibration)
-    words = ["qnnmem", "prepare", path, "--backend", "lpai", "--quantize", f"int{bits}"]
-    words += ["--calibration", data]
-    words += [f"--dim={name}={value}" for name, value in options.dims.items()]
-    words += [
-        f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}"
-        for name, shape in options.shapes.items()
-    ]
+def quantize_command(request: PrepareRequest) -> str:
+    """The command to paste that asks for the same, and quantizes on the way."""
+    options, usual = request.options, PrepareOptions()
+    words = ["qnnmem", "prepare", *map(str, request.models.values()), "--backend", "lpai"]
+    words += ["--quantize", f"int{options.quantize or 8}"]
+    if any(name != path.stem for name, path in request.models.items()):
+        words += [f"--graph-name={name}" for name in request.models]
+    words += map(flag_word, options.fixed)
     words += [f"--state={old}={new}" for old, new in options.states]
-    return shlex.join([*words, "-o", "model.bin"])
-
-
-def _option(setting: Setting) -> str:
-    """A setting as one word, so that a value may begin with a dash."""
-    return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
+    for name in ("rnn_state", "inplace", "reorder"):
+        words += [flag_word(Setting(name))] if getattr(options, name) else []
+    for name in _VALUED:
+        value = getattr(options, name)
+        if value != getattr(usual, name):
+            words.append(flag_word(Setting(name, str(getattr(value, "value", value)))))
+    return shlex.join([*words, "-o", request.output, *(["--force"] if request.force else [])])
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
@@ -96,14 +144,11 @@ def _tcm(verdict: TcmVerdict) -> str:
     return f"  TCM        {verdict.need:>12,} bytes for binary and IO, {verdict_words(verdict)}"
 
 
-def _next(context: CompiledContext, path: str) -> Iterator[str]:
+def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:
+    """What can be done with a binary now, each with the command to paste."""
     file = shlex.quote(path)
-    yield f"look at it   qnnmem inspect {file}"
+    yield "look at it", f"qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):
-        several = len(context.graphs) > 1  # net-run takes a list for each graph
-        numbers = range(1, len(context.graphs) + 1)
-        lists = ",".join(f"inputs_{number}.txt" for number in numbers)
-        yield (
-            "run it       qnnmem net-run --backend libQnnLpai.so "
-            f"--retrieve_context {file} --input_list {lists if several else 'input_list.txt'}"
-        )
+        # A folder of its own: what another binary was run on is not in the way.
+        folder = f"{sanitized(Path(path).stem)}_output"
+        yield "run it", f"qnnmem net-run {file} --random-inputs 1 --output_dir {folder}"

@@ -5,8 +5,8 @@ The text gives the recommendation first, then the four rows, flags and traps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from shlex import quote
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from qnnmem.htp.qmem import Qmem, QmemRow
@@ -16,6 +16,7 @@ from qnnmem.htp.qmem.run import QmemRun, RanRow
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import shorten
 
@@ -23,12 +24,29 @@ SCHEMA = "qnnmem.qmem/1"
 _WIDE = 200
 
 
-def render_text(result: QmemResult, file: str) -> str:
-    """The whole report; names from files are made safe to print."""
+# The options of this run that another verb takes, too, for a command to paste.
+Given = Callable[[str], Sequence[str]]
+
+
+def render_text(
+    result: QmemResult, file: str, given: Given = lambda _verb: (), *, verbose: bool = False
+) -> str:
+    """Advice, the four rows and how to get there; names from files are made safe to print.
+
+    `verbose` adds where the numbers come from, and the traps.
+    """
     qmem = result.qmem
-    blocks = [_head(result, file), _table(result), _sizes(qmem), _run(result.run)]
-    blocks += [_flags(), (f"trap: {trap}" for trap in traps(qmem)), _next(result, file)]
+    blocks = [_head(result, file), _table(result)]
+    blocks += [_sizes(qmem)] if verbose else []
+    blocks += [_run(result.run), _flags()]
+    blocks += [(f"trap: {trap}" for trap in traps(qmem))] if verbose else []
+    blocks += [_next(result, file, given)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
+
+
+def verdict(result: QmemResult) -> str:
+    """What to choose, and whether the rows that were carried out agree."""
+    return "\n".join([advise(result.qmem), *islice(_run(result.run), 1)])
 
 
 def _head(result: QmemResult, file: str) -> Iterator[str]:
@@ -45,22 +63,21 @@ def _head(result: QmemResult, file: str) -> Iterator[str]:
 
 def _table(result: QmemResult) -> Iterator[str]:
     qmem = result.qmem
-    yield "bytes of internal IO memory, bytes copied, and what is left of the process domain (PD):"
+    yield "bytes of internal IO memory, bytes copied, and what the process domain (PD) has left:"
     yield (
-        f"{'prepared':<10}{'executed':<10}{'at load':>14}{'1st inference':>15}"
-        f"{'copied each':>14}{'time on host':>14}{'PD left':>15}"
+        f"{'prepared':<10}{'executed':<10}{'at load':>13}{'1st inference':>14}"
+        f"{'copied each':>13}{'PD left':>14}"
     )
     for row in qmem.rows:
         yield _row(row, row is qmem.best)
-    yield "IO layer: emulated; the library for x86 registers no memory"
+    yield "note: the IO layer is emulated; the library for x86 registers no memory"
 
 
 def _row(row: QmemRow, best: bool) -> str:
     left = "not known" if row.pd_room is None else f"{row.pd_room.value:,}"
     return (
-        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>14,}"
-        f"{row.at_first.value:>15,}{row.copied:>14,}{duration(row.copy_ns.value):>14}{left:>15}"
-        f"{'  <- best' if best else ''}"
+        f"{row.prepared.value:<10}{row.executed.value:<10}{row.at_load.value:>13,}"
+        f"{row.at_first.value:>14,}{row.copied:>13,}{left:>14}{'  best' if best else ''}"
     )
 
 
@@ -76,7 +93,7 @@ def _sizes(qmem: Qmem) -> Iterator[str]:
     yield _sized("IO as it is", qmem.exact)
     yield _sized("IO in the binary", qmem.stored)
     raw = qmem.rows[0]
-    yield f"{'time on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
+    yield f"{'copying on host':<18}{duration(raw.copy_ns.value):>16}  {_origin(raw.copy_ns)}"
     if raw.pd_room is not None:
         yield f"{'PD left':<18}{raw.pd_room.value:>16,}  {_origin(raw.pd_room)}"
     yield _sized("PD budget", qmem.bill.pd_budget)
@@ -115,16 +132,20 @@ def _flags() -> Iterator[str]:
     yield from (f"  {one.tool:<29}{one.step:<9}{with_flags(one.text)}" for one in FLAGS)
 
 
-def _next(result: QmemResult, file: str) -> Iterator[str]:
-    name = quote(shorten(file, _WIDE))
+def _next(result: QmemResult, file: str, given: Given) -> Iterator[str]:
     soc = "SM8650" if result.qmem.bill.soc is None else result.qmem.bill.soc.name
+
+    def words(verb: str) -> list[str]:
+        return ["qnnmem", verb, file_word(file), *given(verb)]
+
     if result.compiled:
-        how = f"--backend htp --soc {soc} --io-mem-type memhandle -o model.bin"
-        yield f"next: qnnmem prepare {name} {how}"
+        how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle", "-o", "model.bin")
+        yield next_line("prepare it for memhandle", words("prepare"), *how)
     elif result.run is None:
-        yield f"next: qnnmem qmem {name} --run carries out the four rows with the real library"
+        why = "carry out the four rows with the real library"
+        yield next_line(why, words("qmem"), "--run")
     else:
-        yield f"next: qnnmem footprint {name} shows the rest of the memory"
+        yield next_line("the rest of the memory", words("footprint"))
 
 
 def render_json(result: QmemResult, file: str, tool: str) -> str:

@@ -7,10 +7,23 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from qnnmem.version import __version__
+
+TOOL = f"qnnmem {__version__}"
+
 
 def write_json(values: Mapping[str, Any]) -> str:
-    """A result as JSON text; `values` starts with the schema it satisfies."""
-    return json.dumps(values, indent=1, ensure_ascii=True) + "\n"
+    """A result as JSON text; `values` starts with the schema it satisfies.
+
+    Behind it comes the program that wrote it, where the values do not say so themselves.
+    """
+    return json.dumps(_signed(values), indent=1, ensure_ascii=True) + "\n"
+
+
+def _signed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "qnnmem" in values:  # all that is ours stands under this key
+        return {**values, "qnnmem": _signed(values["qnnmem"])}
+    return {"schema": values["schema"], "tool": TOOL, **values}
 
 
 def schema_names() -> tuple[str, ...]:

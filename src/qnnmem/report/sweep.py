@@ -19,9 +19,19 @@ _REASONS = 5
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
 
-def render_text(rows: Sequence[SweepRow], largest: Sequence[Largest], file: str, soc: str) -> str:
-    """The whole report; names and reasons are made safe to print."""
-    lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows)]
+def render_text(
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    *,
+    verbose: bool = False,
+) -> str:
+    """The answer, the table and the reasons; names are made safe to print.
+
+    `verbose` adds what a compile reads and how long it took.
+    """
+    lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows)]
     lines += ["", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
@@ -50,22 +60,21 @@ def _largest(one: Largest, soc: str) -> str:
     return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), 200)}"
 
 
-def _table(rows: Sequence[SweepRow]) -> Iterator[str]:
+def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.point))
     head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
-    yield (
-        f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}"
-        f"{'DDR read':>14}{'seconds':>9}"
-    )
+    details = f"{'DDR read':>14}{'seconds':>9}" if verbose else ""
+    yield f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}{details}"
     for row in rows:
         result = row.result
         cells = "".join(f"{row.point[name]!s:<{_width(name)}}" for name in names)
         numbers = (
             f"{_number(result.compile_need):>16}{_number(result.pd_need):>16}"
-            f"{_number(result.spill_fill):>14}{_number(result.ddr_read):>14}"
+            f"{_number(result.spill_fill):>14}"
         )
         seconds = "kept" if row.from_cache else f"{result.seconds:.1f}"
-        yield f"{cells}{_STATE[result.state]:<14}{numbers}{seconds:>9}"
+        details = f"{_number(result.ddr_read):>14}{seconds:>9}" if verbose else ""
+        yield f"{cells}{_STATE[result.state]:<14}{numbers}{details}"
 
 
 def _width(name: str) -> int:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from qnnmem.errors import Setting, UsageError
+from qnnmem.installation import command_for
 from qnnmem.text import sentence
 
 _CONNECT_S = 10
@@ -24,7 +25,7 @@ def cluster_executor(address: str) -> Executor:
     try:
         from distributed import Client
     except ImportError as exc:
-        raise UsageError("a cluster needs pip install 'qnnmem[cluster]'") from exc
+        raise UsageError(f"a cluster needs {command_for('cluster')}") from exc
     if not address.strip():  # an empty one would start a cluster
         raise UsageError((Setting("cluster"), " takes the address of a Dask scheduler"))
     try:

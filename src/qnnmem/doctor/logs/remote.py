@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError
+from qnnmem.installation import command_for
 from qnnmem.text import sentence
 
 _BUFFER = 1 << 16
@@ -71,11 +73,11 @@ def _fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as exc:
-        raise LoadError(url, "URLs need pip install 'qnnmem[cluster]'") from exc
+        raise LoadError(url, f"URLs need {command_for('cluster')}") from exc
     return fsspec
 
 
 def _why(exc: Exception) -> str:
     if isinstance(exc, FileNotFoundError):
-        return "no such file"
+        return MISSING
     return getattr(exc, "strerror", None) or sentence(exc)

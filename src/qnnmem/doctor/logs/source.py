@@ -16,6 +16,7 @@ import msgspec
 from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
 from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.installation import command_for
 
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -77,7 +78,7 @@ class OpenPart:
             try:
                 self._read = _Unpack(self._packed, _unpacker(packed)).readinto
             except ImportError as exc:
-                raise LoadError(name, f"{packed} files need pip install 'qnnmem[fast]'") from exc
+                raise LoadError(name, f"{packed} files need {command_for('fast')}") from exc
 
     def readinto(self, view: memoryview) -> int:
         """Fills the view as far as it can; 0 at the end."""

@@ -100,7 +100,7 @@ def largest_weights(path: Path, options: CompileOptions, context: HtpContext) ->
     from qnnmem.load import load
 
     try:
-        model = load(path, dims=options.dims, shapes=options.shapes)
+        model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     except LoadError:
         return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)

@@ -17,6 +17,7 @@ from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
 from qnnmem.htp.binary.graph_record import MAX_RECORD, read_hardware, read_record
+from qnnmem.load.file_kind import kind_of_file, wrong_kind
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
 from qnnmem.units import MAX_BYTES
 
@@ -30,6 +31,9 @@ _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, as the union numbers it
 _DEFINED = 1
+# Kinds of files: models that may hold a context binary, and what is read to be refused in detail.
+_MODELS = frozenset({"onnx", "epcontext"})
+_NOT_TELLING = frozenset({"htp", "binary"})
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -40,8 +44,10 @@ def read_context(path: Path | str) -> HtpContext:
     An ONNX model with an EPContext node stands for the context binary it embeds or points to.
     """
     path = Path(path)
-    size = regular_size(path)
-    if path.suffix.lower() != ".onnx":
+    size, kind = regular_size(path), kind_of_file(path)
+    if kind.name not in _MODELS | _NOT_TELLING:
+        raise wrong_kind(path, kind, "which is not a QNN context binary")
+    if path.suffix.lower() != ".onnx" and kind.name not in _MODELS:
         return _read_part(path, FileRange(0, size))
     found = _epcontext(path, size)
     if isinstance(found, FileRange):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qnnmem.load.onnx.fixed import InputValue
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
@@ -16,6 +18,7 @@ class ModelSource:
     folder: Path
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
     scratch: Path | None = None  # None: shapes are fixed already
 
     def fixed(self) -> ModelSource:
@@ -24,7 +27,7 @@ class ModelSource:
             return self
         from qnnmem.load.onnx import executable
 
-        model = executable(self.path, dims=self.dims, shapes=self.shapes)
+        model = executable(self.path, dims=self.dims, shapes=self.shapes, values=self.values)
         target = self.scratch / "fixed.onnx"
         target.write_bytes(model.SerializeToString(deterministic=True))
         return ModelSource(self.path, target, self.folder)
@@ -34,11 +37,12 @@ def model_source(
     path: Path,
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, InputValue],
     scratch: Path,
 ) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
-    source = ModelSource(path, path, path.absolute().parent, dims, shapes, scratch)
-    if dims or shapes or not _is_static(path):
+    source = ModelSource(path, path, path.absolute().parent, dims, shapes, values, scratch)
+    if dims or shapes or values or not _is_static(path):
         return source.fixed()
     return source
 

@@ -12,6 +12,7 @@ from qnnmem.errors import Words, join_words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 
@@ -48,6 +49,7 @@ class CompileOptions:
     partition: bool = False  # leave nodes that QNN cannot take to the CPU
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
     calibration: Path | None = None
     samples: int = 10  # of random calibration data
     seed: int = 0

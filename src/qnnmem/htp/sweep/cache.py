@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept
+from qnnmem.cache_folder import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import OutputError, Setting, UsageError
-from qnnmem.whole_file import folder_for_output, write_whole
 
 FORMAT = 1  # of the files; other formats are not read
 _CHUNK = 1 << 20
@@ -89,18 +88,25 @@ class ResultCache:
         if not isinstance(found, dict) or found.get("key") != key:
             return None
         values = found.get("result")
-        return values if isinstance(values, dict) else None
+        if not isinstance(values, dict) or found.get("digest") != _digest(key, values):
+            return None
+        return values
 
     def put(self, key: str, result: Mapping[str, Any]) -> None:
         """Keep a result."""
         path = self._path(key)
-        text = json.dumps({"key": key, "result": dict(result)})
+        text = json.dumps({"key": key, "result": dict(result), "digest": _digest(key, result)})
         try:
-            with folder_for_output(path.parent):
-                write_whole(path, text.encode("ascii"))
-        except OutputError:
-            if self._must_keep:
-                raise
+            write_kept(path, text.encode("ascii"))
+        except OSError as exc:
+            if not self._must_keep:
+                return
+            raise OutputError(f"{path.parent} cannot be written: {exc.strerror or exc}") from exc
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
+
+
+def _digest(key: str, result: Mapping[str, Any]) -> str:
+    """A number that finds a flipped bit, with which a result would still be a result."""
+    return hashlib.sha256(json.dumps([key, dict(result)], sort_keys=True).encode()).hexdigest()

@@ -2,7 +2,8 @@
 
     read      path            ->  ReadModel       bytes that unpack into bounded memory
     guard     ReadModel       ->  GuardedModel    a ModelProto, checked
-    resolve   GuardedModel    ->  ResolvedModel   functions inlined, inputs fixed
+    open      GuardedModel    ->  OpenModel       functions inlined
+    resolve   OpenModel       ->  ResolvedModel   inputs fixed
     fold      ResolvedModel   ->  FoldedModel     constant Ifs replaced by the branch taken
     shape     FoldedModel     ->  ShapedModel     a type for every tensor
     build     ShapedModel     ->  ir.Model
@@ -15,10 +16,13 @@ What each pass calls, in order, all of it below the passes:
 
     read      bounded_file, wire
     guard     tensor, well_formed
-    resolve   trial (inlines functions), well_formed, inputs
+    open      trial (inlines functions), well_formed
+    resolve   inputs, values
     fold      trial (infers types), flow, trial (computes conditions), branch
     shape     control, trial, refusal; fold for each body, and again when it has learnt something
     build     flow, quant
+
+`sizes` stands above the passes: it tries what a caller gives, and says what would fit.
 
 No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
 messages of protobuf are shared, and replaced instead of changed.
@@ -31,6 +35,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qnnmem.load.onnx.fixed import Fixed, InputValue
+
 if TYPE_CHECKING:
     import onnx
 
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 def read(
@@ -47,16 +54,19 @@ def read(
     *,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> Model:
     """Model in an ONNX file, every shape fixed.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
-    inside whose shape depends on data.
+    inside whose shape depends on data. `values` makes inputs constants: a number, several, an
+    array, or the path of a .npy or .raw file.
     """
     from qnnmem.load.onnx.passes.build import build
 
-    return build(read_shaped(path, dims=dims, shapes=shapes, time_limit_s=time_limit_s))
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return build(shaped)
 
 
 def executable(
@@ -64,6 +74,7 @@ def executable(
     *,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> onnx.ModelProto:
     """Graph whose node list `Op.sources` of `read` with the same options point into.
@@ -73,7 +84,8 @@ def executable(
     """
     from qnnmem.load.onnx.typed import write_typed
 
-    return write_typed(read_shaped(path, dims=dims, shapes=shapes, time_limit_s=time_limit_s))
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return write_typed(shaped)
 
 
 def read_with_graph(
@@ -81,13 +93,14 @@ def read_with_graph(
     *,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> tuple[Model, onnx.ModelProto]:
     """What `read` and `executable` give, for the time of one."""
     from qnnmem.load.onnx.passes.build import build
     from qnnmem.load.onnx.typed import write_typed
 
-    shaped = read_shaped(path, dims=dims, shapes=shapes, time_limit_s=time_limit_s)
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     return build(shaped), write_typed(shaped)
 
 
@@ -96,14 +109,14 @@ def read_shaped(
     *,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = 60.0,
 ) -> ShapedModel:
     """Model in a file after all passes but the last."""
-    from qnnmem.load.onnx.passes.fold import fold
     from qnnmem.load.onnx.passes.guard import guard
     from qnnmem.load.onnx.passes.read import read
-    from qnnmem.load.onnx.passes.resolve import resolve
-    from qnnmem.load.onnx.passes.shape import shape
+    from qnnmem.load.onnx.passes.resolve import open_model
+    from qnnmem.load.onnx.sizes.advice import shape_or_advise
     from qnnmem.load.onnx.trial.child import TrialChild
 
     path = Path(path)
@@ -111,9 +124,8 @@ def read_shaped(
     with TrialChild(path, time_limit_s) as child:  # it imports its libraries while we decode
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
-        resolved = resolve(guarded, dims, shapes, child)
-        folded = fold(resolved, child)
-        return shape(folded, child)
+        opened = open_model(guarded, child)
+        return shape_or_advise(opened, Fixed(dims, shapes, values), child)
 
 
 def read_guarded(path: Path) -> GuardedModel:

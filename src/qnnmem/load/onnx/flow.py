@@ -27,7 +27,7 @@ _RANDOM = {
 }
 _ALL = tuple(range(8))
 # Inputs whose values set the shape of an output.
-_SHAPING = {
+SHAPING = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
     "CenterCropPad": (1,),
@@ -130,7 +130,7 @@ def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
         return index  # proven outputs of resolved bodies are exempt
     if node.domain not in ONNX_DOMAINS:
         return None
-    for at in _SHAPING.get(node.op_type, ()):
+    for at in SHAPING.get(node.op_type, ()):
         if at < len(node.input) and node.input[at] and node.input[at] not in flow.const:
             return index
     return None

@@ -1,15 +1,17 @@
-"""Inputs of a model with fixed shapes, and what to say about dimensions that are still free."""
+"""Inputs of a model with fixed shapes, and which dimensions are still free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from qnnmem.errors import FreeDimensions, LoadError, Setting, UsageError
+from qnnmem.errors import FreeDimensions, LoadError, UsageError
+from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.graph import OnnxGraph, all_names
 from qnnmem.load.onnx.tensor import DTYPES, STRING, check_shape, type_of
-from qnnmem.text import plain_or_quoted, quote
+from qnnmem.load.onnx.values import constant_input
+from qnnmem.text import nearest, plain_or_quoted, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -17,26 +19,54 @@ if TYPE_CHECKING:
 _SHOWN = 12
 
 
-def fix_inputs(
-    path: Path,
-    graph: OnnxGraph,
-    dims: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> tuple[onnx.ValueInfoProto, ...]:
-    """Inputs of a graph with static shapes, or an error that says which dimensions are free."""
-    _check_settings(graph, dims, shapes)
-    inputs = tuple(_fixed(path, item, dims, shapes) for item in graph.input)
-    free = {item.name: _free(item) for item in inputs}
+class FixedInputs(NamedTuple):
+    """Inputs with static shapes, and constants in the place of those with a given value."""
+
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    constants: tuple[onnx.TensorProto, ...]
+
+
+def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
+    """Inputs of a graph with nothing left open, or an error that says which dimensions are free."""
+    _check_settings(graph, fixed)
+    open_ones = _sized(path, graph.input, fixed)
+    valued = [item for item in open_ones if item.name in fixed.values]
+    constants = tuple(constant_input(item, fixed.values[item.name]) for item in valued)
+    dims = _implied(graph.input, {t.name: tuple(t.dims) for t in constants}, fixed.dims)
+    rest = tuple(item for item in graph.input if item.name not in fixed.values)
+    inputs = _sized(path, rest, Fixed(dims, fixed.shapes))
+    free = {item.name: free_axes(item) for item in inputs}
     if any(free.values()):
-        raise FreeDimensions(
-            path, _free_words(inputs, free), _settings(inputs, free, (dims, shapes))
-        )
+        raise FreeDimensions(path, _free_words(inputs, free))
     for item in inputs:
         kind = type_of(item)
         if kind is None or kind.shape is None:
             raise LoadError(path, f"input {quote(item.name)} has no usable shape")
         check_shape(path, item.name, kind.shape, DTYPES[kind.elem])
-    return inputs
+    return FixedInputs(inputs, constants)
+
+
+def _sized(
+    path: Path, items: Sequence[onnx.ValueInfoProto], fixed: Fixed
+) -> tuple[onnx.ValueInfoProto, ...]:
+    """Copies of inputs with the sizes that are given for them, or follow from what is given."""
+    dims = _implied(items, fixed.shapes, fixed.dims)
+    return tuple(_fixed(path, item, dims, fixed.shapes) for item in items)
+
+
+def _implied(
+    items: Iterable[onnx.ValueInfoProto],
+    shapes: Mapping[str, tuple[int, ...]],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """Sizes of named dimensions: those given, and those that the shape of an input tells."""
+    found = dict(given)
+    for item in items:
+        shape = shapes.get(item.name, ())
+        for dim, size in zip(dims_of(item), shape, strict=False):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, size)
+    return found
 
 
 def _fixed(
@@ -53,7 +83,7 @@ def _fixed(
     _check_elem(path, item)
     copy = type(item)()
     copy.CopyFrom(item)
-    for dim in _dims(copy):
+    for dim in dims_of(copy):
         if dim.dim_param in dims:
             dim.dim_value = dims[dim.dim_param]
     if item.name in shapes:
@@ -70,23 +100,30 @@ def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
         raise LoadError(path, f"input {quote(item.name)} has element type {kind}, not handled")
 
 
-def _check_settings(
-    graph: OnnxGraph, dims: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
-) -> None:
-    known = {dim.dim_param for item in graph.input for dim in _dims(item) if dim.dim_param}
-    for name, size in dims.items():
+def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
+    known = named_dims(graph)
+    inputs = [item.name for item in graph.input]
+    for name, size in fixed.dims.items():
         if name not in known:
-            raise UsageError(f"no dimension {quote(name)}; the model has {_listed(sorted(known))}")
+            raise _unknown("dimension", name, sorted(known), "the model has")
         if size < 0:
             raise UsageError(f"dimension {quote(name)} cannot be {quote(size)}")
+    for name in fixed.values:
+        if name not in inputs:
+            raise _unknown("input", name, inputs, "the inputs are")
     # Only a first look: tensors that appear when branches are inlined are checked later.
     tensors = set(all_names(graph))
-    for name, shape in shapes.items():
+    for name, shape in fixed.shapes.items():
         if name not in tensors:
-            inputs = _listed([item.name for item in graph.input])
-            raise UsageError(f"no tensor {quote(name)}; the inputs are {inputs}")
+            raise _unknown("tensor", name, inputs, "the inputs are")
         if any(size < 0 for size in shape):
             raise UsageError(f"the shape given for {quote(name)} has a negative size")
+
+
+def _unknown(what: str, name: str, known: Collection[str], have: str) -> UsageError:
+    near = nearest(name, known)
+    meant = "" if near is None else f"did you mean {quote(near)}? "
+    return UsageError(f"no {what} {quote(name)}; {meant}{have} {_listed(list(known))}")
 
 
 def _listed(names: list[str]) -> str:
@@ -94,7 +131,13 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
-def _dims(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
+def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
+    """Names of the dimensions that inputs have."""
+    return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
+
+
+def dims_of(item: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
+    """Dimensions that a value info states."""
     return list(item.type.tensor_type.shape.dim)
 
 
@@ -111,13 +154,13 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
         tensor.shape.dim.add().dim_value = size
 
 
-def _free(item: onnx.ValueInfoProto) -> list[int]:
+def free_axes(item: onnx.ValueInfoProto) -> list[int]:
     """Positions of free dimensions; -1 stands for a wholly unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
         at
-        for at, dim in enumerate(_dims(item))
+        for at, dim in enumerate(dims_of(item))
         if not dim.HasField("dim_value") or dim.dim_value < 0
     ]
 
@@ -125,7 +168,7 @@ def _free(item: onnx.ValueInfoProto) -> list[int]:
 def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[int]]) -> list[str]:
     words = []
     for item in inputs:
-        dims = _dims(item)
+        dims = dims_of(item)
         for at in free[item.name]:
             if at < 0:
                 words.append(f"all (input {quote(item.name)})")
@@ -135,46 +178,3 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
     if len(words) > _SHOWN:
         words[_SHOWN:] = [f"{len(words) - _SHOWN} more"]
     return words
-
-
-def _settings(
-    inputs: Sequence[onnx.ValueInfoProto],
-    free: Mapping[str, list[int]],
-    given: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
-) -> tuple[Setting, ...]:
-    """Settings that fix everything; sizes not given are guesses the user replaces."""
-    sizes = dict(given[0])
-    shapes = [Setting("shapes", _assignment(name, shape)) for name, shape in given[1].items()]
-    for item in inputs:
-        dims = _dims(item)
-        if all(at >= 0 and dims[at].dim_param for at in free[item.name]):
-            for at in free[item.name]:
-                sizes.setdefault(dims[at].dim_param, _guess(at, len(dims), dims[at].dim_param))
-        else:
-            shapes.append(Setting("shapes", _assignment(item.name, _guessed_shape(item))))
-    named = [Setting("dims", f"{name}={size}") for name, size in sizes.items()]
-    return (*named, *shapes)
-
-
-def _assignment(name: str, shape: Iterable[int]) -> str:
-    return f"{name}={'x'.join(map(str, shape))}"
-
-
-def _guessed_shape(item: onnx.ValueInfoProto) -> list[int]:
-    if not item.type.tensor_type.HasField("shape"):
-        return [1]
-    dims = _dims(item)
-    return [
-        dim.dim_value
-        if dim.HasField("dim_value") and dim.dim_value >= 0
-        else _guess(at, len(dims), dim.dim_param)
-        for at, dim in enumerate(dims)
-    ]
-
-
-def _guess(at: int, rank: int, name: str) -> int:
-    if at == 0 or "batch" in name.lower():
-        return 1
-    if rank == 4:
-        return 3 if at == 1 else 224
-    return 128

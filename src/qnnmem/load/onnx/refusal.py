@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qnnmem.errors import LoadError, Setting
-from qnnmem.load.onnx.flow import CONTROL
+from qnnmem.errors import LoadError, Setting, Words, chain_words
+from qnnmem.load.onnx.flow import CONTROL, SHAPING
+from qnnmem.load.onnx.foreign import first_foreign, foreign_op
 from qnnmem.load.onnx.graph import bodies, is_op, live
 from qnnmem.load.onnx.scope import Scope
 from qnnmem.load.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
@@ -60,16 +62,43 @@ def data_dependent(trials: Trials, scope: Scope, name: str) -> LoadError:
     node = next(node for node in scope.graph.node if name in node.output)
     why = scope.reasons.get(name, "depends on the data")
     shown = name if name.isprintable() and len(name) <= 80 else "NAME"
+    largest = (
+        "state its largest shape with ",
+        Setting("shapes", f"{shown}={_largest(scope, node) or 'AxB'}"),
+    )
     return LoadError(
         trials.path,
         f"the shape of {quote(name)}, made by {quote(node.op_type)}, {why}",
-        cure=("state its largest shape with ", Setting("shapes", f"{shown}=AxB")),
+        cure=chain_words(_valued(trials, scope, name), largest),
     )
+
+
+def _largest(scope: Scope, node: onnx.NodeProto) -> str:
+    """The largest shape, where the operator itself tells; else nothing."""
+    kind = scope.types.get(node.input[0]) if node.input else None
+    if not is_op(node, "NonZero") or kind is None or kind.shape is None:
+        return ""
+    return f"{max(len(kind.shape), 1)}x{math.prod(kind.shape)}"
+
+
+def _valued(trials: Trials, scope: Scope, name: str) -> Words:
+    """The way out where an input of the model itself says the shape."""
+    if name not in scope.flow.culprit:
+        return ""
+    node = scope.graph.node[scope.flow.culprit[name]]
+    sources = [node.input[at] for at in SHAPING.get(node.op_type, ()) if at < len(node.input)]
+    direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
+    if direct is None:
+        return ""
+    return (f"give {quote(direct)} a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
 
 
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
     """Error about a shape that neither inference nor a trial run finds."""
     node = next((node for node in scope.graph.node if name in node.output), None)
+    strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
+    if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
+        return foreign_op(trials.path, strange)
     who = f", made by {quote(node.op_type)}," if node is not None else ""
     return LoadError(
         trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"

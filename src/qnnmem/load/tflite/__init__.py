@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qnnmem.bounded_file import regular_size
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.ir import Model
+from qnnmem.load.tflite.assumed import shape_pattern
+from qnnmem.load.tflite.derive.call import written
 from qnnmem.load.tflite.file import TfliteFile
 from qnnmem.load.tflite.graph import read_graph
 from qnnmem.load.tflite.schema import RawGraph, RawTensor, decode
@@ -20,21 +22,33 @@ IDENTIFIER = b"TFL3"  # at byte 4
 _MAX_FILE = 1 << 36
 
 
-def read(path: Path, *, shapes: Mapping[str, Sequence[int]]) -> Model:
-    """Read the main graph of a TFLite file; `shapes` may change the batch of inputs left open."""
-    graphs = _decode(path)
+def read(
+    path: Path,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    dims: Mapping[str, int] | None = None,
+) -> Model:
+    """Read the main graph of a TFLite file; `shapes` may change sizes of inputs left open."""
+    graphs = decode_file(path)
     if not graphs:
         raise LoadError(path, "holds no graph")
-    file = TfliteFile(path, graphs, _batch(path, graphs, shapes), _open_inputs(path, graphs[0]))
+    open_inputs = _open_inputs(path, graphs[0])
+    if dims:
+        raise _no_names(path, open_inputs)
+    given = _given(path, graphs[0], shapes)
+    if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
+        what = f"input {quote(left[0])} leaves its size open too; give its shape as well"
+        raise UsageError(what, where=path)
     try:
-        model = read_graph(file)
+        model = read_graph(TfliteFile(path, graphs, given, open_inputs))
     except RecursionError as exc:
         raise LoadError(path, "its graphs call each other too deeply") from exc
     check_total(path, model.tensors.values())
     return model
 
 
-def _decode(path: Path) -> tuple[RawGraph, ...]:
+def decode_file(path: Path) -> tuple[RawGraph, ...]:
+    """The graphs of a TFLite file; the first is the main one."""
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
@@ -57,46 +71,50 @@ def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
     return tuple(tensor for tensor in inputs if -1 in tensor.signature)
 
 
-def _batch(
-    path: Path, graphs: tuple[RawGraph, ...], shapes: Mapping[str, Sequence[int]]
-) -> tuple[int, int]:
-    """Wanted and stored batch size; (1, 1) when nothing changes."""
-    changes = {
-        change
-        for name, shape in shapes.items()
-        if (change := _change(_input(path, graphs[0], name), tuple(shape))) is not None
-    }
-    if not changes:
-        return (1, 1)
-    unnamed = [t.name for t in _open_inputs(path, graphs[0]) if t.name not in shapes]
-    if len(changes) > 1 or unnamed:
-        raise UsageError("the inputs of this TFLite model must all get the same batch size")
-    if any(-1 in t.signature[1:] for graph in graphs for t in graph.tensors):
-        raise UsageError(
-            "only the batch of a TFLite model can be changed, and this one leaves more than the"
-            " batch open; convert it again with the shapes wanted"
-        )
-    return changes.pop()
+def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
+    what = (
+        "the dimensions of a TFLite model have no names, ",
+        Setting("dims"),
+        " is for ONNX models",
+    )
+    if not open_inputs:
+        return UsageError(what, where=path, cure="this one leaves none open")
+    cure = ("give the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
+    return UsageError(what, where=path, cure=cure)
 
 
-def _input(path: Path, graph: RawGraph, name: str) -> RawTensor:
-    _open_inputs(path, graph)
-    inputs = {graph.tensors[index].name: graph.tensors[index] for index in graph.inputs}
-    if name not in inputs:
-        known = ", ".join(quote(known) for known in list(inputs)[:8])
-        raise UsageError(f"the model has no input {quote(name)}; its inputs are {known}")
-    return inputs[name]
+def _given(
+    path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
+) -> dict[int, tuple[int, ...]]:
+    """The shapes that are other than stored, by tensor."""
+    places = {graph.tensors[index].name: index for index in graph.inputs}
+    given = {}
+    for name, wanted in shapes.items():
+        if name not in places:
+            known = ", ".join(quote(known) for known in list(places)[:8])
+            what = f"the model has no input {quote(name)}; its inputs are {known}"
+            raise UsageError(what, where=path)
+        tensor = graph.tensors[places[name]]
+        if tuple(wanted) == tensor.shape:
+            continue
+        if not _may_change(tensor, tuple(wanted)):
+            raise UsageError(_refusal(tensor), where=path)
+        given[places[name]] = tuple(wanted)
+    return given
 
 
-def _change(tensor: RawTensor, wanted: tuple[int, ...]) -> tuple[int, int] | None:
-    """Find what a wanted shape asks of the batch; None when it is the stored shape."""
-    if wanted == tensor.shape:
-        return None
-    same_rest = len(wanted) == len(tensor.shape) and wanted[1:] == tensor.shape[1:]
-    if not same_rest or tensor.signature[:1] != (-1,) or wanted[0] < 1 or tensor.shape[0] < 1:
-        stored = "x".join(map(str, tensor.shape)) or "a scalar"
-        raise UsageError(
-            f"input {quote(tensor.name)} is {stored} in the TFLite file; only a batch left open"
-            " there can be changed, otherwise convert the model again"
-        )
-    return wanted[0], tensor.shape[0]
+def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
+    return len(wanted) == len(tensor.signature) and all(
+        size >= 1 if kept == -1 else size == kept
+        for size, kept in zip(wanted, tensor.signature, strict=True)
+    )
+
+
+def _refusal(tensor: RawTensor) -> str:
+    is_open = -1 in tensor.signature
+    sizes = "x".join("?" if size == -1 else str(size) for size in tensor.signature)
+    which = f"only what it leaves open ({sizes}) can be changed" if is_open else "all of it fixed"
+    return (
+        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file, {which};"
+        " convert the model again for other sizes"
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Model, Tensor
+from qnnmem.load.tflite.derive.call import Shape
 from qnnmem.load.tflite.ops import DTYPES, UNSIZED
 from qnnmem.load.tflite.schema import RawGraph, RawTensor
 from qnnmem.text import quote
@@ -21,9 +23,11 @@ class NestedGraph:
     """A subgraph as it is run from elsewhere."""
 
     model: Model
+    reads: tuple[str, ...]  # constants, and what the graph around hands in without a copy
     states: tuple[str, ...]  # variables it reads or writes
     writes: bool  # it changes a variable, so it must run even if nobody reads its results
     size: int  # ops when every call is written out
+    returned: tuple[Shape, ...]  # shapes of its outputs
 
 
 @dataclass(slots=True)
@@ -32,19 +36,25 @@ class TfliteFile:
 
     path: Path
     graphs: tuple[RawGraph, ...]
-    batch: tuple[int, int]  # wanted, stored
+    given: Mapping[int, Shape]  # shapes of main inputs that differ from the stored ones
     open_inputs: tuple[RawTensor, ...]  # of the main graph, with dimensions left open
     states: dict[str, Tensor] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
+    constants: dict[str, Tensor] = field(default_factory=dict)  # of all graphs
     taken: set[str] = field(default_factory=set)
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
     ranks_known: bool = False
+    is_open: bool = False  # some size follows from others only
+    cannot_run: str = ""  # operator that the stored shapes are too small for, and why
     work: int = 0  # tensors and operators walked so far
+    _stored: dict[int, str] = field(default_factory=dict)  # buffer -> name of its constant
 
     def __post_init__(self) -> None:
         # Only newer writers mark ranked tensors; where none is marked an empty shape is a scalar.
-        self.ranks_known = any(t.has_rank for graph in self.graphs for t in graph.tensors)
+        tensors = [tensor for graph in self.graphs for tensor in graph.tensors]
+        self.ranks_known = any(tensor.has_rank for tensor in tensors)
+        self.is_open = any(-1 in tensor.signature for tensor in tensors)
         for index, graph in enumerate(self.graphs):
             self.names[index] = tuple(
                 self.unique(tensor.name, position) for position, tensor in enumerate(graph.tensors)
@@ -68,14 +78,25 @@ class TfliteFile:
             self.variables[variable] = self.unique(variable or "variable", len(self.variables))
         return self.variables[variable]
 
-    def measure(self, name: str, raw: RawTensor, constant: bool) -> Tensor:
-        """Type and shape of a tensor, for the wanted batch."""
+    def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
+        """A constant under the name that its bytes are counted by: once for all of one buffer."""
+        shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
+        found = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
+        before = self.constants.setdefault(shared, found)
+        if before.nbytes < found.nbytes:
+            self.constants[shared] = found
+        return found
+
+    def measure(
+        self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
+    ) -> Tensor:
+        """Type and shape of a tensor; `shape` is what was derived, in place of the stored one."""
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
             self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
         if raw.sparse and raw.stored:
             return Tensor(name, DType.UINT8, (raw.stored,))
-        tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw))
+        tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw) if shape is None else shape)
         if tensor.nbytes > MAX_BYTES:
             self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
         if constant and raw.stored and raw.stored < tensor.nbytes:
@@ -85,23 +106,12 @@ class TfliteFile:
             )
         return tensor
 
-    def _shape(self, name: str, raw: RawTensor) -> tuple[int, ...]:
+    def _shape(self, name: str, raw: RawTensor) -> Shape:
         fail = self.fail
         if len(raw.shape) > _MAX_RANK or any(size < 0 for size in raw.shape):
             fail(f"tensor {quote(name)} has a negative size or too many dimensions")
         if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
             fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
-        if -1 not in raw.signature:
-            return raw.shape
-        if not self.open_inputs:
+        if -1 in raw.signature and not self.open_inputs:
             fail(f"tensor {quote(name)} has a size that is only known while running")
-        return self._scaled(name, raw)
-
-    def _scaled(self, name: str, raw: RawTensor) -> tuple[int, ...]:
-        wanted, stored = self.batch
-        if wanted == stored:
-            return raw.shape
-        first, rest = divmod(raw.shape[0] * wanted, stored)
-        if rest:
-            self.fail(f"tensor {quote(name)} does not grow with the batch")
-        return (first, *raw.shape[1:])
+        return raw.shape

@@ -8,8 +8,13 @@ stand for; what remains and is needed becomes the ops of the model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
+from qnnmem.load.tflite.assumed import edge_notes, say_first
+from qnnmem.load.tflite.derive.call import Operand
+from qnnmem.load.tflite.derive.known import KnownShapes
 from qnnmem.load.tflite.file import NestedGraph, TfliteFile
 from qnnmem.load.tflite.ops import (
     DATA_DEPENDENT,
@@ -30,10 +35,12 @@ _MAX_WORK = 4_000_000
 
 def read_graph(file: TfliteFile) -> Model:
     """Read the main subgraph, with notes on what was assumed."""
-    nested = _GraphReader(file, 0, {}, ()).read()
+    arguments = {index: _Argument(known=Operand(shape)) for index, shape in file.given.items()}
+    nested = _GraphReader(file, 0, arguments, ()).read()
     model = nested.model
-    tensors = {**model.tensors, **file.states}
-    notes = (*_open_notes(file), *model.notes)
+    constants = {name: file.constants[name] for name in sorted(nested.reads)}
+    tensors = {**model.tensors, **constants, **file.states}
+    notes = (*edge_notes(file), *model.notes)
     return Model(
         name=file.graphs[0].name or file.path.stem,
         format="tflite",
@@ -41,38 +48,57 @@ def read_graph(file: TfliteFile) -> Model:
         ops=model.ops,
         inputs=model.inputs,
         outputs=model.outputs,
-        constants=model.constants,
+        constants=tuple(constants),
         states=tuple(file.states),
         notes=notes,
+        assumed=say_first(file),
     )
 
 
-def _open_notes(file: TfliteFile) -> Iterable[str]:
-    wanted, stored = file.batch
-    for tensor in file.open_inputs:
-        if wanted != stored:
-            yield (
-                f"input {quote(tensor.name)} has batch {wanted}; the file's shapes, made for batch"
-                f" {stored}, were scaled"
-            )
-            continue
-        shape = "x".join(map(str, tensor.shape))
-        yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """What the graph around hands to an input of a nested graph."""
+
+    variable: str = ""  # the resource variable it is a handle of
+    name: str = ""  # of the outer tensor, where that is read in place and not copied
+    like: Tensor | None = None  # that tensor
+    constant: bool = False
+    known: Operand | None = None  # what is known of it, where shapes are derived
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Arguments of equal keys make the same graph."""
+        if self.known is None:
+            return self.variable, self.name
+        value = self.known.value
+        numbers = None if value is None else value.tobytes()
+        return self.variable, self.name, self.known.shape, numbers
 
 
 class _GraphReader:
-    """Reads one subgraph; `handles` are the resource variables its inputs stand for."""
+    """Reads one subgraph; `arguments` are what its inputs stand for."""
 
     def __init__(
-        self, file: TfliteFile, index: int, handles: Mapping[int, str], callers: tuple[int, ...]
+        self,
+        file: TfliteFile,
+        index: int,
+        arguments: Mapping[int, _Argument],
+        callers: tuple[int, ...],
     ) -> None:
         self.file, self.index, self.callers = file, index, (*callers, index)
         self.raw, self.names = file.graphs[index], file.names[index]
         self.returned = frozenset(self.raw.outputs)
-        self.handles = dict(handles)  # tensor -> resource variable
-        self.constants: dict[int, int] = {}  # tensor -> tensor whose bytes it has
+        self.outer = {i: a for i, a in arguments.items() if a.name}  # read where it lies
+        self.handles = {i: a.variable for i, a in arguments.items() if a.variable}
+        self.shapes = KnownShapes(
+            file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
+        )
+        # tensor -> tensor whose bytes it has
+        self.constants = {i: i for i, argument in self.outer.items() if argument.constant}
+        self.stands: dict[int, int] = {}
         self.known: set[int] = set()  # tensors with a value at this point
         self.tensors: dict[str, Tensor] = {}
+        self.stored: dict[int, Tensor] = {}
         self.states: dict[str, None] = {}
         self.ops: list[tuple[Op, bool]] = []  # op, and whether it runs for its effect on state
         self.size = 0
@@ -125,10 +151,13 @@ class _GraphReader:
             self.handles.update(dict.fromkeys(op.outputs, op.variable))
         elif op.type == "CALL_ONCE" and not op.custom:
             self._check_subgraphs(op, where)  # it sets variables before the first execution
-        elif self._folds(op, inputs):
-            self._fold(op, inputs)
         else:
-            self._emit(position, op, inputs, where)
+            if not op.subgraphs:
+                self.shapes.run(op, where)
+            if self._folds(op, inputs):
+                self._fold(op, inputs)
+            else:
+                self._emit(position, op, inputs, where)
 
     def _folds(self, op: RawOp, inputs: tuple[int, ...]) -> bool:
         if op.custom or op.type in NEVER_FOLDED or not self.returned.isdisjoint(op.outputs):
@@ -150,11 +179,11 @@ class _GraphReader:
             self.file.fail(
                 f"{where} returns more or less depending on its data, which cannot be planned"
             )
-        nested = self._nested(op, inputs, where)
+        nested, copied = self._nested(op, inputs, where)
         self._follow_variable(op, inputs, where)
-        reads = [self._source(index) for index in inputs]
-        reads += [state for body in nested for state in body.states]
-        writes = tuple(self._name(index) for index in op.outputs if index not in self.handles)
+        reads = [self._source(index) for index in copied]
+        reads += [name for body in nested for name in (*body.reads, *body.states)]
+        writes = tuple(self._name(index) for index in op.outputs if self._is_made(index))
         self.states.update(dict.fromkeys(s for s in reads if s in self.file.states))
         self.size += 1 + sum(body.size + len(body.states) for body in nested)
         if self.size > _MAX_NESTED_OPS:
@@ -202,16 +231,69 @@ class _GraphReader:
         self.states[name] = None
         self.tensors[name] = before
 
-    def _nested(self, op: RawOp, inputs: tuple[int, ...], where: str) -> tuple[NestedGraph, ...]:
+    def _nested(
+        self, op: RawOp, inputs: tuple[int, ...], where: str
+    ) -> tuple[tuple[NestedGraph, ...], tuple[int, ...]]:
+        """The graphs that an operator runs, and those of its inputs that it reads itself."""
         if not op.subgraphs:
-            return ()
+            return (), inputs
         self._check_subgraphs(op, where)
-        passed = inputs[1:] if op.type == "IF" else inputs
+        own, passed = (inputs[:1], inputs[1:]) if op.type == "IF" else ((), inputs)
+        carried: frozenset[int] = frozenset()
         if op.type == "WHILE":
-            # A handle carried through the loop stands for the same variable afterwards.
-            carried = zip(op.outputs, passed, strict=False)
-            self.handles.update((o, self.handles[i]) for o, i in carried if i in self.handles)
-        return tuple(self._run(index, passed, where) for index in op.subgraphs)
+            carried = self._carried(op, passed)
+        bodies = tuple(self._run(index, passed, carried, where) for index in op.subgraphs)
+        self._return(op, bodies, passed, carried, where)
+        copied = tuple(passed[at] for at in sorted(carried))
+        return bodies, tuple(dict.fromkeys((*own, *copied)))
+
+    def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
+        """Positions of what a loop changes; the rest, such as weights, goes round as it is."""
+        # A handle carried through the loop stands for the same variable afterwards.
+        self.handles.update(
+            (output, self.handles[source])
+            for output, source in zip(op.outputs, passed, strict=False)
+            if source in self.handles
+        )
+        body = self.file.graphs[op.subgraphs[-1]]
+        values = {at for at, source in enumerate(passed) if source not in self.handles}
+        if not len(body.inputs) == len(body.outputs) == len(op.outputs) == len(passed):
+            return frozenset(values)
+        kept = {at for at in values if body.inputs[at] == body.outputs[at]}
+        for at in kept:
+            output, source = op.outputs[at], passed[at]
+            if source in self.constants:
+                self.constants[output] = self.constants[source]
+            else:
+                self.stands[output] = self.stands.get(source, source)
+        return frozenset(values - kept)
+
+    def _return(
+        self,
+        op: RawOp,
+        bodies: tuple[NestedGraph, ...],
+        passed: tuple[int, ...],
+        carried: frozenset[int],
+        where: str,
+    ) -> None:
+        """Give the outputs of a control-flow operator the shapes that its graphs return."""
+        if not self.file.is_open:
+            return
+        returned, fault = bodies[-1].returned, ""
+        if op.type == "WHILE":
+            given = [self._shape(index) for index in passed]
+            if any(at < len(returned) and returned[at] != given[at] for at in carried):
+                fault = "changes the shape of what it carries from turn to turn"
+        elif any(body.returned != returned for body in bodies):
+            fault = "returns one shape or another depending on its data"
+        if len(returned) != len(op.outputs):
+            fault = f"has {len(op.outputs)} outputs where {len(returned)} are made"
+        try:
+            self.shapes.returns(op.outputs, () if fault else returned)
+        except Damaged as exc:
+            fault = str(exc)
+        if fault and self.file.given:
+            self.file.fail(f"{where} {fault}")
 
     def _check_subgraphs(self, op: RawOp, where: str) -> None:
         for index in op.subgraphs:
@@ -220,17 +302,30 @@ class _GraphReader:
             if index in self.callers:
                 self.file.fail(f"{where} runs graph {index}, which is already running")
 
-    def _run(self, index: int, passed: tuple[int, ...], where: str) -> NestedGraph:
+    def _run(
+        self, index: int, passed: tuple[int, ...], carried: frozenset[int], where: str
+    ) -> NestedGraph:
         inside = self.file.graphs[index].inputs
         if len(inside) != len(passed):
             self.file.fail(f"{where} passes {len(passed)} values to a graph of {len(inside)}")
-        pairs = zip(inside, passed, strict=True)
-        handles = {inner: self.handles[outer] for inner, outer in pairs if outer in self.handles}
-        key = (index, *sorted(handles.items()))
+        arguments = {
+            inner: self._argument(outer, at in carried)
+            for at, (inner, outer) in enumerate(zip(inside, passed, strict=True))
+        }
+        key = (index, *(arguments[inner].key for inner in inside))
         if key not in self.file.nested:
-            reader = _GraphReader(self.file, index, handles, self.callers)
+            reader = _GraphReader(self.file, index, arguments, self.callers)
             self.file.nested[key] = reader.read()
         return self.file.nested[key]
+
+    def _argument(self, index: int, copied: bool) -> _Argument:
+        if index in self.handles:
+            return _Argument(variable=self.handles[index])
+        known = self.shapes.operand(index) if self.file.is_open else None
+        if copied:  # what it is in the first turn says nothing of the next
+            return _Argument(known=known and Operand(known.shape))
+        constant = index in self.constants
+        return _Argument("", self._source(index), self._sized(index), constant, known)
 
     def _effect(self, op: RawOp, inputs: tuple[int, ...], where: str) -> Effect:
         if op.custom or not inputs or len(op.outputs) != 1:
@@ -254,16 +349,22 @@ class _GraphReader:
                 f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
                 " stored shapes are not those of one execution; convert with fixed shapes"
             )
-        fixed = source in self.constants or self.names[source] in self.file.states
+        fixed = (
+            source in self.constants
+            or source in self.outer
+            or self.names[source] in self.file.states
+        )
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
 
     def _finish(self, outputs: tuple[str, ...]) -> NestedGraph:
         kept = self._needed(outputs)
         dropped = len(self.ops) - len(kept)
-        used = {name for op in kept for name in (*op.inputs, *op.outputs)}
-        inputs = tuple(self._name(i) for i in self.raw.inputs if i not in self.handles)
-        used.update(inputs, outputs)
-        constants = {self.names[index] for index in self.constants.values()} & used
+        used = dict.fromkeys(name for op in kept for name in (*op.inputs, *op.outputs))
+        inputs = tuple(
+            self._name(i) for i in self.raw.inputs if i not in self.handles and i not in self.outer
+        )
+        used.update(dict.fromkeys((*inputs, *outputs)))
+        handed = {argument.name for argument in self.outer.values()}
         model = Model(
             name=self.raw.name or f"graph {self.index}",
             format="tflite",
@@ -271,11 +372,16 @@ class _GraphReader:
             ops=kept,
             inputs=inputs,
             outputs=outputs,
-            constants=tuple(sorted(constants)),
             notes=(f"{dropped} operators whose results nobody reads are left out",) * (dropped > 0),
         )
-        writes = any(effect for _, effect in self.ops)
-        return NestedGraph(model, tuple(self.states), writes, self.size)
+        return NestedGraph(
+            model,
+            tuple(name for name in used if name in handed or name in self.file.constants),
+            tuple(self.states),
+            any(effect for _, effect in self.ops),
+            self.size,
+            tuple(self._shape(index) for index in self.raw.outputs),
+        )
 
     def _needed(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         needed = set(outputs)
@@ -303,21 +409,34 @@ class _GraphReader:
     def _quoted(self, index: int) -> str:
         return quote(self.names[index])
 
+    def _is_made(self, index: int) -> bool:
+        """Whether an output is a tensor of its own, not another name of one."""
+        return not (index in self.handles or index in self.stands or index in self.constants)
+
     def _source(self, index: int) -> str:
         """Name under which a tensor's bytes are found."""
         if index in self.handles:
             return self.file.state(self.handles[index])
-        return self._name(self.constants.get(index, index))
+        return self._name(index)
 
     def _name(self, index: int) -> str:
-        self._sized(index)
-        return self.names[index]
+        return self._sized(index).name
+
+    def _shape(self, index: int) -> tuple[int, ...]:
+        return self.shapes.operand(index).shape
 
     def _sized(self, index: int) -> Tensor:
         """Measure a tensor; constants as stored."""
         index = self.constants.get(index, index)
-        name = self.names[index]
-        if name not in self.tensors:
-            constant = index in self.constants
-            self.tensors[name] = self.file.measure(name, self.raw.tensors[index], constant)
-        return self.tensors[name]
+        index = self.stands.get(index, index)
+        if index in self.outer and (like := self.outer[index].like):
+            return like
+        raw, name = self.raw.tensors[index], self.names[index]
+        shape = self.shapes.derived(index)
+        if index not in self.constants:
+            if name not in self.tensors:
+                self.tensors[name] = self.file.measure(name, raw, shape=shape)
+            return self.tensors[name]
+        if index not in self.stored:
+            self.stored[index] = self.file.constant(name, raw, shape)
+        return self.stored[index]

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import LoadError
+from qnnmem.load.tflite.options import Options, read_options, table
 
 # What a table costs from the budget; a string or vector costs its bytes.
 _TABLE_COST = 64
 # Budget per byte of file: the most compact honest files, without weights, cost 1.8 (measured).
 _SHARING = 4
 _MAX_BUDGET = 1 << 25
+_SHORT = 512  # bytes of a buffer that may hold sizes: 64 numbers of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class RawTensor:
     shape: tuple[int, ...]
     signature: tuple[int, ...]  # as `shape` with -1 where the size is open; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
+    buffer: int  # which one that is: tensors of equal content share it
+    data: bytes  # what is stored, where that is short enough to be sizes of other tensors
     variable: bool
     sparse: bool
     has_rank: bool
@@ -47,6 +51,7 @@ class RawOp:
     subgraphs: tuple[int, ...] = ()
     variable: str = ""  # what a VAR_HANDLE names
     custom: bool = False  # `type` is a name of the author's own choice
+    options: Options = field(default_factory=dict)  # those that its shape depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,9 @@ def decode(path: Path, content: Any) -> tuple[RawGraph, ...]:
         raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
+_Buffer = tuple[int, bytes]  # how much it stores, and what if that is short
+
+
 class _Decoder:
     """Walks one flatbuffer and keeps count of what that may still cost."""
 
@@ -87,7 +95,7 @@ class _Decoder:
             for j in self._rows(model.SubgraphsLength())
         )
 
-    def _graph(self, graph: Any, buffers: list[int], codes: list[tuple[str, bool]]) -> RawGraph:
+    def _graph(self, graph: Any, buffers: list[_Buffer], codes: list[tuple[str, bool]]) -> RawGraph:
         return RawGraph(
             self._text(graph.Name),
             tuple(
@@ -98,13 +106,17 @@ class _Decoder:
             tuple(self._op(graph.Operators(j), codes) for j in self._rows(graph.OperatorsLength())),
         )
 
-    def _tensor(self, tensor: Any, buffers: list[int]) -> RawTensor:
+    def _tensor(self, tensor: Any, buffers: list[_Buffer]) -> RawTensor:
+        place = tensor.Buffer() if buffers else 0
+        stored, data = buffers[place] if buffers else (0, b"")
         return RawTensor(
             self._text(tensor.Name),
             tensor.Type(),
             self._numbers(tensor.ShapeLength(), tensor.ShapeAsNumpy),
             self._numbers(tensor.ShapeSignatureLength(), tensor.ShapeSignatureAsNumpy),
-            buffers[tensor.Buffer()] if buffers else 0,
+            stored,
+            place,
+            data,
             tensor.IsVariable(),
             tensor.Sparsity() is not None,
             tensor.HasRank(),
@@ -119,22 +131,24 @@ class _Decoder:
             () if custom else _subgraphs(op, kind),
             self._handle(op) if kind == "VAR_HANDLE" and not custom else "",
             custom,
+            {} if custom else read_options(op, kind),
         )
 
     def _handle(self, op: Any) -> str:
-        from tflite.VarHandleOptions import VarHandleOptions
-
-        options = _options(op, VarHandleOptions)
+        options = _options(op, "VarHandleOptions")
         container, name = self._text(options.Container), self._text(options.SharedName)
         return f"{container}/{name}" if container else name
 
-    def _stored(self, buffer: Any) -> int:
+    def _stored(self, buffer: Any) -> _Buffer:
         # Files above 2 GB keep buffers behind the flatbuffer; offsets 0 and 1 mean "not used".
         external = int(buffer.Size()) if buffer.Offset() > 1 else 0
         stored = external or int(buffer.DataLength())
         if stored > self._size:
             raise ValueError("buffer beyond the end of the file")
-        return stored
+        if external or not 0 < stored <= _SHORT:
+            return stored, b""
+        self._pay(stored)
+        return stored, buffer.DataAsNumpy().tobytes()
 
     def _code(self, code: Any) -> tuple[str, bool]:
         # The first field is the older, 8-bit one; a writer fills either or both.
@@ -172,33 +186,23 @@ def _builtin_names() -> dict[int, str]:
     return {v: k for k, v in vars(BuiltinOperator).items() if isinstance(v, int)}
 
 
-def _options(op: Any, kind: Any) -> Any:
-    table = op.BuiltinOptions()
-    if table is None:
+def _options(op: Any, name: str) -> Any:
+    options = table(op, name)
+    if options is None:
         raise ValueError("operator without its options")
-    options = kind()
-    options.Init(table.Bytes, table.Pos)
     return options
 
 
 def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
     """Indexes of the subgraphs that an operator runs."""
     if kind == "IF":
-        from tflite.IfOptions import IfOptions
-
-        options = _options(op, IfOptions)
+        options = _options(op, "IfOptions")
         return (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
     if kind == "WHILE":
-        from tflite.WhileOptions import WhileOptions
-
-        options = _options(op, WhileOptions)
+        options = _options(op, "WhileOptions")
         return (options.CondSubgraphIndex(), options.BodySubgraphIndex())
     if kind == "CALL":
-        from tflite.CallOptions import CallOptions
-
-        return (_options(op, CallOptions).Subgraph(),)
+        return (_options(op, "CallOptions").Subgraph(),)
     if kind == "CALL_ONCE":
-        from tflite.CallOnceOptions import CallOnceOptions
-
-        return (_options(op, CallOnceOptions).InitSubgraphIndex(),)
+        return (_options(op, "CallOnceOptions").InitSubgraphIndex(),)
     return ()

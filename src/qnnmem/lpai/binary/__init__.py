@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, QnnError, UsageError, WrongVersion
 from qnnmem.lpai.binary.check import HW_VERSION, check
-from qnnmem.lpai.binary.kind import CURE, guess_kind
+from qnnmem.lpai.binary.kind import guess_kind
 from qnnmem.lpai.binary.layout import MAGIC, assemble, take_apart
 from qnnmem.lpai.binary.meta import decode, encode
 from qnnmem.lpai.compiled import CompiledContext
@@ -68,7 +68,8 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
     file = _flat(memoryview(buffer)).toreadonly()
     call = _CALLS.get(malformed, _CREATE)
     if bytes(file[: len(MAGIC)]) != MAGIC:
-        raise _refusal(malformed, "B1", guess_kind(file), call, CURE)
+        seems, cure = guess_kind(file)
+        raise _refusal(malformed, "B1", seems, call, cure)
     try:
         sections = take_apart(file)
         programs = tuple(bytes(program) for program in sections.programs)

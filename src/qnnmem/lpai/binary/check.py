@@ -68,6 +68,7 @@ def _check_model(model: Model, around: Scope) -> None:
         _unique(names, f".{key}")
         _visible(names, scope, f".{key}")
     _unique((buffer.name for buffer in model.buffers), ".buffers")
+    _unique((name for op in model.ops for name in op.outputs), ".ops")  # each is written once
     for number, op in enumerate(model.ops):
         _visible(op.inputs, scope, f".ops[{number}].inputs")
         _known(op.outputs, model.tensors, f".ops[{number}].outputs")

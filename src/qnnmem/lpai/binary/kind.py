@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import re
 
+from qnnmem.load.file_kind import kind_of_bytes
+
 _HEAD = 4096
-_VENDOR = "a context binary of Qualcomm's SDK"
-_STARTS = (
-    (b"\x89QMEM", "a qnnmem context binary whose line ends were changed by a transfer as text"),
-    (b"\0\0\0\2\0\0\0\2", _VENDOR),
-    (b"\0\0\0\2\0\0\0\3", _VENDOR),
-    (b"PK\x03\x04", "a DLC or another zip archive"),
-    (b"\x7fELF", "a shared library or a program"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"\x93NUMPY", "a numpy array"),
-)
-_PROTOBUF = re.compile(rb"\x08[\x01-\x20][\x12\x1a\x22\x2a\x32\x3a\x42]")
 # A Qualcomm binary names the SDK build that made it.
 _SDK_BUILD = re.compile(rb"v[12]\.[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{6}|qti\.aisw|libQnn")
-CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"
+_CHANGED = "a qnnmem context binary whose line ends were changed by a transfer as text"
+_CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"
 
 
-def guess_kind(file: memoryview) -> str:
-    """A clause that says what the file seems to be."""
+def guess_kind(file: memoryview) -> tuple[str, str]:
+    """A clause that says what the file seems to be, and what to do about it."""
     head = bytes(file[:_HEAD])
     if not head:
-        return "the context binary is empty"
-    kind = _kind(head)
-    if kind is None:
-        return "the file is not a context binary of qnnmem"
-    return f"the file is not a context binary of qnnmem but seems to be {kind}"
+        return "the context binary is empty", _CURE
+    seems, cure = _kind(head)
+    but = f" but seems to be {seems}" if seems else ""
+    return f"the file is not a context binary of qnnmem{but}", cure
 
 
-def _kind(head: bytes) -> str | None:
-    for start, kind in _STARTS:
-        if head.startswith(start):
-            return kind
-    if head[4:8] == b"TFL3":
-        return "a TFLite model"
-    if _PROTOBUF.match(head):
-        return "an ONNX model"
-    if _SDK_BUILD.search(head):
-        return _VENDOR
-    if head.lstrip()[:1] in (b"{", b"["):
-        return "JSON, perhaps a configuration file or an eAI report"
-    return None
+def _kind(head: bytes) -> tuple[str, str]:
+    kind = kind_of_bytes(head)
+    if kind.name == "binary":
+        return ("a context binary of Qualcomm's SDK" if _SDK_BUILD.search(head) else ""), _CURE
+    if kind.name == "lpai":
+        return _CHANGED, _CURE
+    return kind.words, f"{kind.readers}; {_CURE}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from qnnmem.lpai.config.json_positions import JsonKind, JsonNode
 from qnnmem.lpai.config.schema import (
@@ -15,11 +14,10 @@ from qnnmem.lpai.config.schema import (
     Key,
     keys_of,
 )
-from qnnmem.text import quote
+from qnnmem.text import nearest, quote
 
 # What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
 MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")
-_LONGEST_NAME = 64  # no key is longer; keeps the search for a similar one short
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +93,6 @@ def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
             sentence = f"entry {number} is {show(item)}, not {key.item.value}"
             return ValueFault("wrong-type", sentence, f"write {key.item.value} for each entry")
     return None
-
-
-def nearest(name: str, known: tuple[str, ...] | list[str]) -> str | None:
-    """The known name that is most like `name`, if any is."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    found = get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
 
 
 def show(node: JsonNode) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -49,6 +50,19 @@ class LintReport:
     def count(self, severity: Severity) -> int:
         """How many findings are of that severity."""
         return sum(finding.severity is severity for finding in self.findings)
+
+    def renamed(self, names: Mapping[str, str]) -> LintReport:
+        """The same with other names for some files."""
+        files = (
+            replace(
+                file,
+                path=names.get(file.path, file.path),
+                named_by=None if file.named_by is None else names.get(file.named_by, file.named_by),
+            )
+            for file in self.files
+        )
+        findings = (replace(one, file=names.get(one.file, one.file)) for one in self.findings)
+        return LintReport(tuple(files), tuple(findings), self.strict)
 
     @property
     def unreadable(self) -> tuple[CheckedFile, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import LoadError
+from qnnmem.load.file_kind import check_kind
 from qnnmem.lpai.config.check import classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
 from qnnmem.lpai.config.finding import CheckedFile, ConfigFinding, LintReport, Severity
@@ -51,6 +52,7 @@ class _Run:
 
     def _read(self, path: Path, by: str | None) -> tuple[Document, FileKind] | None:
         try:
+            check_kind(path, "lint", takes=("config", "graphs", "json", "text"))
             document = read_document(path)
         except LoadError as exc:
             self.files.append(CheckedFile(str(path), "unknown", by, exc.reason))

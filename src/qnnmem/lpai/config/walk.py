@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from qnnmem.lpai.config.check import check_value, nearest
+from qnnmem.lpai.config.check import check_value
 from qnnmem.lpai.config.finding import ConfigFinding, Severity
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonMember, JsonNode, Position
 from qnnmem.lpai.config.schema import BY_PATH, FileKind, Key, file_of, keys_of
-from qnnmem.text import quote
+from qnnmem.text import nearest, quote
 
 # A hostile file may hold 100,000 unknown keys; more than this is of no use to a reader.
 MAX_FINDINGS = 100

@@ -13,21 +13,32 @@ backend, context and buffers. Files other than the binary are read and written o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from qnnmem.bounded_file import regular_size
 from qnnmem.errors import LoadError, QnnError, TcmFatal, UsageError, Words, WrongSize
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import BINARY_VERSION, CREATE_FROM_BINARY, map_file, unpack
+from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.config.read import RunConfig, read_run_config
 from qnnmem.lpai.net_run.device import RunDevice, enabled_graphs
 from qnnmem.lpai.net_run.device_child import DeviceChild, RunLimits
 from qnnmem.lpai.net_run.device_settings import DeviceSettings
 from qnnmem.lpai.net_run.inputs import InputList
-from qnnmem.lpai.net_run.jobs import Job, Loop, Tally, chosen_graphs, make_jobs, schedule
+from qnnmem.lpai.net_run.jobs import (
+    Job,
+    Loop,
+    Tally,
+    chosen_graphs,
+    make_jobs,
+    native_inputs,
+    schedule,
+)
 from qnnmem.lpai.net_run.log import CODE, PROFILE_NAME, ApiTimes, Console
+from qnnmem.lpai.net_run.made_inputs import make_inputs
 from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
 from qnnmem.lpai.net_run.outputs import OutputForm, OutputTree
 from qnnmem.lpai.rules import finding
@@ -48,6 +59,19 @@ _INIT = ("Graph Prepare failure",)
 _CREATE = ("Could not create context from binary.", "Create From Binary failure")
 
 
+class FileCount(NamedTuple):
+    """How many files a run wrote."""
+
+    results: int = 0
+    inputs: int = 0
+    beside: int = 0  # metadata and times
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """What came of a run."""
@@ -57,6 +81,7 @@ class RunReport:
     tally: Tally
     tcm: TcmAccount | None = None  # where the run failed for lack of TCM
     cure: Words = ""  # where a limit ended the run
+    files: FileCount = field(default_factory=FileCount)
 
     @property
     def refused(self) -> bool:
@@ -94,10 +119,10 @@ class _Run:
                 "shared buffers are DDR, but with mem_type tcm inputs and outputs are in TCM; "
                 "leave out --shared_buffer or use mem_type ddr"
             )
-        self._lists = [
+        self._lists: Sequence[InputList | None] = [
             None if text == SKIP else InputList.read(Path(text)) for text in options.input_lists
         ]
-        if not any(self._lists):
+        if options.made_inputs is None and not any(self._lists):
             raise UsageError("--input_list skips every graph; name a list for at least one")
         self._size = regular_size(options.retrieve_context)
         if self._size > LARGEST_BINARY:
@@ -113,9 +138,11 @@ class _Run:
         self._times = ApiTimes(options.profiling)
         self._jobs: list[Job] = []
         self._tally = Tally()
+        self._made_files = 0
 
     def go(self, limits: RunLimits) -> RunReport:
-        self._announce()
+        if self._options.made_inputs is None:
+            self._announce()
         options, log = self._options, self._console.backend_log
         shown = options.retrieve_context
         with DeviceChild(self._settings(), limits, self._times, log, shown) as device:
@@ -124,10 +151,10 @@ class _Run:
             except TcmFatal as exc:  # on the device nothing would be written any more
                 self._console.log(LogLevel.ERROR, str(exc))
                 found = _others(device, None)
-                return RunReport(exc, found, self._tally, self._tcm_account())
+                return RunReport(exc, found, self._tally, self._tcm_account(), "", self._files())
         self._write_profile()
         found, tcm = _others(device, failure), self._shortage(failure)
-        report = RunReport(failure, found, self._tally, tcm, device.cure)
+        report = RunReport(failure, found, self._tally, tcm, device.cure, self._files())
         if self._options.direct and report.passes:
             self._console.say("[INFO] [Qnn Runtime] NonRPC net-run SUCCESS")
         return report
@@ -174,6 +201,7 @@ class _Run:
         console.say(f"Creating context from binary file: {options.retrieve_context}")
         with console.failing_with(*_CREATE):
             graphs = device.create()
+        self._make_inputs(graphs)
         self._jobs = make_jobs(graphs, self._lists, self._tree, options, console.warn)
         self._check_graph_configs()
         with console.failing_with(*_INIT):
@@ -188,6 +216,16 @@ class _Run:
                 device.configure(job.compiled.name)
                 with console.failing_with(failed):
                     device.finalize(job.compiled.name)
+
+    def _make_inputs(self, graphs: Sequence[CompiledGraph]) -> None:
+        """Write the inputs that nobody brings; only now is it known what they are."""
+        source, force = self._options.made_inputs, self._options.force
+        if source is None:
+            return
+        native = native_inputs(graphs, self._options)
+        made = make_inputs(source, graphs, native, self._tree, force=force)
+        self._lists, self._made_files = made.lists, made.files
+        self._announce()
 
     def _sets(self, job: Job) -> int:
         """Sets of buffers: several only where executions wait in a queue, in DDR."""
@@ -247,6 +285,10 @@ class _Run:
             self._tree.write_text(PROFILE_NAME, self._times.report(self._options.producer))
 
     # Coming to an end
+
+    def _files(self) -> FileCount:
+        results = sum(job.writer.files for job in self._jobs)
+        return FileCount(results, self._made_files, self._tree.beside)
 
     def _shortage(self, failure: QnnError | None) -> TcmAccount | None:
         short = failure is not None and failure.finding.rule == "T1"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from qnnmem.bounded_file import read_head
+from qnnmem.bounded_file import MISSING, NOT_THERE, read_head
 from qnnmem.errors import LoadError, UsageError, WrongSize
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import Quant
@@ -248,6 +248,8 @@ def _check_readable(path: Path, limit: int | None = None) -> int:
     """Bytes of an ordinary file; never blocks."""
     try:
         status = path.stat()
+    except NOT_THERE as exc:
+        raise LoadError(_shown(path), MISSING) from exc
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
         reason = getattr(exc, "strerror", None) or str(exc)
         raise LoadError(_shown(path), f"cannot be read ({reason.lower()})") from exc

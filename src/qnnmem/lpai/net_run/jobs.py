@@ -74,7 +74,7 @@ def make_jobs(
     """Of the enabled graphs those with an input list; one belongs to each, None skips it."""
     if len(graphs) != len(lists):
         raise UsageError(_wrong_count(graphs, len(lists)))
-    natives = native_tensors(options.native_names, {g.name: g.inputs for g in graphs})
+    natives = native_inputs(graphs, options)
     stems = file_stems(graph.name for graph in graphs)
     jobs = []
     for index, (graph, inputs) in enumerate(zip(graphs, lists, strict=True)):
@@ -83,10 +83,18 @@ def make_jobs(
         _warn_of_float(graph, warn)
         folder = tree.graph_folder(stems[graph.name] if len(graphs) > 1 else None)
         writer = ResultWriter(folder, graph, tree.form, options.keep_num_outputs)
-        native = frozenset(graph.inputs) if options.native_inputs else natives[graph.name]
         lines = inputs.assigned(graph.inputs, warn)
-        jobs.append(Job(index, graph, lines, writer, native))
+        jobs.append(Job(index, graph, lines, writer, natives[graph.name]))
     return jobs
+
+
+def native_inputs(
+    graphs: Sequence[CompiledGraph], options: RunOptions
+) -> Mapping[str, frozenset[str]]:
+    """By graph the inputs whose files hold the tensor's own type."""
+    if options.native_inputs:
+        return {graph.name: frozenset(graph.inputs) for graph in graphs}
+    return native_tensors(options.native_names, {graph.name: graph.inputs for graph in graphs})
 
 
 def chosen_graphs(

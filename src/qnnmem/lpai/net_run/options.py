@@ -26,9 +26,25 @@ from qnnmem.qnn.enums import (
 from qnnmem.text import quote
 
 SKIP = "__"  # in place of an input list: this graph is not executed
+LIBRARY = "libQnnLpai.so"
 
 _LPAI = re.compile(r"(?:lib)?qnnlpai", re.IGNORECASE)
 _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomInputs:
+    """So many inferences of every graph on made-up numbers, which depend on the seed alone."""
+
+    count: int
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampleInputs:
+    """Inferences on sample inputs (`qnnmem.calibration`): a place for each graph, or `SKIP`."""
+
+    places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +52,10 @@ class RunOptions:
     """The flags of qnn-net-run that mean something without a device, and ours."""
 
     retrieve_context: Path
-    input_lists: tuple[str, ...]
-    backend: str
+    input_lists: tuple[str, ...] = ()  # empty where the inputs are made
+    backend: str = LIBRARY
+    made_inputs: RandomInputs | SampleInputs | None = None
+    force: bool = False  # made inputs may replace files
     output_dir: Path = Path("output")
     config_file: Path | None = None
     direct: bool = False
@@ -66,7 +84,7 @@ def check_backend(library: str) -> None:
         return
     other = _OTHERS.match(name)
     what = f"is the {other[1].upper()} backend" if other else "is not an LPAI backend library"
-    raise UsageError(f"--backend {quote(name)} {what}; this runner is LPAI, pass libQnnLpai.so")
+    raise UsageError(f"--backend {quote(name)} {what}; this runner is LPAI, pass {LIBRARY}")
 
 
 def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profile:

@@ -38,6 +38,7 @@ class OutputTree:
 
     def __init__(self, folder: Path, form: OutputForm) -> None:
         self.folder, self.form = folder, form
+        self.beside = 0  # files written beside the results
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
@@ -61,6 +62,7 @@ class OutputTree:
     def write_text(self, name: str, text: str) -> None:
         """A file beside the results."""
         write_whole(self.folder / name, text.encode("utf-8", "backslashreplace"))
+        self.beside += 1
 
 
 class ResultWriter:
@@ -71,7 +73,7 @@ class ResultWriter:
     ) -> None:
         self._folder, self._graph, self._form, self._keep = folder, graph, form, keep
         self._stems = file_stems(graph.outputs)
-        self.written = 0
+        self.written = self.files = 0
         if form.as_float and keep != 0:
             self._check_types()
 
@@ -84,6 +86,7 @@ class ResultWriter:
         for name, content in outputs.items():
             for ending, data in self._files(name, content):
                 write_whole(folder / f"{self._stems[name]}{ending}", data)
+                self.files += 1
         self.written += 1
 
     def _files(self, name: str, content: NDArray[Any]) -> Iterator[tuple[str, ReadableBuffer]]:

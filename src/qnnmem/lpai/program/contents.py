@@ -135,8 +135,13 @@ def _is_text(value: Any) -> bool:
     return all(isinstance(item, str) for item in values)
 
 
+def may_hold(node: onnx.NodeProto) -> bool:
+    """Whether a program may hold an operator."""
+    return node.op_type in _operators().get(node.domain, _NOTHING)
+
+
 def _check_operator(node: onnx.NodeProto) -> None:
-    if node.op_type not in _operators().get(node.domain, _NOTHING):
+    if not may_hold(node):
         domain = f" of domain {quote(node.domain)}" if node.domain else ""
         raise ProgramError(
             f"the program uses operator {quote(node.op_type)}{domain}, which is not among those "

@@ -9,13 +9,14 @@ The pairs are what a planner puts into persistent memory; their first content is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
+from qnnmem.load.onnx.fixed import Fixed, InputValue
 from qnnmem.load.onnx.graph import bodies, reads
 from qnnmem.load.onnx.tensor import UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_buffer import expand
@@ -59,6 +60,7 @@ MAX_STATEFUL = 256  # nodes; each costs a look at the whole graph
 _TIME_LIMIT_S = 60.0
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,13 @@ def rewrite_states(
     keep_rnn_state: bool = False,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
     dims: Mapping[str, int] = _NO_DIMS,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = _TIME_LIMIT_S,
 ) -> Rewritten:
     """Model with explicit state, written to `folder` unless the file has none to rewrite.
 
-    `shapes` and `dims` fix what the model leaves open, as for `qnnmem.load`. They are not written
-    into the new file: it is loaded with the same ones.
+    `shapes`, `dims` and `values` fix what the model leaves open, as for `qnnmem.load`. They are not
+    written into the new file: it is loaded with the same ones.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -96,7 +99,7 @@ def rewrite_states(
     kept = find_kept(draft) if rnns else frozenset()
     if not kept and not buffers:
         return Rewritten(path, notes=tuple(draft.notes))
-    windows = _rewrite(draft, kept, (dims, shapes), time_limit_s)
+    windows = _rewrite(draft, kept, Fixed(dims, shapes, values), time_limit_s)
     target = Path(folder) / f"{path.stem}.onnx"
     write_model(draft.model, target)
     return Rewritten(target, tuple(draft.states), windows, tuple(draft.notes))
@@ -152,11 +155,11 @@ def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def _rewrite(
     draft: Draft,
     kept: frozenset[str],
-    fixed: tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]],
+    fixed: Fixed,
     time_limit_s: float,
 ) -> tuple[BufferWindow, ...]:
     from qnnmem.load.onnx.passes.guard import GuardedModel
-    from qnnmem.load.onnx.passes.resolve import resolve
+    from qnnmem.load.onnx.passes.resolve import open_model, resolve
     from qnnmem.load.onnx.trial.child import TrialChild
 
     path = draft.path
@@ -165,14 +168,25 @@ def _rewrite(
         raise LoadError(path, f"has functions of its own beside ops with state; {words}")
     with TrialChild(path, time_limit_s) as child:
         declared = Declared(draft.model.graph)
-        draft.model = resolve(GuardedModel(path, draft.model), *fixed, child).proto()
-        trials = _trials(draft, child, fixed[1])
+        opened = open_model(GuardedModel(path, draft.model), child)
+        draft.model = resolve(opened, fixed).proto()
+        trials = _trials(draft, child, fixed.shapes)
         windows, changed = _expand_all(draft, trials)
         if kept:
             _keep_rnns(draft, trials, kept)
     forget_domain(draft.model, DOMAIN)
+    _open_again(draft.model.graph, fixed.values)
     declared.put_back(draft.model.graph, changed)
     return _gate(draft.model.graph, windows)
+
+
+def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
+    """Make constants that stand for values of inputs inputs again."""
+    kept = [item for item in graph.initializer if item.name not in names]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    for name in names:
+        graph.input.add(name=name)
 
 
 def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...]]) -> Trials:

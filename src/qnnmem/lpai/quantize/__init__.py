@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from qnnmem.calibration import Input, Sample, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, UsageError, chain_words
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.load.onnx.stored import stored_bytes, tensors
 from qnnmem.load.onnx.tensor import EXTERNAL
+from qnnmem.lpai.quantize.error import QuantizeError, Tried
 from qnnmem.lpai.quantize.graph import Encoding, encodings
+from qnnmem.lpai.quantize.obstacle import find_obstacle
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
     ModelPrecision,
@@ -35,6 +38,7 @@ __all__ = [
     "Encoding",
     "FloatOp",
     "ModelPrecision",
+    "QuantizeError",
     "QuantizeResult",
     "classify",
     "encodings",
@@ -44,9 +48,11 @@ __all__ = [
 ]
 
 RANDOM_SAMPLES = 8
+_ADVICE_S = 60.0  # longer nobody waits for it
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class QuantizeResult:
     seeded_random: bool  # ranges come from made-up data: good for sizes, not for accuracy
     worst_error: float | None  # largest difference on the samples, relative to the output's largest
     io: Mapping[str, Encoding] = field(default_factory=dict)  # of integer inputs and outputs
+    tried: tuple[Tried, ...] = ()  # wider numbers, where the error is large
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "io", MappingProxyType(dict(self.io)))
@@ -73,6 +80,7 @@ def quantize_model(
     seed: int = 0,
     dims: Mapping[str, int] = _NO_DIMS,
     shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    values: Mapping[str, InputValue] = _NO_VALUES,
     states: Sequence[tuple[str, str]] = (),
     integer_io: bool = True,
     time_limit_s: float = 600.0,
@@ -88,7 +96,8 @@ def quantize_model(
     for width in (bits, weight_bits):
         if width not in (8, 16):
             raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
-    model = executable(path, dims=dims, shapes=shapes, time_limit_s=min(60.0, time_limit_s))
+    limit = min(60.0, time_limit_s)
+    model = executable(path, dims=dims, shapes=shapes, values=values, time_limit_s=limit)
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)
@@ -102,6 +111,7 @@ def quantize_model(
         "seed": seed,
         "states": list(states),
         "integer_io": integer_io,
+        "advice_s": min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
     }
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))
@@ -125,7 +135,8 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
     io = {name: Encoding(*encoding) for name, encoding in header["io"].items()}
-    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io)
+    tried = tuple(Tried(*one) for one in header.get("tried", ()))
+    return QuantizeResult(tuple(notes), header["samples"], samples is None, worst, io, tried)
 
 
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
@@ -143,11 +154,8 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
     """Refuse what onnxruntime's quantizer would make nonsense of."""
-    kinds = ("QuantizeLinear", "DynamicQuantizeLinear")
-    if any(node.op_type in kinds for node in model.graph.node):
-        raise LoadError(
-            path, "is quantized in part already; quantize the float model that it was made from"
-        )
+    if obstacle := find_obstacle(model):
+        raise LoadError(path, chain_words(obstacle.words, obstacle.unquantized))
     if model.ByteSize() > _LARGEST_MODEL:
         raise LoadError(path, "is larger than 2 GiB, which onnxruntime cannot quantize")
     inputs = {item.name for item in model.graph.input}
@@ -178,6 +186,9 @@ def _ask_child(
             if progress is not None:
                 progress(str(frame[0]["progress"]))
             frame = child.receive(most)
+        # Advice comes after the result: a child that is ended while it looks for some has done it.
+        if frame is not None and frame[0].get("poor") and (advice := child.receive()):
+            frame = ({**frame[0], **advice[0]}, frame[1])
     if frame is None:
         raise _dead(path, child)
     if "error" in frame[0]:

@@ -2,7 +2,7 @@
 
 Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or running
 out of memory costs one limited process. One request comes as a frame on stdin; replies go to
-stdout, first any number of progress frames, then one with the result.
+stdout: any number of progress frames, one with the result, and maybe one with what else was tried.
 
     optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
     measure the range of every float tensor on the samples   ranges.py
@@ -10,6 +10,7 @@ stdout, first any number of progress frames, then one with the result.
     insert quantize and dequantize nodes                     insert.py
     tie the scales of states, make the border integer        graph.py
     run both models on some samples and compare
+    where they differ much, try wider numbers and say in a second reply what they give
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from time import monotonic
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from qnnmem.calibration import Input, random_sample, read_sample
 from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.load.onnx.stored import embed, tensors
+from qnnmem.lpai.quantize.error import LARGE_ERROR
 from qnnmem.lpai.quantize.graph import (
     RECURRENT,
     Encoding,
@@ -50,12 +53,20 @@ _WIDE_RANGE = 1e6
 Say = Callable[[str], None]
 
 
-def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict[str, Any], bytes]:
+class Quantized(NamedTuple):
+    """A quantized model, what to say about it, and the errors of wider numbers, not yet tried."""
+
+    header: dict[str, Any]
+    blob: bytes = b""
+    tries: Iterator[tuple[int, int, float]] = iter(())
+
+
+def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
     """The quantized model, with notes and the largest difference from the float one."""
     import onnx
 
     states = [(str(old), str(new)) for old, new in options["states"]]
-    inputs = [Input(name, dtype, tuple(shape)) for name, dtype, shape in options["inputs"]]
+    inputs = [Input(name, dtype, tuple(shape)) for name, dtype, shape, *_ in options["inputs"]]
     model = onnx.ModelProto.FromString(payload)
     for tensor in tensors(model):
         embed(Path(options["path"]), tensor)
@@ -65,25 +76,60 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> tuple[dict
     drop_unread_states(model.graph)
     measured = _measure(model, options, inputs, states, say)
     say("inserting quantize nodes")
-    exact = onnx.ModelProto()
-    exact.CopyFrom(model)
-    notes += replace_endless(model.graph, measured.ranges)
     widths = Widths(int(options["bits"]), int(options["weight_bits"]))
-    result = insert(model, measured, widths, states)
-    notes += [*_range_notes(measured.ranges), *_op_notes(model.graph)]
-    notes += tie_states(result, states)
+    begin = monotonic()
+    result, made = _inserted(model, measured, widths, states)
+    notes += made
     say("comparing with the float model")
-    worst = _worst_error(exact, result, measured.feeds)
+    worst = _worst_error(model, result, measured.feeds)
+    seconds = monotonic() - begin
     found: dict[str, Encoding] = {}
     if options["integer_io"]:
         found, left = integer_io(result)
         notes += left
     open_session(result)  # onnxruntime must take what is handed out
     io = {name: list(encoding) for name, encoding in found.items()}
-    header = {"notes": notes, "samples": measured.samples, "worst": worst, "io": io}
+    poor = worst is not None and worst > LARGE_ERROR
+    header = {"notes": notes, "samples": measured.samples, "worst": worst, "io": io, "poor": poor}
     if result.ByteSize() > options["most"]:
         raise ValueError(f"constants that it computes make it more than {options['most']:,} bytes")
-    return header, bytes(result.SerializeToString(deterministic=True))
+    blob = bytes(result.SerializeToString(deterministic=True))
+    pace = (seconds, float(options["advice_s"]))
+    tries = _tries(model, measured, widths, states, pace) if poor else iter(())
+    return Quantized(header, blob, tries)
+
+
+def _inserted(
+    model: onnx.ModelProto, measured: Measured, widths: Widths, states: Sequence[tuple[str, str]]
+) -> tuple[onnx.ModelProto, list[str]]:
+    """The model with quantize nodes, and what to know about it; the given one stays as it is."""
+    import onnx
+
+    rough = onnx.ModelProto()
+    rough.CopyFrom(model)
+    notes = replace_endless(rough.graph, measured.ranges)
+    result = insert(rough, measured, widths, states)
+    notes += [*_range_notes(measured.ranges), *_op_notes(rough.graph)]
+    return result, [*notes, *tie_states(result, states)]
+
+
+def _tries(
+    model: onnx.ModelProto,
+    measured: Measured,
+    given: Widths,
+    states: Sequence[tuple[str, str]],
+    pace: tuple[float, float],
+) -> Iterator[tuple[int, int, float]]:
+    """Errors with wider numbers on the same samples; `pace` is seconds for one, and for all."""
+    seconds, most = pace
+    begin = monotonic()
+    wider = (Widths(given.activations, 16), Widths(16, given.weights), Widths(16, 16))
+    for widths in sorted({*wider} - {given}):
+        if monotonic() - begin + seconds > most:
+            return
+        worst = _worst_error(model, _inserted(model, measured, widths, states)[0], measured.feeds)
+        if worst is not None:
+            yield (*widths, worst)
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
@@ -184,16 +230,18 @@ def main() -> int:
     if frame is None:
         return 1
     try:
-        header, reply = quantize(*frame, partial(_say, replies))
+        done = quantize(*frame, partial(_say, replies))
     except QnnMemError as exc:
         kind = "usage" if isinstance(exc, UsageError) else "load"
-        header, reply = {"error": str(exc), "kind": kind}, b""
+        done = Quantized({"error": str(exc), "kind": kind})
     except MemoryError:
         used_up = f"{describe_limit(limit)} are used up; use smaller shapes"
-        header, reply = {"error": used_up, "kind": "failure"}, b""
+        done = Quantized({"error": used_up, "kind": "failure"})
     except Exception as exc:  # the parent reports it
-        header, reply = {"error": sentence(exc), "kind": "failure"}, b""
-    write_frame(replies, header, reply)
+        done = Quantized({"error": sentence(exc), "kind": "failure"})
+    write_frame(replies, done.header, done.blob)
+    if done.header.get("poor"):
+        write_frame(replies, {"tried": list(done.tries)})
     return 0
 
 

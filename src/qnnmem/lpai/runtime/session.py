@@ -65,7 +65,8 @@ class Session:
         )
         names = [one.name for one in self.context.compiled.graphs]
         if graph is None and len(names) > 1:
-            raise UsageError(f"the binary has several graphs, choose one of {', '.join(names[:8])}")
+            shown = ", ".join(map(quote, names[:8]))
+            raise UsageError(f"the binary has several graphs, choose one of {shown}")
         self.graph: Graph = self.context.graph_retrieve(graph or names[0])
         self._set_up()
 

@@ -24,32 +24,37 @@ from qnnmem.plan.compiled.arrays import (
 from qnnmem.plan.compiled.kept import KEPT
 
 
-@njit(cache=KEPT)
-def prepare(buffers: BufferArrays, limit: Ints, twin: Ints) -> Core:
-    """The core of a search: `limit` and `twin` as in `Rests` and `Core`."""
-    lo, hi, size = buffers.lo, buffers.hi, buffers.size
-    start, near = _neighbours(lo, hi)
+def prepare(buffers: BufferArrays, limit: Ints, twin: Ints, pairs: int) -> Core:
+    """The core of a search: `limit` and `twin` as in `Rests` and `Core`, `pairs` that overlap."""
+    start, near = np.zeros(len(limit) + 1, np.int64), np.empty(2 * pairs, np.int64)
     cap = np.zeros(len(buffers.first) - 1, np.int64)
-    for u in range(len(lo)):
-        for s in range(lo[u], hi[u]):
-            cap[s] = max(cap[s], limit[u] + size[u])
+    _list_neighbours(buffers.lo, buffers.hi, start, near)
+    _raise_caps(buffers, limit, cap)
     rests = Rests(buffers.align, limit, near, start)
-    return Core(Boxes(lo, hi, size), rests, buffers.first, cap, twin)
+    return Core(Boxes(buffers.lo, buffers.hi, buffers.size), rests, buffers.first, cap, twin)
 
 
-@register_jitable
-def _neighbours(lo: Ints, hi: Ints) -> tuple[Ints, Ints]:
-    """Neighbour lists: those of u are near[start[u] : start[u + 1]]."""
+# Whatever compiled code returns but numbers is made by Python: a signal that comes then crashes it.
+@njit(cache=KEPT)
+def _raise_caps(buffers: BufferArrays, limit: Ints, cap: Ints) -> None:
+    """Fills in the caps of `Core`."""
+    for u in range(len(limit)):
+        for s in range(buffers.lo[u], buffers.hi[u]):
+            cap[s] = max(cap[s], limit[u] + buffers.size[u])
+
+
+@njit(cache=KEPT)
+def _list_neighbours(lo: Ints, hi: Ints, start: Ints, near: Ints) -> None:
+    """Fills in the neighbours: those of u are near[start[u] : start[u + 1]]."""
     n = len(lo)
-    start = np.zeros(n + 1, np.int64)
     for i in range(n):
         j = i + 1
         while j < n and lo[j] < hi[i]:
             start[i + 1] += 1
             start[j + 1] += 1
             j += 1
-    start = np.cumsum(start)
-    near = np.empty(start[n], np.int64)
+    for i in range(n):
+        start[i + 1] += start[i]
     fill = start[:n].copy()
     for i in range(n):
         j = i + 1
@@ -58,7 +63,6 @@ def _neighbours(lo: Ints, hi: Ints) -> tuple[Ints, Ints]:
             fill[i] += 1
             fill[j] += 1
             j += 1
-    return start, near
 
 
 def _uncounted_view(typing_context: Any, array: Any) -> Any:

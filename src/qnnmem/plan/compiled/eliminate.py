@@ -14,8 +14,8 @@ _MOST_LOOKS = 4_000_000
 
 
 @njit(cache=KEPT)
-def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
-    """Buffers that fit wherever the others are, in the order in which they may be set aside.
+def eliminate(buffers: BufferArrays, limit: Ints, order: Ints) -> int:
+    """How many buffers fit wherever the others are; `order` is when they may be set aside.
 
     A neighbour of size s keeps a buffer of size z away from at most `s + z - 1` consecutive
     offsets, hence from at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all
@@ -28,7 +28,6 @@ def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
     for u in range(n):
         _count(buffers, u, 1, born, dead)
     gone = np.zeros(n, np.bool_)
-    order = np.empty(n, np.int64)
     removed, before, looks = 0, -1, 0
     while removed > before and looks < _MOST_LOOKS:  # stopping early only leaves more to search
         before = removed
@@ -39,7 +38,7 @@ def eliminate(buffers: BufferArrays, limit: Ints) -> Ints:
                 order[removed] = u
                 removed += 1
                 _count(buffers, u, -1, born, dead)
-    return order[:removed]
+    return removed
 
 
 @register_jitable

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.load.custom import unknown_inside
 from qnnmem.load.onnx.flow import CONTROL, is_deterministic
+from qnnmem.load.onnx.foreign import is_foreign
 from qnnmem.load.onnx.graph import OnnxGraph, integer, is_op, live, reads
 from qnnmem.load.onnx.passes.shape import ShapedModel
 from qnnmem.load.onnx.quant import Group, group, same_scale
@@ -38,10 +40,22 @@ _ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 @stage("build")
 def build(model: ShapedModel) -> Model:
     """Model of the IR, named like its file."""
-    return _build(model.resolved.path.stem, model.scope, _notes(model))
+    made = _build(model.resolved.path.stem, model.scope, _notes(model))
+    return replace(made, assumed=unknown_inside(_foreign(model)))
+
+
+def _foreign(model: ShapedModel) -> list[str]:
+    """Operators of other makers that are executed."""
+    return [
+        scope.graph.node[at].op_type
+        for scope in _scopes(model.scope)
+        for at in live(scope.graph)
+        if is_foreign(scope.graph.node[at])
+    ]
 
 
 def _notes(model: ShapedModel) -> Iterator[str]:
+    yield from model.notes
     stated = model.resolved.stated
     scopes = list(_scopes(model.scope))
     measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)

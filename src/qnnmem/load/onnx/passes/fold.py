@@ -48,7 +48,8 @@ def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
     import onnx
 
     head = onnx.ModelProto(ir_version=model.head.ir_version, opset_import=model.head.opset_import)
-    return Trials(model.path, child, head, model.stated, model.declared)
+    inputs = {item.name for item in model.graph.input}
+    return Trials(model.path, child, head, model.stated, model.declared, inputs)
 
 
 def fold_graph(trials: Trials, graph: OnnxGraph) -> Scope:

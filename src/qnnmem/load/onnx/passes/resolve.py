@@ -3,7 +3,9 @@
 calls of the model's own functions   ->  the nodes of the functions
 initializers among the inputs        ->  initializers only; unread ones are dropped
 free dimensions of inputs            ->  the numbers the caller gives
+inputs with a value the caller gives ->  constants
 shapes the file declares inside      ->  forgotten: they can be wrong, later passes find them
+defaults that inference gets wrong   ->  written out
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.defaults import lacks_defaults, write_defaults
+from qnnmem.load.onnx.fixed import Fixed
+from qnnmem.load.onnx.foreign import check_foreign, check_outputs
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, bodies, copied_without, reads
 from qnnmem.load.onnx.inputs import fix_inputs
 from qnnmem.load.onnx.passes.guard import GuardedModel
@@ -35,13 +40,12 @@ _CONTENT = (
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedModel:
-    """A model whose inputs have fixed shapes and whose nodes are ops, not calls of functions."""
+class OpenModel:
+    """A model whose nodes are ops, not calls of functions; its inputs may leave sizes open."""
 
     path: Path
     head: onnx.ModelProto  # IR version, operator sets, metadata; of the graph only its name
     graph: OnnxGraph
-    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
     declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
@@ -54,14 +58,16 @@ class ResolvedModel:
         return model
 
 
+@dataclass(frozen=True, slots=True)
+class ResolvedModel(OpenModel):
+    """A model whose inputs have fixed shapes; an input with a given value is a constant."""
+
+    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
+
+
 @stage("resolve")
-def resolve(
-    model: GuardedModel,
-    dims: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    child: TrialChild,
-) -> ResolvedModel:
-    """Inline functions and give every input a fixed shape."""
+def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
+    """Inline functions, drop what nothing reads and what the file only claims."""
     head = copied_without(model.proto, "graph", "functions")
     head.graph.CopyFrom(copied_without(model.proto.graph, *_CONTENT))
     head.ir_version = max(head.ir_version, MIN_IR_VERSION)
@@ -73,11 +79,22 @@ def resolve(
         graph = OnnxGraph(
             graph.name, tuple(inlined.graph.node), graph.input, graph.output, graph.initializer
         )
+    check_outputs(model.path, graph)
     declared = _declared(model.proto.graph, graph.node)
-    graph = _without_unused(graph)
-    inputs = fix_inputs(model.path, graph, dims, shapes)
-    graph = OnnxGraph(graph.name, graph.node, inputs, graph.output, graph.initializer)
-    return ResolvedModel(model.path, head, graph, shapes, declared)
+    check_foreign(model.path, graph, declared)
+    return OpenModel(model.path, head, _without_unused(graph), declared)
+
+
+@stage("resolve")
+def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
+    """Give every input a fixed shape, or the value that is given for it."""
+    graph = model.graph
+    inputs, constants = fix_inputs(model.path, graph, fixed)
+    stored = (*graph.initializer, *constants)
+    graph = OnnxGraph(graph.name, graph.node, inputs, graph.output, stored)
+    # The shape of an input that has a value is that of the value.
+    stated = {name: shape for name, shape in fixed.shapes.items() if name not in fixed.values}
+    return ResolvedModel(model.path, model.head, graph, model.declared, stated)
 
 
 def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:
@@ -118,19 +135,20 @@ def _without_unused(graph: OnnxGraph) -> OnnxGraph:
     read.update(item.name for item in graph.output)
     return OnnxGraph(
         graph.name,
-        tuple(_undeclared(node) for node in graph.node),
+        tuple(_plain(node) for node in graph.node),
         tuple(item for item in graph.input if item.name not in stored),
         tuple(_shapeless(item) for item in graph.output),
         tuple(item for item in graph.initializer if item.name in read),
     )
 
 
-def _undeclared(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Node whose bodies declare no types of tensors inside."""
-    if not any(bodies(node)):
+def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Node that leaves out no default, and whose bodies declare no types of tensors inside."""
+    if not any(bodies(node)) and not lacks_defaults(node):
         return node
     copy = type(node)()
     copy.CopyFrom(node)
+    write_defaults(copy)
     for body in bodies(copy):
         _forget_declared(body)
     return copy

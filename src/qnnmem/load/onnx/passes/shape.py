@@ -56,6 +56,7 @@ class ShapedModel:
 
     resolved: ResolvedModel
     scope: Scope
+    notes: tuple[str, ...] = ()  # what trying the sizes showed
 
 
 @stage("shape")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.trial.program import TRIES
 from qnnmem.load.onnx.wire import check_wire
 
 if TYPE_CHECKING:
@@ -22,7 +23,17 @@ _DOING = {
     "run": "a trial run",
     "fold": "computing constants",
     "order": "a trial run",
+    "open": "opening the model",
+    "attempt": "a trial run",
 }
+
+
+class TrialInput(NamedTuple):
+    """An input of a trial run that is filled with made-up values."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class RunRequest(NamedTuple):
@@ -53,6 +64,13 @@ class NodeOrder(NamedTuple):
         """What the child's answer says."""
         shapes = {name: tuple(shape) for name, shape in header["shapes"].items()}
         return cls(list(header["order"]), shapes, str(header.get("failure", "")))
+
+
+class Attempted(NamedTuple):
+    """Why each try failed, or the shapes that were watched when one did not."""
+
+    failures: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class TrialChild(ChildProcess):
@@ -121,6 +139,32 @@ class TrialChild(ChildProcess):
         options = {"verb": "order", "inputs": [list(item) for item in inputs]}
         header, _ = self._ask(options, model.SerializeToString())
         return NodeOrder.of(header)
+
+    def open(self, model: onnx.ModelProto) -> None:
+        """Open a model for `attempt`."""
+        folder = str(self._path.parent.resolve())
+        self._ask({"verb": "open", "folder": folder}, model.SerializeToString())
+
+    def attempt(
+        self,
+        inputs: Sequence[TrialInput],
+        values: Sequence[onnx.TensorProto],
+        *,
+        thorough: bool,
+        watched: int = 0,
+    ) -> Attempted:
+        """Run the open model with made-up and given values; its last outputs are shapes."""
+        import onnx
+
+        given = onnx.GraphProto(initializer=values).SerializeToString()
+        # Floats fail by their sizes; integers may be indices that are out of range.
+        quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
+        tries = TRIES if thorough else TRIES[:quick]
+        rows = [list(item) for item in inputs]
+        options = {"verb": "attempt", "inputs": rows, "tries": list(tries), "watched": watched}
+        header, _ = self._ask(options, given)
+        shapes = tuple(tuple(map(int, shape)) for shape in header.get("shapes", ()))
+        return Attempted(tuple(map(str, header["failures"])), shapes)
 
     def _ask(self, options: dict[str, Any], payload: bytes, values: int = 0) -> Frame:
         """Answer that holds at most `values` bytes of values beside what describes a model."""

@@ -18,8 +18,13 @@ from qnnmem.text import quote, sentence
 if TYPE_CHECKING:
     import numpy
 
+# What inputs hold when only their sizes are tried: what fails alike with all fails by its sizes.
+TRIES = ("random", "zeros", "ones")
 # Shapes measured with these inputs must agree; the first run that succeeds names them.
 RUNS = ("random", "other", "zeros")
+
+_KEPT: dict[str, Any] = {}  # the session between requests
+_LONGEST_FAILURE = 4000  # characters
 
 TYPE_NAMES = {
     "tensor(float)": "float32",
@@ -83,6 +88,38 @@ def fold(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes
     session = _session(payload, options["folder"], level, threads=1)
     feeds = {name: numpy.zeros(shape, dtype) for name, dtype, shape in options["inputs"]}
     return {}, _packed(session.run(options["fetch"], feeds), options["most"])
+
+
+def open_session(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Keep a model open for `attempt`; its inputs may leave sizes open."""
+    onnxruntime = import_onnxruntime()
+    level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
+    order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+    _KEPT["session"] = _session(payload, options["folder"], level, order=order)
+    return {}, b""
+
+
+def attempt(options: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Run the kept model with inputs of some sizes: why each try fails, or the watched shapes."""
+    import onnx
+    from onnx import numpy_helper
+
+    given = onnx.GraphProto.FromString(payload).initializer
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in given}
+    failures = []
+    for kind in options["tries"]:
+        feeds = values | {name: _feed(kind, *rest) for name, *rest in options["inputs"]}
+        try:
+            values = _KEPT["session"].run(None, feeds)
+        except MemoryError:
+            raise
+        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+            failures.append(str(exc)[:_LONGEST_FAILURE])
+        else:
+            shapes = [value.tolist() for value in values[len(values) - options["watched"] :]]
+            return {"failures": [], "shapes": shapes}, b""
+    return {"failures": failures}, b""
 
 
 def _packed(values: list[Any], most: int) -> bytes:
@@ -158,7 +195,7 @@ def _runs(session: Any, options: dict[str, Any]) -> list[list[Any]]:
     return runs
 
 
-def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
+def _session(payload: bytes, folder: str, level: Any, threads: int = 2, order: Any = None) -> Any:
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -168,6 +205,8 @@ def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.graph_optimization_level = level
+    if order is not None:
+        options.execution_order = order
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
@@ -175,8 +214,8 @@ def _session(payload: bytes, folder: str, level: Any, threads: int = 2) -> Any:
 def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
     import numpy
 
-    if kind == "zeros":
-        return numpy.zeros(shape, dtype)
+    if kind in ("zeros", "ones"):
+        return numpy.full(shape, int(kind == "ones"), dtype)
     random = numpy.random.default_rng(RUNS.index(kind))
     if dtype.startswith("float"):
         return random.random(shape).astype(dtype)
@@ -190,6 +229,7 @@ def main() -> int:
     limit_memory(limit)
     replies = open_replies()
     verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
+    verbs |= {"open": open_session, "attempt": attempt}
     while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
         options, payload = frame
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.load.onnx.foreign import first_foreign, foreign_op, no_tensor
 from qnnmem.load.onnx.graph import ONNX_DOMAINS, AnyGraph
 from qnnmem.load.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
 from qnnmem.load.onnx.trial.child import RunRequest, TrialChild
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     import onnx
 
 _INT64 = 7
-_NUMPY = {
+# Element types that data can be made up for.
+NUMPY = {
     elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
 }
-_ELEMS = {name: elem for elem, name in _NUMPY.items()}
+_ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Trials:
     head: onnx.ModelProto  # IR version and operator sets, no graph
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
     declared: Mapping[str, OnnxType]  # what the file says about outputs of unknown ops
+    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
 
     @property
     def opset(self) -> int:
@@ -60,16 +63,15 @@ def infer_types(
     try:
         infos = trials.child.infer(trials.model(light))
     except ChildFailed as exc:
+        node = first_foreign(light.node)
+        if node is not None and quote(node.domain)[1:-1] in str(exc):
+            raise foreign_op(trials.path, node) from exc
         raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
     found: dict[str, OnnxType] = {}
     for info in (*graph.input, *infos):
         kind = type_of(info)
         if kind is None:
-            what = quote(info.name)
-            raise LoadError(
-                trials.path,
-                f"tensor {what} is a sequence, map or optional; only tensors are handled",
-            )
+            raise no_tensor(trials.path, info.name, graph.node)
         found[info.name] = kind
     for tensor in graph.initializer:
         found[tensor.name] = OnnxType(tensor.data_type, tuple(tensor.dims))
@@ -161,7 +163,7 @@ def _feeds(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[int, ...]]]:
     feeds = []
     for item in graph.input:
         kind = type_of(item)
-        if kind is None or kind.shape is None or kind.elem not in _NUMPY:
+        if kind is None or kind.shape is None or kind.elem not in NUMPY:
             raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
-        feeds.append((item.name, _NUMPY[kind.elem], kind.shape))
+        feeds.append((item.name, NUMPY[kind.elem], kind.shape))
     return feeds

@@ -1,0 +1,56 @@
+"""What was typed, for commands that ask the same again in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+_TYPED = "qnnmem.typed"
+# How and where an answer is shown; none of them changes it.
+_SHOWN = {"form", "as_json", "output", "force", "verbose", "color"}
+
+
+class Remembering(click.Command):
+    """A command that knows the words it was called with, before they became values."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the words, and keeps them."""
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def given_words(verb: str = "") -> tuple[str, ...]:
+    """Every option of this run that changes the answer and that `verb` takes, too.
+
+    One word for each, as `--option=value`; no verb means the one that runs.
+    """
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or _TYPED not in ctx.meta:
+        return ()
+    taken = _spellings(_command(verb) if verb else ctx.command)
+    texts, _files, _order = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[_TYPED]))
+    words: list[str] = []
+    for option in ctx.command.params:
+        if not isinstance(option, click.Option) or option.name in _SHOWN:
+            continue
+        name = max(option.opts, key=len)
+        if option.name in texts and name in taken:
+            words += _words(name, option, texts[option.name])
+    return tuple(words)
+
+
+def _words(name: str, option: click.Option, given: Any) -> list[str]:
+    if option.is_flag:
+        return [name]
+    return [f"{name}={text}" for text in (given if option.multiple else [given])]
+
+
+def _spellings(command: click.Command) -> set[str]:
+    return {spelling for option in command.params for spelling in option.opts}
+
+
+def _command(verb: str) -> click.Command:
+    from qnnmem.cli.verbs import qnnmem
+
+    return qnnmem.commands[verb]

@@ -1,0 +1,148 @@
+"""`qnnmem completion`: the script that lets a shell complete verbs, options, SoCs and files.
+
+Script and protocol are click's: the shell asks the program at each key. What click does not know is
+added here: names of SoCs, entries and rules, and which files a verb takes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
+
+_VARIABLE = "_QNNMEM_COMPLETE"  # click looks for it by this name
+_MOST = 200  # names that are worth a list
+# Endings of the files that a verb takes; other verbs and options take any.
+_MODEL = (".onnx", ".tflite", ".eaix", ".csv")
+_BINARY = (".bin", ".onnx")
+_ENDINGS = {
+    **dict.fromkeys(("plan", "prepare"), _MODEL),
+    **dict.fromkeys(("inspect", "fit", "footprint", "qmem", "place"), _BINARY),
+    "sweep": (".onnx",),
+    "lint": (".json", ".conf"),
+}
+_PLAIN = re.compile(r"[\w./+@%~-]+")  # what no shell takes for something else
+
+
+@click.command(no_args_is_help=True)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+def completion(shell: str) -> int:
+    """Print the script that completes `qnnmem` in a shell.
+
+    \b
+    bash   echo 'eval "$(qnnmem completion bash)"' >> ~/.bashrc
+    zsh    echo 'eval "$(qnnmem completion zsh)"' >> ~/.zshrc    (below compinit)
+    fish   qnnmem completion fish > ~/.config/fish/completions/qnnmem.fish
+
+    Exit codes: 0 printed, 2 no such shell.
+    """  # noqa: D301  click wants the character itself
+    from qnnmem.cli.output import write
+    from qnnmem.cli.verbs import qnnmem
+
+    kind = next(one for one in _SHELLS if one.name == shell)
+    # Not BashComplete's own: that starts a bash to see whether it is a recent one.
+    script = ShellComplete.source(kind(qnnmem, {}, "qnnmem", _VARIABLE))
+    write(script.strip() + "\n", None, force=False)
+    return 0
+
+
+class _Answers(ShellComplete):
+    """What a word may be, with what click does not know of it."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
+        """Everything that goes on from what was typed."""
+        words = [word for word in args if word != "="]  # bash takes `--soc=SM8650` for three words
+        option, equal, value = incomplete.partition("=")
+        if not (equal and option.startswith("--")):
+            return self._answers(words, incomplete.removeprefix("="))
+        # Other shells take it for one word, which is replaced as a whole.
+        found = self._answers([*words, option], value)
+        return [CompletionItem(f"{option}={one.value}") for one in found if one.type == "plain"]
+
+    def _answers(self, words: list[str], incomplete: str) -> list[CompletionItem[Any]]:
+        found = super().get_completions(words, incomplete)
+        verb = next((word for word in words if not word.startswith("-")), "")
+        last = words[-1] if words else ""
+        if found and found[0].type == "file":
+            # An option's file may be any, what the verb itself takes has an ending.
+            endings = () if last.startswith("-") else _ENDINGS.get(verb, ())
+            return _files(incomplete, endings)
+        if found or incomplete.startswith("-"):
+            return found
+        start = incomplete.lower()
+        names = _names(verb, words, last)
+        return [CompletionItem(name) for name in names if name.lower().startswith(start)]
+
+
+def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
+    """Names that only the data of the program knows."""
+    if last == "--soc" or verb == last == "socs":
+        from qnnmem.targets.socs import socs
+
+        return [soc.name for soc in socs() if soc.has_htp]
+    if words[-2:] == ["kb", "show"]:
+        from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+
+        return [entry.id for entry in read_folder(BUILT_IN)[1]]
+    if words[-2:] == ["lpai", "rules"]:
+        from qnnmem.lpai.rules import rules
+
+        return rules()
+    return ()
+
+
+def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any]]:
+    """Folders and the files with these endings; the shell's own list where that is better."""
+    shells_own = [CompletionItem(incomplete, type="file")]
+    if not endings:
+        return shells_own
+    found = sorted(_listed(incomplete, endings))
+    # The shell quotes names, and puts no space after a folder that it completes.
+    is_folder = len(found) == 1 and found[0].endswith("/")
+    if not found or is_folder or len(found) > _MOST or not all(map(_PLAIN.fullmatch, found)):
+        return shells_own
+    return [CompletionItem(name) for name in found]
+
+
+def _listed(incomplete: str, endings: tuple[str, ...]) -> Iterator[str]:
+    folder, slash, name = incomplete.rpartition("/")
+    try:
+        entries = list(os.scandir(Path(folder + slash).expanduser()))
+    except (OSError, RuntimeError):  # no such folder, or the home of nobody
+        return
+    for entry in entries:
+        if not entry.name.startswith(name) or (entry.name.startswith(".") and not name):
+            continue
+        if entry.is_dir():
+            yield f"{folder}{slash}{entry.name}/"
+        elif entry.name.lower().endswith(endings):
+            yield f"{folder}{slash}{entry.name}"
+
+
+class _Bash(_Answers, BashComplete):
+    """Words for bash."""
+
+
+class _Zsh(_Answers, ZshComplete):
+    """Words for zsh."""
+
+
+class _Fish(_Answers, FishComplete):
+    """Words for fish."""
+
+
+_SHELLS: tuple[type[ShellComplete], ...] = (_Bash, _Zsh, _Fish)
+for _shell in _SHELLS:
+    add_completion_class(_shell)

@@ -1,0 +1,116 @@
+"""Examples for the help of every verb: to be pasted in a checkout, in any order."""
+
+from __future__ import annotations
+
+_BINARY = "examples/small_htp.bin"
+_MODEL = "examples/small.onnx"
+
+EXAMPLES: dict[str, tuple[str, str]] = {
+    "plan": (
+        "qnnmem plan examples/tiny.eaix",
+        f"qnnmem plan {_MODEL} --dim N=1 --budget scratch=64K",
+    ),
+    "prepare": (
+        f"qnnmem prepare {_MODEL} --shape x=1x4x8x8 --quantize int8 -o small.bin",
+        f"qnnmem prepare {_MODEL} --dim N=1 --backend htp --soc SM8650 -o small_htp.bin",
+    ),
+    "inspect": (
+        "qnnmem inspect examples/small_lpai.bin",
+        f"qnnmem inspect {_BINARY} --json",
+    ),
+    "net-run": (
+        "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
+        "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",
+    ),
+    "config": (
+        "qnnmem config --backend lpai --mem-type tcm -o direct",
+        "qnnmem config --backend lpai --target-env x86 --hw-ver v5_1 -o desk",
+    ),
+    "lint": (
+        "qnnmem lint examples/lint/eaiParams_direct.json",
+        "qnnmem lint examples/lint/eaiParams_direct.conf --strict --json",
+    ),
+    "lpai": (
+        "qnnmem lpai rules R3",
+        "qnnmem lpai selftest",
+    ),
+    "lpai choices": (
+        "qnnmem lpai choices",
+        "qnnmem lpai choices --json",
+    ),
+    "lpai rules": (
+        "qnnmem lpai rules",
+        "qnnmem lpai rules R3",
+    ),
+    "lpai selftest": (
+        "qnnmem lpai selftest",
+        "qnnmem lpai selftest --json",
+    ),
+    "fit": (
+        f"qnnmem fit {_BINARY} --soc SM8650",
+        f"qnnmem fit {_MODEL} --dim N=1 --soc SM8650 --soc SM8350",
+    ),
+    "footprint": (
+        f"qnnmem footprint {_BINARY}",
+        f"qnnmem footprint {_MODEL} --dim N=1 --soc SM8650 -v",
+    ),
+    "qmem": (
+        f"qnnmem qmem {_BINARY}",
+        f"qnnmem qmem {_BINARY} --run",
+    ),
+    "sweep": (
+        f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1,2,4",
+        f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1..64 --max N",
+    ),
+    "place": (
+        f"qnnmem place {_BINARY} {_BINARY}",
+        f"qnnmem place {_BINARY} {_BINARY} --budget 16M -v",
+    ),
+    "socs": (
+        "qnnmem socs",
+        "qnnmem socs 'Snapdragon 8 Gen 3'",
+    ),
+    "doctor": (
+        "qnnmem doctor examples/graph_limit.log",
+        "qnnmem doctor examples --group-by cause",
+    ),
+    "explain": (
+        "qnnmem explain 1002",
+        "qnnmem explain 'graph prepare failed 13' -v",
+    ),
+    "kb": (
+        "qnnmem kb list --stage graph",
+        "qnnmem kb show graph-over-limit",
+    ),
+    "kb list": (
+        "qnnmem kb list --stage graph",
+        "qnnmem kb list --cause mem_dsp_va --json",
+    ),
+    "kb show": (
+        "qnnmem kb show graph-over-limit",
+        "qnnmem kb show graph-over-limit --json",
+    ),
+    "kb check": (
+        "qnnmem kb check",
+        "qnnmem kb new my-entry && qnnmem kb check --kb my-entry.md",
+    ),
+    "kb new": (
+        "qnnmem kb new heap-full",
+        "qnnmem kb new heap-full -o heap-full.md --force",
+    ),
+    "provoke": (
+        "qnnmem provoke op-over-vtcm --soc SM8650 -o failures",
+        "qnnmem provoke bad-binary --soc SM8650 -o failures --json",
+    ),
+    "completion": (
+        'eval "$(qnnmem completion bash)"',
+        "qnnmem completion fish > qnnmem.fish",
+    ),
+}
+# Those that let the real library compile, load or run something.
+BY_THE_LIBRARY = tuple(
+    one
+    for verb, pair in EXAMPLES.items()
+    for one in pair
+    if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
+)

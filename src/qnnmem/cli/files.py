@@ -1,0 +1,145 @@
+"""The files that arguments name: patterns and folders stand for what is in them, `-` for the input.
+
+A shell expands patterns itself, but not in quotes, and not on Windows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
+from qnnmem.text import counted, plain_or_quoted, quote
+from qnnmem.units import format_size
+
+STDIN = "-"
+_STDIN_WORDS = "standard input"
+_NAMED = 5  # things left out that are named
+_STEP = 1 << 20
+_TEXT = 1 << 20  # of lines that are read at once
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """The files that are meant, in order, and what was found in folders besides."""
+
+    files: tuple[str, ...]
+    left_out: tuple[str, ...] = ()  # sentences
+
+
+def named_files(words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str) -> NamedFiles:
+    """Files by name, by pattern and by folder; each once, those of a folder if they are wanted."""
+    found: dict[str, None] = {}
+    left_out: list[str] = []
+    for word in words:
+        if word != STDIN and os.path.isdir(word):  # noqa: PTH112 - names are all there is here
+            inside = _in_folder(word, is_wanted, kind)
+            left_out += inside.left_out
+            found.update(dict.fromkeys(inside.files))
+        else:
+            found.update(dict.fromkeys(_matches(word)))
+    return NamedFiles(tuple(found), tuple(left_out))
+
+
+def _matches(word: str) -> Sequence[str]:
+    from glob import glob, has_magic
+
+    if word == STDIN or not has_magic(word) or os.path.lexists(word):
+        return (word,)
+    names = sorted(name for name in glob(word, recursive=True) if not Path(name).is_dir())  # noqa: PTH207
+    if not names:
+        raise UsageError(f"no file matches {quote(word)}")
+    return names
+
+
+def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> NamedFiles:
+    from qnnmem.doctor.folder import LeftOut, files_in
+
+    files, odd, others = [], [], 0
+    for item in files_in(folder.rstrip("/") or "/", below=True):
+        if isinstance(item, LeftOut):
+            odd.append(f"{plain_or_quoted(item.path, 200)}: {item.why}; it was left out")
+        elif is_wanted(Path(item)):
+            files.append(item)
+        else:
+            others += 1
+    if not files:
+        beside = f", only {counted(others, 'other file')}" if others else ""
+        raise LoadError(folder, f"this folder holds no {kind}{beside}")
+    notes = odd[:_NAMED]
+    if len(odd) > _NAMED:
+        notes.append(f"{plain_or_quoted(folder, 200)}: left out {len(odd) - _NAMED:,} more")
+    if others:
+        where = plain_or_quoted(folder, 200)
+        notes.append(f"{where}: left out {counted(others, 'file')} that {_are_no(others, kind)}")
+    return NamedFiles(tuple(files), tuple(notes))
+
+
+def _are_no(number: int, kind: str) -> str:
+    return f"is no {kind}" if number == 1 else f"are no {kind}s"
+
+
+@contextmanager
+def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
+    """The path of a file; for `-` a copy of standard input that is gone afterwards.
+
+    What is wrong with the copy is said of standard input.
+    """
+    if word != STDIN:
+        yield Path(word)
+        return
+    from qnnmem.scratch_folder import scratch_folder
+
+    with scratch_folder() as folder:
+        path = Path(folder) / f"standard_input{suffix}"
+        try:
+            _copy(sys.stdin, path, limit)
+            yield path
+        except QnnMemError as exc:
+            raise _about_input(exc, path) from exc.__cause__
+
+
+def input_lines() -> list[str]:
+    """The lines of standard input that are not empty."""
+    with opened(STDIN, _TEXT) as path:
+        text = path.read_bytes().decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise LoadError(_STDIN_WORDS, "is empty")
+    return lines
+
+
+def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:
+    source = getattr(stdin, "buffer", None)
+    try:
+        with path.open("xb") as file:
+            size = 0
+            while source is not None and (piece := source.read(_STEP)):
+                size += len(piece)
+                if size > limit:
+                    most = format_size(limit)
+                    raise LoadError(_STDIN_WORDS, f"more than the {most} that may come this way")
+                file.write(piece)
+    except OSError as exc:
+        raise LoadError(_STDIN_WORDS, f"cannot be read ({exc.strerror or exc})") from exc
+
+
+def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
+    """The same error, speaking of standard input where it spoke of the copy."""
+
+    def renamed(text: str) -> str:
+        return text.replace(str(path), _STDIN_WORDS)
+
+    def words(given: str | tuple[str | Setting, ...]) -> str | tuple[str | Setting, ...]:
+        if isinstance(given, str):
+            return renamed(given)
+        return tuple(renamed(one) if isinstance(one, str) else one for one in given)
+
+    exc.where, exc.what, exc.cure = renamed(exc.where), words(exc.what), words(exc.cure)
+    exc.args = (exc.sentence(),)
+    return exc

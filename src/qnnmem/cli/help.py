@@ -1,0 +1,90 @@
+"""How help looks, and what every verb has: examples, and a say in colour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from qnnmem.cli.examples import EXAMPLES
+from qnnmem.cli.screen import wish
+
+_TITLE = "Examples"
+
+
+class _Formatter(click.HelpFormatter):
+    """Help with bold titles; click takes the codes out again where there is no colour."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """Writes the first line."""
+        super().write_usage(prog, args, click.style(prefix or "Usage: ", bold=True))
+
+    def write_heading(self, heading: str) -> None:
+        """Writes the title of a section."""
+        self.write(f"{'':>{self.current_indent}}{click.style(f'{heading}:', bold=True)}\n")
+
+    def write_text(self, text: str) -> None:
+        """Writes paragraphs; examples become a section, and none of their lines is broken."""
+        title, _, lines = text.partition("\n")
+        if title != _TITLE:
+            super().write_text(text)
+            return
+        self.dedent()  # click moves in what stands below the options
+        self.write_heading(title)
+        self.write("".join(f"  {line}\n" for line in lines.split("\n")))
+        self.indent()
+
+
+class Page(click.Context):
+    """A command's context: its help has bold titles, its colour is what was asked for."""
+
+    formatter_class = _Formatter
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.color is None:
+            self.color = wish()
+
+
+class VerbGroup(click.Group):
+    """A verb that has verbs of its own, listed with whole sentences."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list."""
+        rows = [(name, verb.get_short_help_str(1000)) for name, verb in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def dress(command: click.Command, words: str) -> click.Command:
+    """The verb, and the verbs of it if it has some, with what all have in common."""
+    if command.context_class is Page:
+        return command  # it was looked up before
+    command.context_class = Page
+    if words in EXAMPLES:
+        command.epilog = "\n".join([_TITLE, *EXAMPLES[words]])
+    command.params.append(color_option())
+    for parameter in command.params:
+        if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
+            parameter.metavar = "N"
+    if isinstance(command, click.Group):
+        for name, verb in command.commands.items():
+            dress(verb, f"{words} {name}")
+    return command
+
+
+def color_option() -> click.Option:
+    """Whether there is colour."""
+    return click.Option(
+        ["--color"],
+        type=click.Choice(["auto", "always", "never"]),
+        is_eager=True,
+        expose_value=False,
+        callback=_choose,
+        help="Colour: on a terminal, always or never.  [default: auto]",
+    )
+
+
+def _choose(context: click.Context, _option: click.Parameter, choice: str | None) -> None:
+    if choice is not None:
+        context.color = wish(choice)

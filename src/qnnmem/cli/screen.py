@@ -1,0 +1,215 @@
+"""A report on a terminal: lines that end at words, and a little colour.
+
+Reports stay plain text; what a line is shows in the text itself, as all reports are written alike:
+the verdict comes first, a table has a row of words above rows of numbers, a title ends with a
+colon, an origin is `measured: ...`, a step to take is `next: ...`. A line that is taken for
+something else only looks different, it says the same.
+
+Lines are broken on terminals alone: whoever searches a pipe finds each line whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import TextIO
+
+import click
+
+from qnnmem.text import printable
+
+NARROW, WIDE = 40, 120  # columns: longer lines are hard to read, however wide the window is
+
+# Fixed colours of the 256, dark enough for a white window and light enough for a black one; what
+# a theme makes of its own yellow and green is not.
+GOOD, BAD, UNSURE = "38;5;28", "38;5;196", "38;5;130"
+BOLD, DIM = "1", "2"
+
+_ORIGIN = "(?:limit |needed )?(?:measured|computed|documented|reported|emulated): "
+_YES = re.compile(r"fits\b(?! \d)|healthy:|fine:|good:|.*: all as expected$")
+_PERHAPS = re.compile(
+    r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b|fits [1-9]"
+)
+_NO = re.compile(
+    r"does not fit\b|fits 0 |no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
+    r"[\d,]+ incidents?\b|\w+ stage:|.*did not go as expected$"
+)
+_VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
+_WORDS = {"fits": GOOD, "does not fit": BAD, "cannot tell": UNSURE, "failed": BAD, "refused": BAD}
+_WORDS |= {"error": BAD, "warning": UNSURE, "DIFFERENT": BAD, "FAILED": BAD}
+_ANSWER = re.compile(
+    r"(?<=  )(?:does not fit|fits|cannot tell|failed|refused|FAILED)(?=  )|"
+    r"(?<=: )(?:error|warning)(?=: )"
+)
+_TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)")
+_INCIDENT = re.compile(r"^incident [\d,]+(?: of [\d,]+)?: ")
+_PLACE = re.compile(r"^ *(?:> )?\S+:\d+(?::\d+)?: ")  # a line of a file
+# From here to the end of the line is what people paste: it is never broken. Elsewhere than in a
+# step to take, an option tells a command from a sentence about the program.
+_COMMAND = r"(?:qnnmem|qnn-net-run|pip|pipx|uv|docker) .*$"
+_NEXT = re.compile(rf"^(next: .*?)({_COMMAND})")
+_TITLE = re.compile(r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S")
+_GAP = re.compile(r" {2,}(?=\S)")
+_NUMBER = re.compile(r"-?[\d.,]+(?: \w+)?$")
+_LABEL = re.compile(r"^ *(?:\d+\. |- |> |[a-z]+: )?")
+# What must stay in one piece: a command, what is short and in backticks, a word.
+_QUOTED = r"[^\s`]*`(?:(?:qnnmem|pip|adb) [^`]*|[^`]{1,40})`[^\s`]*"
+_ATOM = re.compile(rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+")
+
+
+def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
+    """Text as it goes to a stream: as it is into a pipe, broken and coloured for a terminal."""
+    terminal = stream.isatty()
+    if not is_prose():
+        yield from (printable(piece, keep="\n") if terminal else piece for piece in pieces)
+        return
+    colour = is_coloured(stream)
+    if not (terminal or colour):
+        yield from pieces
+        return
+    width = columns() if terminal else None
+    is_first = True
+    for text in _whole_lines(pieces):
+        yield shown(printable(text, keep="\n"), width, colour=colour, is_first=is_first)
+        is_first = False
+
+
+def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
+    """A report or a later part of it, broken at `width` if there is one."""
+    lines = ["", *text.split("\n"), ""]
+    result = []
+    for at, line in enumerate(lines[1:-1], 1):
+        broken = [line] if width is None else broken_line(line, width)
+        if colour and is_first and at == 1:
+            broken = _verdict(broken)
+        elif colour:
+            broken = _styled(broken, line, lines[at - 1], lines[at + 1])
+        result += broken
+    return "\n".join(result)
+
+
+def sentence(line: str, stream: TextIO) -> str:
+    """A sentence beside the result, as its stream wants it."""
+    return "\n".join(broken_line(line, columns())) if stream.isatty() else line
+
+
+def columns() -> int:
+    """How long a line may be."""
+    from shutil import get_terminal_size
+
+    return min(WIDE, max(NARROW, get_terminal_size().columns))
+
+
+def wish(choice: str = "auto") -> bool | None:
+    """What option and environment say of colour; None where the stream decides."""
+    if choice != "auto":
+        return choice == "always"
+    environment = os.environ
+    if environment.get("NO_COLOR"):
+        return False
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        if environment.get(name, "0") not in ("", "0"):
+            return True
+    plain = environment.get("TERM") == "dumb" or environment.get("CLICOLOR") == "0"
+    return False if plain else None
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether a stream gets colour."""
+    context = click.get_current_context(silent=True)
+    wished = wish() if context is None else context.color
+    return stream.isatty() if wished is None else wished
+
+
+def is_prose() -> bool:
+    """Whether people read the result; what a program reads is left alone."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return True
+    return not context.params.get("as_json") and context.params.get("form") in (None, "text")
+
+
+def broken_line(line: str, width: int) -> list[str]:
+    """The line in pieces that are not wider, where it has words to end at."""
+    if len(line) <= width:
+        return [line]
+    if found := _NEXT.match(line):
+        return [*broken_line(found[1].rstrip(), width), f"  {found[2]}"]
+    atoms = [found.span() for found in _ATOM.finditer(line)]
+    hang = " " * _hang(line, width, max(end - start for start, end in atoms) if atoms else 0)
+    pieces, piece, at = [], "", 0
+    for start, end in atoms:
+        gap, atom = line[at:start], line[start:end]
+        at = end
+        if piece.strip() and len(piece) + len(gap) + len(atom) > width:
+            pieces.append(piece)
+            piece = hang + atom
+        else:
+            piece += gap + atom
+    return [*pieces, piece]
+
+
+def _hang(line: str, width: int, longest: int) -> int:
+    """How far the rest of a line is moved in: below its last column, or below its words."""
+    ends = [gap.end() for gap in _GAP.finditer(line) if gap.start() and gap.end() <= width * 3 // 5]
+    space = len(line) - len(line.lstrip())
+    label = _LABEL.match(line)
+    hang = ends[-1] if ends else label.end() if label else space
+    if _PLACE.match(line):
+        hang = space + 2
+    return hang if hang + longest <= width else min(hang, space + 4)
+
+
+def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
+    """The pieces of one line in the colours of what it is."""
+    first, *more = pieces
+    if _INCIDENT.match(line):
+        return _verdict(pieces)
+    if _TITLE.match(line) or _is_head(line, before, after):
+        return [_in(piece, BOLD) for piece in pieces]
+    if found := _NEXT.match(line):
+        command = found[2]
+        return [piece.replace(command, _in(command, BOLD)) for piece in pieces]
+    tail = _TAIL.search(line)
+    if tail is None:
+        return [_ANSWER.sub(_answer, piece) for piece in pieces]
+    at = tail.start()
+    rest = _in(first[at:], DIM)
+    return [_ANSWER.sub(_answer, first[:at]) + rest, *(_in(piece, DIM) for piece in more)]
+
+
+def _verdict(pieces: list[str]) -> list[str]:
+    """The answer in bold, in the colour of a yes, a no or a perhaps."""
+    line = _INCIDENT.sub("", pieces[0])
+    colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if pattern.match(line)]
+    return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
+
+
+def _answer(found: re.Match[str]) -> str:
+    return _in(found[0], _WORDS[found[0]])
+
+
+def _is_head(line: str, before: str, after: str) -> bool:
+    """Whether a line names the columns below it."""
+    above, cells, below = (_GAP.split(one.strip()) for one in (before, line, after))
+    numbers = any(map(_NUMBER.match, cells))
+    return len(above) < 3 <= len(cells) and not numbers and any(map(_NUMBER.match, below))
+
+
+def _in(text: str, style: str) -> str:
+    """The text in a style; the space before it stays as it is."""
+    words = text.lstrip(" ")
+    return f"{text[: len(text) - len(words)]}\x1b[{style}m{words}\x1b[0m" if words else text
+
+
+def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces, each up to the end of a line, so that what is long shows while it is made."""
+    kept = ""
+    for piece in pieces:
+        kept += piece
+        if kept.endswith("\n"):
+            yield kept
+            kept = ""
+    if kept:
+        yield kept

@@ -1,0 +1,64 @@
+"""Whether a file that was named is a log at all, by its first bytes, unpacked."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from qnnmem.doctor.logs.source import FoundLogs, Stream, open_part, standard_input
+from qnnmem.errors import LoadError
+from qnnmem.load.file_kind import KINDS, kind_of_bytes, wrong_kind
+
+_READ = frozenset(kind.name for kind in KINDS.values() if "doctor" in kind.verbs)
+_LOOKED_AT = 4096
+_TELLING = 64  # bytes: a writer may begin with less than a line
+
+
+def without_other_kinds(found: FoundLogs) -> FoundLogs:
+    """The logs that are text; the first other file is refused where nothing else was named."""
+    kept: list[Stream] = []
+    refused: list[LoadError] = []
+    for stream in found.streams:
+        fault = _refusal(stream.parts[0]) if stream.named else None
+        if fault is None:
+            kept.append(stream)
+        else:
+            refused.append(fault)
+    if refused and not kept and not found.unread:
+        raise refused[0]
+    return msgspec.structs.replace(found, streams=tuple(kept), unread=(*found.unread, *refused))
+
+
+def _refusal(name: str) -> LoadError | None:
+    """Why a file is no log; what is no ordinary file of this machine is left to its reader."""
+    if name == "-":
+        return _piped()
+    if not os.path.isfile(name):  # noqa: PTH113 - a name that may be a URL
+        return None
+    part, view = open_part(name), memoryview(bytearray(_LOOKED_AT))
+    try:
+        head = bytes(view[: part.readinto(view)])
+    finally:
+        part.close()
+    kind = kind_of_bytes(head)
+    if kind.name in _READ:
+        return None
+    if head and part.packed not in ("plain", "wide"):
+        return LoadError(name, f"holds {kind.words} in {part.packed} form, which is not a log")
+    return wrong_kind(name, kind, "which qnnmem doctor does not read")
+
+
+def _piped() -> LoadError | None:
+    """The same for standard input, of which nothing is taken; what came so far must tell."""
+    try:
+        file = standard_input()
+        head = file.peek(_LOOKED_AT) if hasattr(file, "peek") else None
+    except OSError:
+        return None  # its reader says so
+    if head is None or (head and len(head) < _TELLING):
+        return None
+    kind = kind_of_bytes(bytes(head))
+    if kind.name in _READ:
+        return None
+    return wrong_kind("standard input", kind, "which qnnmem doctor does not read")

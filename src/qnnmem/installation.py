@@ -1,0 +1,85 @@
+"""How this program was installed, and the command that adds an extra to exactly that.
+
+    in a checkout          pip install -e '/path[htp]'
+    from a repository      pip install 'qnnmem[htp] @ git+https://...'
+    from an index          pip install 'qnnmem[htp]'
+
+with `uv tool install`, `pipx install` or `uv pip install` in place of pip where those were used.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_NAME = "qnnmem"
+
+
+def command_for(extra: str) -> str:
+    """The command to paste that installs an extra where this program runs."""
+    origin, installer = _recorded()
+    here, requirement = Path(sys.prefix), _requirement(origin, extra)
+    if (here / "uv-receipt.toml").is_file():
+        return f"uv tool install --force {requirement}"
+    if (here / "pipx_metadata.json").is_file():
+        return f"pipx install --force {requirement}"
+    if installer == "uv":
+        return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
+    if "vcs_info" in origin and (folder := _folder(origin)):
+        # A pip before 24.1 does not take such an address beside a name.
+        requirement = shlex.quote(f"{folder}[{extra}]")
+    return f"{_pip()} install {requirement}"
+
+
+def _requirement(origin: Mapping[str, Any], extra: str) -> str:
+    """What to install, as one word of a shell, with the option that it needs before it."""
+    url = str(origin.get("url", ""))
+    if "dir_info" in origin and (folder := _folder(origin)):
+        editable = "--editable " if origin["dir_info"].get("editable") else ""
+        return f"{editable}{shlex.quote(f'{folder}[{extra}]')}"
+    named = f"{_NAME}[{extra}]"
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        revision = f"@{vcs['requested_revision']}" if vcs.get("requested_revision") else ""
+        return shlex.quote(f"{named} @ {vcs.get('vcs', 'git')}+{url}{revision}")
+    return shlex.quote(f"{named} @ {url}" if url else named)
+
+
+def _recorded() -> tuple[Mapping[str, Any], str]:
+    """Where the package came from (PEP 610, empty for an index), and what installed it."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution(_NAME)
+        origin = json.loads(found.read_text("direct_url.json") or "{}")
+        return origin, (found.read_text("INSTALLER") or "").strip()
+    except PackageNotFoundError:
+        root = Path(__file__).parents[2]
+        if not (root / "pyproject.toml").is_file():
+            return {}, ""
+        return {"url": root.as_uri(), "dir_info": {"editable": True}}, ""  # run from its sources
+    except (OSError, ValueError):  # a record that somebody else wrote
+        return {}, ""
+
+
+def _folder(origin: Mapping[str, Any]) -> str:
+    """The folder on this machine that the package came from; empty where it is none."""
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    parts = urlparse(str(origin.get("url", "")))
+    return url2pathname(parts.path) if parts.scheme == "file" else ""
+
+
+def _pip() -> str:
+    """The pip of this Python: by its name where that is the one a shell finds."""
+    from shutil import which
+
+    found = which("pip")
+    if found is not None and Path(found).parent == Path(sys.executable).parent:
+        return "pip"
+    return f"{shlex.quote(sys.executable)} -m pip"

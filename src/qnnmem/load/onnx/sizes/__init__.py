@@ -1,0 +1,1 @@
+"""Which sizes a model runs with: what it leaves open, tried within limits."""

@@ -1,0 +1,134 @@
+"""The plans of several files: one row each, as text, as JSON of schema `qnnmem.plans/1`, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qnnmem.plan import Pool
+from qnnmem.report.plan import PlanReport, as_values
+from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
+from qnnmem.text import counted, shorten
+
+SCHEMA = "qnnmem.plans/1"
+_NAME = 30  # columns for a file
+_NAMED = 3  # files that the verdict names
+_ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
+_COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    """A file that cannot be planned, and the sentence that says why."""
+
+    input: str
+    sentence: str
+
+
+Row = PlanReport | RefusedFile
+
+
+def render_text(rows: Sequence[Row]) -> str:
+    """The verdict on all, then a row for each."""
+    lines = [verdict(rows), "", *_table(rows)]
+    worst = next(
+        (row for row in rows if isinstance(row, PlanReport) and row.fits is not True), None
+    )
+    shown = worst or next((row for row in rows if isinstance(row, PlanReport)), None)
+    if shown is not None:
+        words = ["qnnmem", "plan", file_word(shown.input), *shown.given]
+        lines += ["", next_line("one of them in detail", words, "-v")]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """One line about all files: whether budgets hold, and how many could not be planned."""
+    planned = [row for row in rows if isinstance(row, PlanReport)]
+    refused = len(rows) - len(planned)
+    asked = [row for row in planned if row.has_budget]
+    parts = []
+    if asked:
+        count = {answer: sum(row.fits is answer for row in asked) for answer in _ANSWERS}
+        if count[True] == len(asked):
+            whole = "all" if not refused else "the other"
+            parts.append(f"fits: {whole} {len(asked)}" if len(rows) > 1 else "fits")
+        elif count[False]:
+            parts.append(f"does not fit: {_some(asked, answer=False)}")
+        if count[None]:
+            parts.append(f"cannot tell: {_some(asked, answer=None)}")
+    else:
+        parts.append(f"{counted(len(planned), 'file')} planned")
+    # What was not looked at comes first: without it nothing is said of all files.
+    return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
+
+
+def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
+    """How many have an answer, and the first of them by name."""
+    names = [shorten(row.input, 40) for row in asked if row.fits is answer]
+    more = ", …" if len(names) > _NAMED else ""
+    return f"{len(names)} of {len(asked)} ({', '.join(names[:_NAMED])}{more})"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    folder = _common_folder([row.input for row in rows])
+    if folder:
+        yield f"in {shorten(folder, 200)}"
+    names = [row.input.removeprefix(folder) for row in rows]
+    width = min(_NAME, max(len("file"), *map(len, names)))
+    yield f"{'file':<{width}}{'scratch':>12}{'persistent':>12}{'constants':>14}  answer"
+    for row, file in zip(rows, names, strict=True):
+        name = f"{shorten(file, width):<{width}}"
+        if isinstance(row, RefusedFile):
+            yield f"{name}{'-':>12}{'-':>12}{'-':>14}  not planned"
+            continue
+        sizes = dict(row.pools)
+        scratch, kept = sizes[Pool.SCRATCH], sizes[Pool.PERSISTENT]
+        yield f"{name}{scratch:>12,}{kept:>12,}{sizes[Pool.CONSTANTS]:>14,}  {_answer(row)}"
+
+
+def _common_folder(files: Sequence[str]) -> str:
+    """The folder that all lie in, where their names are too long with it."""
+    if all(len(file) <= _NAME for file in files):
+        return ""
+    start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
+    return start[: start.rfind("/") + 1]
+
+
+def _answer(row: PlanReport) -> str:
+    if row.has_budget:
+        return _ANSWERS[row.fits]
+    return "minimal" if row.plan.scratch.optimal else "not proven"
+
+
+def render_json(rows: Sequence[Row], tool: str) -> str:
+    """One object, with the object of each plan as it would be alone."""
+    values: dict[str, Any] = {
+        "schema": SCHEMA,
+        "tool": tool,
+        "plans": [as_values(row) for row in rows if isinstance(row, PlanReport)],
+        "refused": [
+            {"input": row.input, "sentence": row.sentence}
+            for row in rows
+            if isinstance(row, RefusedFile)
+        ],
+    }
+    return write_json(values)
+
+
+def render_csv(rows: Sequence[Row]) -> str:
+    """A row for each file, quoted as spreadsheets do."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_COLUMNS)
+    for row in rows:
+        if isinstance(row, RefusedFile):
+            table.writerow([row.input, *[""] * (len(_COLUMNS) - 2), "not planned"])
+        else:
+            sizes = (size for _pool, size in row.pools)
+            table.writerow([row.input, *sizes, row.plan.scratch.lower_bound, _answer(row)])
+    return text.getvalue()

@@ -1,0 +1,58 @@
+"""Commands to paste: every word quoted so that a shell reads it back as it was."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+
+# A command that is longer is not pasted by anybody.
+LONGEST = 2000
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """The words as one line, printable whatever is in them."""
+    return " ".join(map(shell_word, words))
+
+
+def shell_word(word: str) -> str:
+    """One word; what cannot be printed is escaped as bash, zsh and ksh read it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def file_word(name: str) -> str:
+    """The name of a file, such that no command takes it for an option."""
+    return f"./{name}" if name.startswith("-") and name != "-" else name
+
+
+def next_line(why: str, words: Sequence[str], *added: str) -> str:
+    """`next: why: command`, where the command can be pasted; empty where it is too long.
+
+    What is added replaces what the words say of the same option.
+    """
+    new = {word.partition("=")[0] for word in added if word.startswith("-")}
+    kept = [word for word in words if word.partition("=")[0] not in new]
+    line = shell_line(part for word in (*kept, *added) for part in _parts(word))
+    return f"next: {why}: {line}" if len(line) <= LONGEST else ""
+
+
+def _parts(word: str) -> Sequence[str]:
+    """An option and its value as people type them, apart where nothing can be mistaken."""
+    option, _, value = word.partition("=")
+    if not option.startswith("--") or not value or value.startswith("-"):
+        return (word,)
+    return (option, value)
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    try:
+        raw = os.fsencode(char)
+    except UnicodeEncodeError:  # half a pair, in a name that no file system has
+        raw = char.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in raw)

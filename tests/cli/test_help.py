@@ -1,0 +1,131 @@
+"""Help: whole summaries, examples that run, nothing imported for a list."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from command_line import every_verb, exit_code, run
+
+from qnnmem.cli.examples import BY_THE_LIBRARY, EXAMPLES
+from qnnmem.cli.verbs import SECTIONS, qnnmem
+from qnnmem.htp.library import library_there
+
+ROOT = Path(__file__).resolve().parents[2]
+SHELL = re.compile(r"[>$&|]")  # what only a shell understands
+
+
+VERBS = every_verb()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder that holds nothing but the examples."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def page(*words: str, width: int = 80) -> str:
+    """Help as a terminal of this width gets it."""
+    return CliRunner().invoke(qnnmem, [*words, "--help"], terminal_width=width).stdout
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("words", ["", *VERBS])
+def test_no_summary_is_cut_off(words: str, width: int) -> None:
+    """Every sentence of a list is whole, every line of text fits."""
+    text = page(*words.split(), width=width)
+    assert re.findall(r"[a-z`](?:\.\.\.|…)$", text, re.MULTILINE) == []
+    examples = EXAMPLES.get(words, ())
+    assert [one for one in text.split("\n") if len(one) > width and one[2:] not in examples] == []
+
+
+def test_every_verb_has_one_line_in_one_section() -> None:
+    """The list has each verb once, with a summary that fits beside its name."""
+    listed = [name for section in SECTIONS.values() for name in section]
+    assert sorted(listed) == sorted(qnnmem.commands)
+    summaries = [text for section in SECTIONS.values() for text in section.values()]
+    assert [text for text in summaries if len(text) > 64 or text[-1] not in ".?"] == []
+    lines = page().split("\n")
+    assert all(any(line.endswith(text) for line in lines) for text in summaries)
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_every_verb_has_two_examples(words: str) -> None:
+    """They stand at the end of the help, whole, and begin with the program."""
+    one, two = EXAMPLES[words]
+    assert page(*words.split()).endswith(f"\nExamples:\n  {one}\n  {two}\n")
+    assert one != two
+
+
+def test_no_example_is_of_another_verb() -> None:
+    """What is in the table is shown somewhere, under the verb that it calls."""
+    assert set(EXAMPLES) == set(VERBS)
+    for words, pair in EXAMPLES.items():
+        assert all(f"qnnmem {words}" in one for one in pair), words
+
+
+def examples(*, by_the_library: bool) -> list[str]:
+    """Every example once."""
+    every = dict.fromkeys(one for pair in EXAMPLES.values() for one in pair)
+    return [one for one in every if (one in BY_THE_LIBRARY) == by_the_library]
+
+
+def works(example: str) -> None:
+    """Run an example as it stands; an answer is `yes`, `no` or `cannot tell`."""
+    if SHELL.search(example):
+        program = f'qnnmem() {{ {shlex.quote(sys.executable)} -m qnnmem "$@"; }}\n'
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        bash = shutil.which("bash")
+        if bash is None:
+            pytest.skip("there is no bash")
+        script = [bash, "-c", program + example]
+        done = subprocess.run(script, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return
+    result = run(*shlex.split(example)[1:])
+    assert result.exception is None, result.exception
+    assert exit_code(result) in (0, 1, 3)
+
+
+@pytest.mark.parametrize("example", examples(by_the_library=False))
+@pytest.mark.usefixtures("checkout")
+def test_an_example_can_be_pasted(example: str) -> None:
+    """Every example of the help runs in a checkout, alone."""
+    works(example)
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.parametrize("example", examples(by_the_library=True))
+@pytest.mark.usefixtures("checkout")
+def test_an_example_for_the_library_can_be_pasted(example: str) -> None:
+    """So does every example that compiles."""
+    works(example)
+
+
+def test_the_list_of_verbs_imports_none_of_them() -> None:
+    """`qnnmem --help` reads the table of summaries, and nothing of what verbs do."""
+    code = (
+        "import sys; sys.argv = ['qnnmem', '--help']\n"
+        "from qnnmem.cli.verbs import run; run()\n"
+        "loaded = [m for m in sys.modules if m.startswith('qnnmem')]\n"
+        "heavy = {'numpy', 'onnx', 'msgspec', 'rich', 'difflib', 'textwrap'} & set(sys.modules)\n"
+        "print(sorted(loaded), sorted(heavy - {'textwrap'}), file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    names = ["cli", "cli.examples", "cli.help", "cli.say", "cli.screen", "cli.verbs", "text"]
+    loaded = ["qnnmem", *(f"qnnmem.{name}" for name in names), "qnnmem.version"]
+    assert done.stderr.strip() == f"{loaded} []"

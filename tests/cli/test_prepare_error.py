@@ -1,0 +1,81 @@
+"""`qnnmem prepare`: a quantized model that says little says so first."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import jsonschema
+import numpy
+import onnx
+import onnx.parser
+import pytest
+from command_line import exit_code, run, sentence
+from onnx import numpy_helper
+
+from qnnmem.report.schema import load_schema
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name a model whose one large weight leaves 8 bits nothing for the others."""
+    monkeypatch.chdir(tmp_path)
+    values = numpy.full((4, 4), 1e-3, "float32")
+    values[0, 0] = 1.0
+    text = "(float[1,4] x) => (float[1,3] y) { a = MatMul(x, w) y = Slice(a, from, to, axis) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {text}')
+    numbers = {"from": [1], "to": [4], "axis": [1]}
+    proto.graph.initializer.append(numpy_helper.from_array(values, "w"))
+    for name, value in numbers.items():
+        proto.graph.initializer.append(numpy_helper.from_array(numpy.array(value), name))
+    onnx.save(proto, "fading.onnx")
+    return "fading.onnx"
+
+
+def test_a_large_error_is_the_first_line_and_its_cure_was_tried(model: str) -> None:
+    """What the line promises of an option is what preparing with it gives."""
+    done = run("prepare", model, "--quantize", "int8", "-o", "a.bin")
+    assert exit_code(done) == 0
+    first, second = done.stdout.splitlines()[:2]
+    assert re.match(
+        r"warning: graph fading, int8 with 8-bit weights: off by up to \d+\.\d% ", first
+    )
+    assert second.startswith("prepared a.bin")
+    assert first in done.stderr.splitlines()
+    promised = re.findall(r"((?:--[\w-]+ \w+ ?)+) gives (\d+\.\d%)", first)
+    assert promised
+    for number, (options, error) in enumerate(promised):
+        words = ("prepare", model, "--quantize", "int8", *shlex.split(options))
+        better = run(*words, "-o", f"{number}.bin")
+        assert not better.stdout.startswith("warning")
+        told = run("inspect", f"{number}.bin", "--json").stdout
+        assert f"off by up to {error} of the largest output on made-up samples" in told
+
+
+def test_json_carries_the_error_and_what_was_tried(model: str) -> None:
+    """A build can judge for itself; standard error warns all the same."""
+    done = run("prepare", model, "--quantize", "int8", "-o", "a.bin", "--json")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, load_schema("qnnmem.prepared/1"))
+    (graph,) = values["graphs"]
+    found = graph["quantized"]
+    assert (found["bits"], found["weight_bits"], found["error_is_large"]) == (8, 8, True)
+    assert found["error"] > 0.2
+    tried = {(one["bits"], one["weight_bits"]): one["error"] for one in found["tried"]}
+    assert tried[16, 16] < 0.01 < tried[16, 8]
+    assert done.stderr.startswith("warning: graph fading")
+    assert values["next"][1].startswith("qnnmem net-run a.bin --random-inputs 1")
+    assert values["file_bytes"] == Path("a.bin").stat().st_size
+
+
+def test_the_refusal_of_a_float_model_has_a_command_that_works(model: str) -> None:
+    """It is pasted as it stands."""
+    refused = run("prepare", model, "-o", "my binary.bin", "--align", "256")
+    assert exit_code(refused) == 2
+    command = re.search(r"(qnnmem prepare .*) or add --float", sentence(refused))
+    assert command
+    done = run(*shlex.split(command[1])[1:])
+    assert exit_code(done) == 0
+    assert Path("my binary.bin").exists()

@@ -1,0 +1,333 @@
+"""`qnnmem plan` and `lint` for several files, patterns, folders and standard input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from command_line import exit_code, run, sentence
+
+from qnnmem.cli import files as cli_files
+from qnnmem.cli.verbs import qnnmem
+from qnnmem.report.plan_table import SCHEMA
+from qnnmem.report.schema import load_schema
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SMALL = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
+LARGE = "id,lower,upper,size\na,0,3,4000\n"
+GOOD = '{"lpai_backend": {"target_env": "arm"}}'
+BAD = '{"lpai_graph": {"execute": {"mem_type": "TMC"}}}'
+
+
+def with_input(data: bytes, *words: str | Path) -> Result:
+    """Run `qnnmem` with something on standard input."""
+    return CliRunner().invoke(qnnmem, list(map(str, words)), data, standalone_mode=False)
+
+
+@pytest.fixture
+def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder of models, with other things among them."""
+    below = tmp_path / "models" / "below"
+    below.mkdir(parents=True)
+    (tmp_path / "models" / "a.csv").write_text(SMALL)
+    (tmp_path / "models" / "b.csv").write_text(LARGE)
+    (below / "c.csv").write_text(SMALL)
+    (below / "prices.csv").write_text("year,price\n1999,3\n")
+    (below / "readme.txt").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("models/a.csv", "models/b.csv"), ["models/a.csv", "models/b.csv"]),
+        (("models/*.csv",), ["models/a.csv", "models/b.csv"]),
+        (("models/[ab].csv", "models/a.csv"), ["models/a.csv", "models/b.csv"]),
+        (
+            ("models/**/c.csv", "models/?.csv"),
+            ["models/below/c.csv", "models/a.csv", "models/b.csv"],
+        ),
+        (("models",), ["models/a.csv", "models/b.csv", "models/below/c.csv"]),
+        (("models/",), ["models/a.csv", "models/b.csv", "models/below/c.csv"]),
+    ],
+)
+def test_files_patterns_and_folders(words: tuple[str, ...], names: list[str], lists: Path) -> None:
+    """Whoever expands them, the files are the same, each once."""
+    done = run("plan", *words, "--format", "json")
+    values = json.loads(done.stdout)
+    assert (exit_code(done), [one["input"] for one in values["plans"]]) == (0, names)
+
+
+def test_the_table_gives_one_answer_first(lists: Path) -> None:
+    """Verdict, a row for each file, and a command about the one that does not fit."""
+    done = run("plan", "models/a.csv", "models/b.csv", "--budget", "scratch=1K")
+    lines = done.stdout.splitlines()
+    assert exit_code(done) == 1
+    assert lines[0] == "does not fit: 1 of 2 (models/b.csv)"
+    assert lines[2].split() == ["file", "scratch", "persistent", "constants", "answer"]
+    assert lines[3].split() == ["models/a.csv", "8", "0", "0", "fits"]
+    assert lines[4].split() == ["models/b.csv", "4,000", "0", "0", "does", "not", "fit"]
+    assert lines[-1].endswith("qnnmem plan models/b.csv --budget scratch=1K -v")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("budget", "damaged", "code"),
+    [
+        ((), False, 0),
+        (("--budget", "scratch=1M"), False, 0),
+        (("--budget", "scratch=1K"), False, 1),
+        ((), True, 2),
+        (("--budget", "scratch=1K"), True, 2),
+    ],
+)
+def test_the_worst_of_all_is_the_exit_code(
+    budget: tuple[str, ...], damaged: bool, code: int, lists: Path
+) -> None:
+    """Not planned counts more than too small; the others are planned all the same."""
+    if damaged:
+        (lists / "models" / "b.csv").write_text("nonsense")
+    (lists / "models" / "c.csv").write_text(LARGE)
+    done = run("plan", "models/*.csv", *budget)
+    assert exit_code(done) == code
+    assert "models/c.csv" in done.stdout
+    assert ("qnnmem: models/b.csv: " in done.stderr) is damaged
+    assert ("1 of 3 not planned" in done.stdout.splitlines()[0]) is damaged
+
+
+def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
+    """What one model needs is no mistake for another, and what is missing is still said."""
+    import onnx.parser
+
+    for name, shape in (("fixed", "2,50"), ("open", "n,50"), ("both", "n,m"), ("other", "k,50")):
+        text = f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"""
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    (tmp_path / "list.csv").write_text(SMALL)
+    done = run("plan", tmp_path, "--dim", "n=2", "--dim", "m=50", "--format", "json")
+    values = json.loads(done.stdout)
+    sizes = {Path(one["input"]).stem: one["scratch_bytes"] for one in values["plans"]}
+    assert sizes == {"both": 896, "fixed": 896, "open": 896, "list": 8}
+    (refused,) = values["refused"]
+    assert "free dimensions k (input 'x')" in refused["sentence"]
+    assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
+    words = ("--dim", "n=2", "--dim", "m=50", "--budget", "scratch=1")
+    for name, kept in (("fixed", 0), ("open", 1), ("both", 2)):
+        text = run("plan", tmp_path / f"{name}.onnx", tmp_path / "other.onnx", *words).stdout
+        command = shlex.split(text[text.index("qnnmem plan") :].splitlines()[0])[1:]
+        assert (command.count("--dim"), exit_code(run(*command))) == (kept, 1)
+
+
+def test_names_that_share_a_folder_are_told_apart(tmp_path: Path) -> None:
+    """A long folder is named once."""
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (folder / name).write_text(SMALL)
+    lines = run("plan", folder).stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["in", "file", "a.csv", "b.csv"]
+
+
+def test_json_of_several_satisfies_its_schema(lists: Path) -> None:
+    """Each plan is the object it would be alone; what is refused is there, too."""
+    (lists / "models" / "b.csv").write_text("nonsense")
+    done = run("plan", "models/a.csv", "models/b.csv", "--format", "json")
+    values = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.plan/1")).validate(values["plans"][0])
+    (refused,) = values["refused"]
+    assert (exit_code(done), refused["input"]) == (2, "models/b.csv")
+
+
+def test_csv_of_several_has_a_row_for_each(lists: Path) -> None:
+    """Whatever a file is called, a spreadsheet reads its row."""
+    odd = lists / 'models/o"d,d.csv'
+    odd.write_text(SMALL)
+    done = run("plan", "models/a.csv", odd, "models/b.csv", "--format", "csv", "--budget", "io=0")
+    rows = list(csv.reader(io.StringIO(done.stdout)))
+    assert rows[0][:2] == ["file", "scratch_bytes"]
+    assert [row[1] for row in rows[1:]] == ["8", "8", "4000"]
+    assert rows[2][0] == str(odd)
+
+
+def test_verbose_adds_the_whole_report_of_each(lists: Path) -> None:
+    """The table comes first, then every file in full."""
+    done = run("plan", "models/a.csv", "models/b.csv", "-v")
+    assert done.stdout.count("peak at step") == 2
+
+
+def test_a_pattern_for_nothing_is_said(lists: Path) -> None:
+    """Not `no such file`: what was meant is a pattern."""
+    done = run("plan", "models/*.onnx")
+    assert (exit_code(done), sentence(done)) == (2, "no file matches 'models/*.onnx'")
+
+
+def test_a_file_may_look_like_a_pattern(lists: Path) -> None:
+    """What exists under the very name is meant."""
+    (lists / "a[1].csv").write_text(SMALL)
+    done = run("plan", "a[1].csv")
+    assert done.stdout.startswith("scratch 8 bytes, proven minimal")
+
+
+def test_a_folder_says_what_it_left_out(lists: Path) -> None:
+    """Pipes, links to elsewhere and files that are no models are counted, not opened."""
+    os.mkfifo(lists / "models" / "pipe.csv")
+    (lists / "models" / "away.csv").symlink_to(lists / "elsewhere.csv")
+    done = run("plan", "models")
+    assert exit_code(done) == 0
+    assert "models/pipe.csv: a pipe; it was left out" in done.stderr
+    assert "models/away.csv: a link to nothing; it was left out" in done.stderr
+    assert "models: left out 2 files that are no models" in done.stderr
+
+
+def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
+    """A program that reads the result does not depend on how many files there are."""
+    for word in ("models/a*", "models/below"):
+        values = json.loads(run("plan", word, "--format", "json").stdout)
+        assert (values["schema"], len(values["plans"])) == (SCHEMA, 1)
+    assert run("plan", "models/a*", "--format", "c").stdout.startswith("/* Memory plan of models/a")
+
+
+def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
+    """The first are named."""
+    for number in range(7):
+        os.mkfifo(lists / "models" / f"pipe{number}")
+    said = run("plan", "models").stderr.splitlines()
+    assert len([line for line in said if "a pipe; it was left out" in line]) == 5
+    assert "models: left out 2 more" in said
+
+
+def test_a_folder_without_models_is_said(lists: Path) -> None:
+    """An empty answer is none."""
+    (lists / "other").mkdir()
+    (lists / "other" / "a.txt").write_text("a")
+    done = run("plan", "other")
+    assert (exit_code(done), sentence(done)) == (
+        2,
+        "other: this folder holds no model, only 1 other file",
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "c"])
+def test_standard_input_is_a_file(form: str) -> None:
+    """Every format works; the name is the dash."""
+    done = with_input(SMALL.encode(), "plan", "-", "--format", form)
+    assert exit_code(done) == 0
+    assert "/standard_input" not in done.stdout
+    assert "next: " not in done.stdout  # what was piped once is gone
+    text = (EXAMPLES / "tiny.eaix").read_bytes()
+    assert exit_code(with_input(text, "plan", "-", "--format", form)) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "standard input: is empty"),
+        (b"nonsense", "standard input: is text, which cannot be planned"),
+        (b"id,lower,upper,size\na,0,3\n", "standard input: "),
+    ],
+)
+def test_what_is_wrong_with_standard_input_is_said_of_it(data: bytes, words: str) -> None:
+    """No path of a temporary file is shown."""
+    done = with_input(data, "plan", "-")
+    assert exit_code(done) == 2
+    assert sentence(done).startswith(words)
+    assert "standard_input" not in sentence(done)
+
+
+def test_standard_input_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too long is refused before the disk is full."""
+    monkeypatch.setattr("qnnmem.cli.plan._LARGEST_INPUT", 1000)
+    done = with_input(SMALL.encode() + b" " * 2000, "plan", "-")
+    assert (exit_code(done), sentence(done)) == (
+        2,
+        "standard input: more than the 1000 B that may come this way",
+    )
+
+
+def test_standard_input_that_is_closed(tmp_path: Path) -> None:
+    """A program without input says so in one sentence."""
+    command = f"{sys.executable} -m qnnmem plan - <&-"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("qnnmem: standard input: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_standard_input_is_read_alone(lists: Path) -> None:
+    """It has no name that a table could show."""
+    done = with_input(SMALL.encode(), "plan", "-", "models/a.csv")
+    assert (exit_code(done), sentence(done)) == (2, "standard input is one file; plan it alone")
+
+
+def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy is gone, whatever became of it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with_input(SMALL.encode(), "plan", "-")
+    with_input(b"nonsense", "plan", "-")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lint_checks_a_folder(tmp_path: Path) -> None:
+    """Files for the QNN tools are found wherever they lie, also damaged ones; others are not."""
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (below / "lpaiParams.conf").write_text(BAD)
+    (tmp_path / "good.json").write_text(GOOD)
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    (tmp_path / "notes.txt").write_text("lpai_graph")
+    done = run("lint", tmp_path)
+    assert exit_code(done) == 1
+    assert done.stdout.startswith("1 error in 2 files\n")
+    assert "left out 2 files that are no config files" in done.stderr
+    (tmp_path / "cut.json").write_text('{"lpai_graph": {')
+    done = run("lint", tmp_path)
+    assert exit_code(done) == 2
+    assert "cut.json" in done.stderr
+
+
+def test_lint_of_a_folder_opens_ordinary_files_only(tmp_path: Path) -> None:
+    """A pipe would be waited for."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "good.json").write_text(GOOD)
+    done = run("lint", tmp_path)
+    assert exit_code(done) == 0
+    assert "pipe.json: a pipe; it was left out" in done.stderr
+
+
+def test_lint_reads_standard_input() -> None:
+    """Its name in findings is the dash."""
+    done = with_input(BAD.encode(), "lint", "-")
+    assert exit_code(done) == 1
+    assert "\n-:1:" in done.stdout
+    done = with_input(b"", "lint", "-")
+    assert exit_code(done) == 2
+    assert done.stderr.startswith("qnnmem: -: ")
+
+
+def test_explain_reads_standard_input() -> None:
+    """A code on each line; empty lines are none."""
+    done = with_input(b"1002\n\n0x3ea\n", "explain", "-", "--json")
+    assert (exit_code(done), len(json.loads(done.stdout)["codes"])) == (0, 2)
+    done = with_input(b"\n", "explain", "-")
+    assert (exit_code(done), sentence(done)) == (2, "standard input: is empty")
+
+
+def test_named_files_are_each_meant_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order they were named first."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b", "a"):
+        Path(name).write_text("")
+    found = cli_files.named_files(["b", "[ab]", "b"], lambda _path: True, "file")
+    assert found.files == ("b", "a")

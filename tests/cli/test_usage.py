@@ -1,0 +1,98 @@
+"""Mistakes in the arguments: one sentence each, with what was most likely meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from command_line import every_verb, exit_code, run, sentence
+
+VERBS = every_verb()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pln", "there is no verb 'pln'; did you mean plan?"),
+        ("frobnicate", "there is no verb 'frobnicate'; `qnnmem --help` lists all"),
+        ("help", "there is no verb 'help'; did you mean --help?"),
+        ("kb sho", "kb has no verb 'sho'; did you mean show?"),
+        ("lpai rulez", "lpai has no verb 'rulez'; did you mean rules?"),
+        ("m.onnx", "'m.onnx' is no verb; the verb comes first: `qnnmem plan m.onnx`"),
+        ("a.log", "'a.log' is no verb; the verb comes first: `qnnmem doctor a.log`"),
+        ("1002", "'1002' is no verb; to learn what a code means: `qnnmem explain 1002`"),
+        ("--foo", "there is no option --foo; `qnnmem --help` lists all"),
+        ("fit x --bugdet pd=1", "fit has no option --bugdet; did you mean --budget?"),
+        ("kb list --cuase x", "kb list has no option --cuase; did you mean --cause?"),
+        ("fit", "FILE is missing; `qnnmem fit --help` has examples"),
+        ("doctor --json", "PATH is missing; `qnnmem doctor --help` has examples"),
+        ("kb show", "ID is missing; `qnnmem kb show --help` has examples"),
+        ("sweep x", "--soc SOC is missing; `qnnmem sweep --help` has examples"),
+        ("config --backend moon -o x", "--backend cannot be 'moon'; it is lpai"),
+        (
+            "provoke --soc SM8650",
+            "KIND is missing; it is graph-limit, op-over-vtcm, pd-full, host-memory or bad-binary",
+        ),
+        (
+            "provoke pd-ful --soc SM8650 -o x",
+            "KIND cannot be 'pd-ful'; it is graph-limit, op-over-vtcm, pd-full, host-memory or "
+            "bad-binary; did you mean pd-full?",
+        ),
+        (
+            "fit x --precision fp32",
+            "--precision cannot be 'fp32'; it is fp16, int8 or w8a16",
+        ),
+        ("fit x --try 99", "--try cannot be '99'; it is a whole number from 0 to 20"),
+        ("fit x --try many", "--try cannot be 'many'; it is a whole number from 0 to 20"),
+        ("fit x --soc", "--soc needs a value"),
+        ("fit x --load=3", "--load takes no value"),
+        ("fit x y", "fit takes only FILE; 'y' is too much"),
+        ("socs a b c", "socs takes only NAME; 'b c' is too much"),
+        ("lpai choices x", "choices takes no arguments; 'x' is too much"),
+        ("fit x --color blue", "--color cannot be 'blue'; it is auto, always or never"),
+        ("fit x --json --format text", "--json and --format text exclude each other"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: str, said: str) -> None:
+    """It says what is wrong and what to type, and the exit code is 2."""
+    done = run(*words.split())
+    assert (sentence(done), exit_code(done), done.stdout) == (said, 2, "")
+
+
+def test_a_strange_word_is_quoted() -> None:
+    """What was typed cannot turn the sentence around or end its line."""
+    for word in ("a\nb", "\x1b[31mred", "x" * 5000, "--\u202ered", "--a\nb"):
+        said = sentence(run(word))
+        assert said.isprintable()
+        assert len(said) < 400
+
+
+@pytest.mark.parametrize("words", sorted(VERBS.keys() - {"explain"}))  # for which -12 is a code
+def test_every_verb_answers_its_own_mistakes(words: str) -> None:
+    """An unknown option is named together with the verb."""
+    said = sentence(run(*words.split(), "--no-such-option-at-all"))
+    missing = f"{words} has no option --no-such-option-at-all; "
+    assert said == f"{missing}`qnnmem {words} --help` lists all"
+
+
+def test_every_choice_is_named_when_it_is_wrong() -> None:
+    """No verb has an option whose choices must be guessed."""
+    for words, command in VERBS.items():
+        for option in command.params:
+            choices = getattr(option.type, "choices", ())
+            if not choices or not option.opts[0].startswith("--"):
+                continue
+            said = sentence(run(*words.split(), option.opts[0], "no-such-choice"))
+            assert said.startswith(f"{option.opts[-1]} cannot be 'no-such-choice'; it is "), words
+            assert all(str(choice) in said for choice in choices)
+
+
+def test_files_must_be_named() -> None:
+    """A script whose variable is empty must not pass: no FILE is a mistake, not a wish for help."""
+    for name in ("plan", "fit", "lint", "doctor", "prepare", "place", "inspect", "footprint"):
+        assert name in VERBS
+        done = subprocess.run(
+            [sys.executable, "-m", "qnnmem", name], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -1,0 +1,264 @@
+"""`--value` on the command line, and commands that are recommended: pasted, they work."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy
+import onnx
+import onnx.parser
+import pytest
+from command_line import exit_code, run, sentence
+from onnx import numpy_helper
+
+from qnnmem.cli import options
+from qnnmem.cli.retry import retry_command
+from qnnmem.cli.verbs import Verbs
+from qnnmem.errors import Setting, UsageError
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.compile.model import model_source
+from qnnmem.htp.sweep.axes import fixed_of
+from qnnmem.load.onnx.fixed import InputValue
+
+# A detector in small: a rate decides the branch, a window must be long enough, a state is kept.
+DETECTOR = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    g (float[1,?] input, float[1,?,4] state, int64 sr) => (float[1,4] output, float[1,1,4] stateN)
+    <int64 rate = {16000}, int64[1] one = {1}, int64[2] row = {1, -1}> {
+        c = Equal(sr, rate)
+        output, stateN = If (c) <
+            then_branch = t () => (float[1,4] a, float[1,1,4] b) {
+                u = Unsqueeze(input, one)
+                f = Conv(u, wide)
+                m = ReduceMean<keepdims=0>(f, two)
+                s = Squeeze(state, zero)
+                n = Add(m, s)
+                a = Relu(n)
+                b = Unsqueeze(n, zero)
+            },
+            else_branch = e () => (float[1,4] p, float[1,1,4] q) {
+                v = Unsqueeze(input, one)
+                g = Conv(v, narrow)
+                h = ReduceMean<keepdims=0>(g, two)
+                z = Squeeze(state, zero)
+                k = Sub(h, z)
+                p = Relu(k)
+                q = Unsqueeze(k, zero)
+            }
+        >
+    }
+"""
+
+
+@pytest.fixture
+def detector(tmp_path: Path) -> Path:
+    """The model in a file whose name needs quotes."""
+    model = onnx.parser.parse_model(DETECTOR)
+    random = numpy.random.default_rng(0)
+    for name, array in (
+        ("wide", random.random((4, 1, 200)).astype("float32")),
+        ("narrow", random.random((4, 1, 100)).astype("float32")),
+        ("zero", numpy.array([0])),
+        ("two", numpy.array([2])),
+    ):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    path = tmp_path / "my detector.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+FIXED = ("--shape", "input=1x576", "--shape", "state=1x1x4")
+
+
+def whole(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the program as a user does."""
+    command = [sys.executable, "-m", "qnnmem", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def recommended(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The words of the command that a refusal says to try."""
+    line = next(line for line in done.stderr.splitlines() if line.startswith("try: "))
+    words = shlex.split(line.removeprefix("try: "))
+    assert words[0] == "qnnmem"
+    return words[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("sr=16000", ("sr", 16000)),
+        ("a=b=-3", ("a=b", -3)),
+        ("x=0.5", ("x", 0.5)),
+        ("x=1e-3", ("x", 0.001)),
+        ("flag=true", ("flag", True)),
+        ("flag=False", ("flag", False)),
+        ("ids=1,2, 3", ("ids", (1, 2, 3))),
+        ("m=@a.bin", ("m", Path("a.bin"))),
+        ("m=dir/a.npy", ("m", Path("dir/a.npy"))),
+        ("m=a.RAW", ("m", Path("a.RAW"))),
+    ],
+)
+def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
+    """Numbers, several, true and false, files."""
+    assert options.value(text) == wanted
+    assert type(options.value(text)[1]) is type(wanted[1])
+
+
+@pytest.mark.parametrize(
+    "text", ["sr", "sr=", "=1", "sr=abc", "sr=1,,2", "sr=1_0", "sr=0x10", "a=٣"]
+)
+def test_what_is_no_value(text: str) -> None:
+    """One sentence with what a value looks like."""
+    with pytest.raises(UsageError, match=r"form input=value|gives no value; one is a number"):
+        options.value(text)
+
+
+def test_every_verb_that_takes_shapes_takes_values() -> None:
+    """Whatever fixes a model fixes it everywhere."""
+    for name, verb in Verbs().items():
+        found = {option for item in _params(verb) for option in item.opts}
+        assert ("--shape" in found) == ("--value" in found), name
+
+
+def _params(command: click.Command) -> list[click.Parameter]:
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [*command.params, *(item for one in inner for item in _params(one))]
+
+
+def test_the_recommended_command_works_and_keeps_what_was_asked(detector: Path) -> None:
+    """First contact: the model alone, then what the program says to try."""
+    done = whole("plan", detector, "--budget", "scratch=100", "--format=json")
+    assert done.returncode == 2
+    words = recommended(done)
+    assert words[:5] == ["plan", str(detector), "--budget", "scratch=100", "--format=json"]
+    assert "--value=sr=16000" in words
+    again = whole(*words)
+    assert again.returncode == 1, again.stderr  # the budget still counts
+    assert json.loads(again.stdout)
+
+
+def test_a_size_that_does_not_fit_is_replaced_in_the_command(detector: Path) -> None:
+    """The wrong option goes, the others stay."""
+    done = whole(
+        "plan", "--shape", "input=1x64", detector, "--shape=state=1x1x4", "--value", "sr=16000"
+    )
+    assert "dimension 1 of input 'input' is 64 and must be at least 200" in done.stderr
+    words = recommended(done)
+    assert "input=1x64" not in words
+    assert whole(*words).returncode == 0
+
+
+def test_a_planned_detector_has_one_branch(detector: Path) -> None:
+    """With its rate fixed the other branch costs nothing; without it the way out is told."""
+    done = run("plan", detector, *FIXED, "--value", "sr=16000", "--state", "state=stateN")
+    assert exit_code(done) == 0, done.output
+    assert "--value sr=16000" in done.output
+    small = run("plan", detector, "--shape", "input=1x150", "--shape", "state=1x1x4")
+    assert "'sr' decides which branch is taken; it runs with" in sentence(small)
+    assert sentence(small).endswith("--value sr=8000")
+
+
+@pytest.mark.parametrize("how", [("--float",), ("--quantize", "int8"), ("--quantize", "int16")])
+def test_a_detector_is_prepared_with_its_state(
+    detector: Path, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    """The value is given once, though the model is read again after it was quantized."""
+    out = tmp_path / "d.bin"
+    words = (*FIXED, "--value", "sr=16000", "--state", "state=stateN", *how)
+    done = run("prepare", detector, *words, "-o", out)
+    assert exit_code(done) == 0, sentence(done)
+    assert "1 state pair" in done.output
+    assert out.exists()
+
+
+def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
+    """Names, types and files."""
+    for text, words in (
+        ("Sr=1", "did you mean 'sr'?"),
+        ("sr=1.5", "holds whole numbers (int64), not 1.5"),
+        ("sr=1,2", "is 2 elements; the input is scalar"),
+        ("sr=@absent.npy", "absent.npy"),
+    ):
+        done = run("plan", detector, *FIXED, "--value", text)
+        assert exit_code(done) == 2
+        assert words in sentence(done)
+
+
+def test_a_model_with_a_value_is_compiled_as_a_copy(detector: Path, tmp_path: Path) -> None:
+    """HTP gets a file in which the input is a constant and one branch is left."""
+    shapes = {"input": (1, 576), "state": (1, 1, 4)}
+    source = model_source(detector, {}, shapes, {"sr": 16000}, tmp_path)
+    model = onnx.load(source.model)
+    assert [item.name for item in model.graph.input] == ["input", "state"]
+    assert "If" not in {node.op_type for node in model.graph.node}
+
+
+def test_results_of_a_sweep_differ_by_value(tmp_path: Path) -> None:
+    """Kept results are found again by what a value holds, not by the name of its file."""
+    file = tmp_path / "v.npy"
+    numpy.save(file, numpy.array(1))
+    keys = [fixed_of(CompileOptions(values={"v": value}))["value v"] for value in (1, 2, file)]
+    numpy.save(file, numpy.array(2))
+    keys.append(fixed_of(CompileOptions(values={"v": file}))["value v"])
+    assert len(set(keys)) == 4
+    assert "value v" not in fixed_of(CompileOptions())
+
+
+def test_a_command_is_repeated_with_settings() -> None:
+    """Options of the same name and target are replaced, wherever and however they are written."""
+    words = ["plan", "a b.onnx", "--dim", "N=1", "--dim=M=2", "--shape", "x=1x2", "--seed", "3"]
+    new = [Setting("dims", "N=5"), Setting("values", "sr=-1")]
+    assert retry_command(words, new) == (
+        "qnnmem plan 'a b.onnx' --dim=M=2 --shape x=1x2 --seed 3 --dim=N=5 --value=sr=-1"
+    )
+    assert retry_command(["plan", "--", "-a.onnx"], new[:1]) == "qnnmem plan --dim=N=5 -- -a.onnx"
+
+
+CANNOT = {
+    "If 'y' is left": "y = If (c) <then_branch = t () => (float[4] a) { a = Relu(x) }, "
+    "else_branch = e () => (float[4] b) { b = Neg(x) }>",
+    "Loop 'y' is left": "y = Loop(n, t, x) <body = b (int64 i, bool g, float[4] a) => "
+    "(bool g2, float[4] a2) { g2 = Identity(g) a2 = Relu(a) }>",
+    "by DynamicQuantizeLinear 'q'": "q, s, z = DynamicQuantizeLinear(x) "
+    "y = DequantizeLinear(q, s, z)",
+    "Relu 'h' computes in float16": "k = Cast<to=10>(x) h = Relu(k) y = Cast<to=1>(h)",
+    "Own 'y' of domain 'custom'": "y = custom.Own(x)",
+}
+
+
+@pytest.mark.parametrize("words", CANNOT)
+def test_what_cannot_be_quantized_names_operator_node_and_way_out(
+    tmp_path: Path, words: str
+) -> None:
+    """Neither refusal recommends to quantize; the one after quantizing is not the same again."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]> '
+        "g (float[4] x, bool c, int64 n) => (float[4] y) <bool t = {1}> {"
+        f"{CANNOT[words]} }}"
+    )
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(text)
+    path.write_bytes(model.SerializeToString())
+    for how in ((), ("--quantize", "int8")):
+        done = run("prepare", path, *how, "-o", tmp_path / "m.bin")
+        assert exit_code(done) == 2
+        # The quantizer gives nodes names that have none.
+        assert words in sentence(done).replace("'If_0'", "'y'").replace("'Loop_0'", "'y'")
+        assert "--quantize" not in sentence(done)
+    assert not (tmp_path / "m.bin").exists()
+
+
+def test_the_value_that_takes_an_if_away_lets_the_model_be_quantized(tmp_path: Path) -> None:
+    """What the refusal says to try works."""
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x, bool c) => (float[4] y) {'
+        f"{CANNOT[next(iter(CANNOT))]} }}"
+    )
+    path.write_bytes(model.SerializeToString())
+    done = whole("prepare", path, "--quantize", "int8", "-o", tmp_path / "m.bin")
+    assert whole(*recommended(done)).returncode == 0

@@ -1,0 +1,288 @@
+"""The plan as a C header: it compiles without a warning, and its numbers are the plan's."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from command_line import exit_code, sentence, verb
+
+import qnnmem
+from qnnmem import (
+    Buffer,
+    DType,
+    FixedBuffer,
+    Model,
+    Op,
+    Pool,
+    PoolOptions,
+    Span,
+    Tensor,
+    UsageError,
+)
+from qnnmem.lpai.tcm import judge_plan
+from qnnmem.plan import MemoryPlan
+from qnnmem.report.c_header import c_names, c_prefix, render_c
+from qnnmem.report.plan import PlanReport
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror", "-Wundef", "-Wshadow")
+COMPILERS = [
+    (program, standard)
+    for program, standards in (
+        ("gcc", ("c99", "c11", "gnu17")),
+        ("clang", ("c99", "c17")),
+        ("g++", ("c++98", "c++17")),
+        ("clang++", ("c++17",)),
+    )
+    for standard in standards
+    if shutil.which(program)
+]
+EVIL = (
+    *("int", "class", "_Bool", "__x", "_X", "errno", "NULL", "linux", "unix", "AT_x", "a*/b"),
+    *("/*a", "??/", "what??!", "back\\", "two\nlines", "tab\t", "\x00", "\x1b[31m", "日本", "ä"),
+    *("\u202egnp", "\ud800", "0", "0a", "9-9", "A", "a", "A_", "a__b", "a_b", "a::b", "", " "),
+    *("x" * 500, "x" * 501, "y/" * 300, '"quoted"', "//line", "#define", "%s", "x_2", "x.2", "x"),
+)
+
+
+def chain(*names: str, size: int = 100) -> Model:
+    """Make a chain of ops through tensors of these names."""
+    tensors = {name: Tensor(name, DType.FLOAT32, (size,)) for name in names}
+    ops = tuple(Op(f"op {a}", "Relu", (a,), (b,)) for a, b in pairwise(names))
+    return Model("chain", "onnx", tensors, ops, names[:1], names[-1:])
+
+
+def header(plan: MemoryPlan, name: str = "model.onnx", *given: str) -> str:
+    """Give the header of a plan."""
+    return render_c(PlanReport(plan, judge_plan(plan), name, "qnnmem 0", 0.25, given))
+
+
+def build(folder: Path, program: str, standard: str, source: str) -> str:
+    """Compile a program with every warning an error, run it and give what it prints."""
+    file = folder / ("main.cpp" if "+" in program else "main.c")
+    file.write_text(source)
+    made = folder / "made"
+    command = [program, f"-std={standard}", *STRICT, str(file), "-o", str(made)]
+    if standard == "c++98":
+        command.append("-Wno-long-long")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr[:2000]
+    return subprocess.run([made], capture_output=True, text=True, check=True).stdout
+
+
+def printing(text: str, file: str = "plan.h") -> str:
+    """Write a program that includes the header twice and prints each macro that is a number."""
+    names = re.findall(r"^#define (\w+) \d+U", text, re.MULTILINE)
+    lines = "".join(f'    printf("{n} %llu\\n", (unsigned long long)({n}));\n' for n in names)
+    twice = f'#include "{file}"\n' * 2
+    return f"#include <stdio.h>\n{twice}int main(void) {{\n{lines}    return 0;\n}}\n"
+
+
+def numbers(printed: str) -> dict[str, int]:
+    """Read what such a program printed."""
+    return {name: int(number) for name, number in map(str.split, printed.splitlines())}
+
+
+@pytest.mark.parametrize(("program", "standard"), COMPILERS)
+def test_hostile_names_compile_without_a_warning(
+    program: str, standard: str, tmp_path: Path
+) -> None:
+    """Keywords, reserved words, comments, trigraphs, unicode: all become names that differ."""
+    plan = qnnmem.plan(chain(*EVIL), 0.2)
+    file = "a*/??/\\\n日本.onnx"
+    text = header(plan, file, "--dim=*/=1")
+    assert text.isascii()
+    (tmp_path / "plan.h").write_text(text)
+    found = numbers(build(tmp_path, program, standard, printing(text)))
+    offsets = [value for name, value in found.items() if name.startswith(f"{c_prefix(file)}_AT_")]
+    assert offsets == [buffer.offset for buffer in plan.buffers]
+
+
+PROGRAM = """#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan.h"
+
+static unsigned char room[TINY_SCRATCH_BYTES + TINY_ALIGN_BYTES];
+
+int main(void) {
+    unsigned char *scratch = room;
+    while ((uintptr_t)scratch % TINY_ALIGN_BYTES != 0) {
+        scratch++;
+    }
+    memset(scratch + TINY_AT_input, 1, TINY_SIZE_input);
+    memset(scratch + TINY_AT_conv, 2, TINY_SIZE_conv);
+    if (scratch[TINY_AT_input] != 1 || scratch[TINY_AT_input + TINY_SIZE_input - 1] != 1) {
+        return EXIT_FAILURE;
+    }
+    return TINY_AT_flat == TINY_AT_pooled && TINY_SIZE_output == 4 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+"""
+
+
+@pytest.mark.parametrize(("program", "standard"), COMPILERS)
+def test_a_program_places_its_tensors_by_the_header(
+    program: str, standard: str, tmp_path: Path
+) -> None:
+    """What is alive together does not overlap, views share their bytes."""
+    run = verb("plan")
+    done = run(EXAMPLES / "tiny.eaix", "--format", "c", "-o", tmp_path / "plan.h")
+    assert exit_code(done) == 0
+    build(tmp_path, program, standard, PROGRAM)
+
+
+@pytest.mark.parametrize(("program", "standard"), COMPILERS[:1])
+def test_a_wrong_number_does_not_compile(program: str, standard: str, tmp_path: Path) -> None:
+    """The assertions look at every offset and size, in every language."""
+    text = header(qnnmem.plan(chain("x", "y")))
+    for old, new in (
+        ("AT_y 0U", "AT_y 4U"),
+        ("AT_y 0U", "AT_y 640U"),
+        ("SIZE_y 400U", "SIZE_y 897U"),
+    ):
+        bad = (
+            text.replace(old, new)
+            if old in text
+            else text.replace(old.replace("y", "x"), new.replace("y", "x"))
+        )
+        assert bad != text
+        (tmp_path / "plan.h").write_text(bad)
+        with pytest.raises(AssertionError, match="error"):
+            build(tmp_path, program, standard, printing(bad))
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+def test_ten_thousand_names_that_look_alike(tmp_path: Path) -> None:
+    """Names that are the same once made valid are numbered, without a search."""
+    marks = "-./:+~ !"
+    rows = [
+        f"{'t' * 40}{marks[i % 8]}{marks[i // 8 % 8]}{'x' * (i % 7)}{i // 64}"
+        for i in range(10_000)
+    ]
+    buffers = tuple(FixedBuffer(name, 64, Span(i, i + 2)) for i, name in enumerate(rows))
+    plan = qnnmem.plan(Model("l", "csv", buffers=buffers), 0.2)
+    text = header(plan, "list.csv")
+    names = re.findall(r"^#define LIST_AT_(\w+) ", text, re.MULTILINE)
+    assert len({name.lower() for name in names}) == 10_000
+    (tmp_path / "plan.h").write_text(text)
+    program, standard = COMPILERS[0]
+    source = '#include "plan.h"\nint main(void) { return (int)LIST_AT_' + names[0] + " * 0; }\n"
+    build(tmp_path, program, standard, source)
+
+
+def test_names_are_valid_unique_and_short_enough() -> None:
+    """Whatever the names are: 63 characters tell them apart, and none is reserved."""
+    dice = random.Random(7)  # noqa: S311 - no secret
+    alphabet = "aA_b-/:0é*\\?"
+    for room in (8, 20, 40):
+        given = ["".join(dice.choices(alphabet, k=dice.randrange(60))) for _ in range(500)]
+        found = c_names(given, room)
+        assert len({name.lower() for name in found}) == len(given)
+        for name in found:
+            assert re.fullmatch(r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*", name), name
+            assert len(name) <= room
+
+
+@pytest.mark.parametrize(
+    ("file", "prefix"),
+    [
+        ("dir/tiny.eaix", "TINY"),
+        ("-", "PLAN"),
+        ("3d model.onnx", "PLAN_3D_MODEL"),
+        ("__init__.onnx", "INIT"),
+        ("日本.onnx", "U65E5_U672C"),
+        ("x" * 300 + ".onnx", "X" * 20),
+        ("", "PLAN"),
+        ("ß.tflite", "SS"),
+    ],
+)
+def test_the_prefix_comes_from_the_file(file: str, prefix: str) -> None:
+    """Two models in one program do not get in each other's way."""
+    assert c_prefix(file) == prefix
+
+
+def test_every_pool_has_its_offsets() -> None:
+    """State and IO are there, too, each from the start of its pool, with their true sizes."""
+    tensors = {
+        n: Tensor(n, DType.INT8, (10 if n.startswith("h") else 100,)) for n in ("x", "h", "hn", "y")
+    }
+    ops = (Op("a", "Cell", ("x", "h"), ("hn",)), Op("b", "Relu", ("hn",), ("y",)))
+    model = Model("m", "onnx", tensors, ops, ("x", "h"), ("y", "hn"))
+    options = PoolOptions(io="outside", states={"h": "hn"})
+    text = header(qnnmem.plan(model, options=options))
+    for line in ("MODEL_IO_BYTES 256U", "MODEL_PERSISTENT_BYTES 64U", "MODEL_SIZE_h 10U"):
+        assert f"#define {line}" in text
+    assert re.search(r"PLACED\(h, MODEL_PERSISTENT_BYTES, 64U\);", text)
+    assert re.search(r"PLACED\(y, MODEL_IO_BYTES, 64U\);", text)
+
+
+def test_large_numbers_are_written_as_such() -> None:
+    """Beyond 32 bits a number says how wide it is."""
+    buffers = (FixedBuffer("a", "8G", Span(0, 2)), FixedBuffer("b", 1, Span(0, 2)))
+    text = header(qnnmem.plan(Model("l", "csv", buffers=buffers)))
+    assert "#define MODEL_SCRATCH_BYTES 8589934593ULL" in text
+
+
+def test_alignments_of_a_list_are_kept() -> None:
+    """Each buffer is checked for its own alignment, the pool has one that suits all."""
+    buffers = (FixedBuffer("a", 6, Span(0, 2), 6), FixedBuffer("b", 8, Span(0, 2), 4))
+    text = header(qnnmem.plan(Model("l", "csv", buffers=buffers)))
+    assert "_ALIGN_BYTES 12U" in text
+    primes = (2**31 - 1, 2**31 - 19)
+    far = tuple(FixedBuffer(str(p), 1, Span(0, 1), p) for p in primes)
+    with pytest.raises(UsageError, match="no start of scratch satisfies"):
+        header(qnnmem.plan(Model("l", "csv", buffers=far)))
+
+
+def test_the_guard_is_the_content() -> None:
+    """Headers of other plans can be included beside each other; the same plan gives the same."""
+    one, same, other = (header(qnnmem.plan(chain(*names))) for names in ("xy", "xy", "xz"))
+    guards = [
+        re.findall(r"^#ifndef (QNNMEM_\w+)$", text, re.MULTILINE) for text in (one, same, other)
+    ]
+    assert one == same
+    assert guards[0] == guards[1] != guards[2]
+
+
+def test_where_the_numbers_come_from_is_said() -> None:
+    """The comment at the top names the file, the options and what is proven."""
+    text = header(qnnmem.plan(chain("x", "y")), "dir/m.onnx", "--bits=8")
+    top = text[: text.index("#ifndef")]
+    for words in ("dir/m.onnx", "896 bytes, computed, proven minimal", "--bits=8"):
+        assert words in top
+
+
+def test_several_files_have_no_one_header(tmp_path: Path) -> None:
+    """A header is made for one model."""
+    run = verb("plan")
+    done = run(EXAMPLES / "tiny.eaix", EXAMPLES / "keyword_spotting.csv", "--format", "c")
+    assert (exit_code(done), sentence(done)) == (2, "--format c is for one file, not for 2")
+
+
+def test_buffers_are_not_lost() -> None:
+    """Every buffer and every view of it has its offset, whatever pool it is in."""
+    plan = qnnmem.plan(chain(*(f"t{i}" for i in range(30))))
+    text = header(plan)
+    assert text.count("_AT_t") == 30
+    assert all(isinstance(b, Buffer) for b in plan.scratch.problem.buffers)
+    assert {b.pool for b in plan.buffers} == {Pool.SCRATCH}
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler")
+def test_the_program_of_the_tutorial_runs(tmp_path: Path) -> None:
+    """What the page says is what the header holds, and what the program prints."""
+    page = (EXAMPLES.parent / "docs" / "tutorials" / "plan-to-c.md").read_text("utf-8")
+    part, source = re.findall(r"^```c\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    made = tmp_path / "tiny_plan.h"
+    assert exit_code(verb("plan")(EXAMPLES / "tiny.eaix", "--format", "c", "-o", made)) == 0
+    lines = made.read_text().splitlines()
+    assert [line for line in part.splitlines() if line not in lines] == []
+    for program, standard in COMPILERS:
+        if standard in ("c99", "c++17"):
+            assert build(tmp_path, program, standard, source) == "7 7 7 7\n"

@@ -1,0 +1,121 @@
+"""The command that adds an extra fits the way in which the program was installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qnnmem.installation import command_for
+
+GIT = {"url": "https://example.com/q.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
+TAGGED = {**GIT, "vcs_info": {**GIT["vcs_info"], "requested_revision": "v1"}}  # type: ignore[dict-item]
+LOCAL = {"url": "file:///home/me/qnnmem", "vcs_info": GIT["vcs_info"]}
+WHEEL = {"url": "file:///wheels/qnnmem-1-py3-none-any.whl", "archive_info": {}}
+CHECKOUT = {"url": "file:///home/me/my%20qnnmem", "dir_info": {"editable": True}}
+FOLDER = {"url": "file:///home/me/qnnmem", "dir_info": {}}
+
+
+class Record:
+    """What an installer writes beside a package."""
+
+    def __init__(self, origin: str, installer: str) -> None:
+        self.files = {"direct_url.json": origin, "INSTALLER": installer}
+
+    def read_text(self, name: str) -> str | None:
+        """Give a file of the record; None where there is none."""
+        return self.files[name] or None
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Give a function that pretends an installation, with files beside the Python."""
+
+    def pretend(origin: Any, installer: str = "pip", beside: str = "") -> None:
+        text = origin if isinstance(origin, str) else json.dumps(origin)
+        record = Record(text, installer)
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: record)
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+        monkeypatch.setattr(shutil, "which", lambda _name: str(tmp_path / "bin" / "pip"))
+        if beside:
+            (tmp_path / beside).touch()
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ("", "pip install 'qnnmem[htp]'"),
+        (GIT, "pip install 'qnnmem[htp] @ git+https://example.com/q.git'"),
+        (TAGGED, "pip install 'qnnmem[htp] @ git+https://example.com/q.git@v1'"),
+        (WHEEL, "pip install 'qnnmem[htp] @ file:///wheels/qnnmem-1-py3-none-any.whl'"),
+        (CHECKOUT, "pip install --editable '/home/me/my qnnmem[htp]'"),
+        (FOLDER, "pip install '/home/me/qnnmem[htp]'"),
+        (LOCAL, "pip install '/home/me/qnnmem[htp]'"),
+        ("no json", "pip install 'qnnmem[htp]'"),
+    ],
+)
+def test_the_extra_comes_from_where_the_program_came_from(
+    origin: Any, command: str, installed: Any
+) -> None:
+    """An index, a repository, a file or a folder."""
+    installed(origin)
+    assert command_for("htp") == command
+
+
+@pytest.mark.parametrize(
+    ("beside", "command"),
+    [
+        (
+            "uv-receipt.toml",
+            "uv tool install --force 'qnnmem[htp] @ git+https://example.com/q.git'",
+        ),
+        (
+            "pipx_metadata.json",
+            "pipx install --force 'qnnmem[htp] @ git+https://example.com/q.git'",
+        ),
+    ],
+)
+def test_tools_that_keep_programs_apart_are_asked_themselves(
+    beside: str, command: str, installed: Any
+) -> None:
+    """What pip would add to their environment they may take away again."""
+    installed(GIT, beside=beside)
+    assert command_for("htp") == command
+
+
+def test_an_environment_without_pip_is_left_to_uv(installed: Any, tmp_path: Path) -> None:
+    """Environments of uv have no pip."""
+    installed("", installer="uv")
+    python = tmp_path / "bin" / "python"
+    assert command_for("fast") == f"uv pip install --python {python} 'qnnmem[fast]'"
+
+
+def test_a_pip_of_another_python_is_not_named(
+    installed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program may be called by its path, and then `pip` is somebody else's."""
+    installed("")
+    monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/pip")
+    assert command_for("htp") == f"{sys.executable} -m pip install 'qnnmem[htp]'"
+
+
+def test_sources_without_an_installation_name_their_folder(
+    installed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing is installed, the checkout is what can be."""
+
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    installed("")
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    root = Path(__file__).parents[1]
+    assert command_for("htp") == f"pip install --editable '{root}[htp]'"

@@ -1,0 +1,172 @@
+"""TFLite files for tests, written field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+from tflite.BuiltinOperator import BuiltinOperator
+
+FLOAT32, FLOAT16, INT32, STRING, INT8, RESOURCE, INT4 = 0, 1, 2, 5, 9, 13, 17
+
+
+@dataclass(frozen=True)
+class T:
+    """A tensor to write."""
+
+    name: str
+    shape: tuple[int, ...] = (4,)
+    type: int = FLOAT32
+    data: bytes = b""
+    signature: tuple[int, ...] = ()
+    variable: bool = False
+    sparse: bool = False
+    has_rank: bool = False
+    shares: int = 0  # buffer of an earlier tensor that this one has too; 1 is the first
+
+
+@dataclass(frozen=True)
+class O:  # noqa: E742 - short, because graphs below are written with it
+    """An operator to write; `options` are its option fields by slot."""
+
+    type: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[int, int | str | tuple[int, ...]] = field(default_factory=dict)
+    custom: str = ""
+
+
+@dataclass(frozen=True)
+class G:
+    """A graph to write."""
+
+    tensors: tuple[T, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    ops: tuple[O, ...]
+
+
+class TfliteWriter:
+    """Writes graphs as a flatbuffer; slots are field numbers of the TFLite schema."""
+
+    def __init__(self) -> None:
+        self.builder = flatbuffers.Builder(1024)
+        self.codes: list[int] = []
+        self.buffers: list[int] = [self.table({})]
+
+    def table(self, fields: Mapping[int, tuple[str, Any]]) -> int:
+        """A table with these fields by slot."""
+        self.builder.StartObject(max(fields, default=0) + 1)
+        for slot, (kind, value) in fields.items():
+            if kind == "ref":
+                self.builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+            else:
+                getattr(self.builder, f"Prepend{kind}Slot")(slot, value, 0)
+        return int(self.builder.EndObject())
+
+    def numbers(self, values: Iterable[int]) -> tuple[str, int]:
+        """A vector of numbers."""
+        items = tuple(values)
+        self.builder.StartVector(4, len(items), 4)
+        for value in reversed(items):
+            self.builder.PrependInt32(value)
+        return "ref", self.builder.EndVector()
+
+    def tables(self, offsets: Iterable[int]) -> tuple[str, int]:
+        """A vector of tables."""
+        items = tuple(offsets)
+        self.builder.StartVector(4, len(items), 4)
+        for offset in reversed(items):
+            self.builder.PrependUOffsetTRelative(offset)
+        return "ref", self.builder.EndVector()
+
+    def text(self, value: str) -> tuple[str, int]:
+        """A string."""
+        return "ref", self.builder.CreateString(value)
+
+    def tensor(self, tensor: T) -> int:
+        """A tensor and its buffer."""
+        place = tensor.shares
+        if tensor.data:
+            data = ("ref", self.builder.CreateByteVector(tensor.data))
+            place = len(self.buffers)
+            self.buffers.append(self.table({0: data}))
+        fields = {
+            0: self.numbers(tensor.shape),
+            1: ("Int8", tensor.type),
+            2: ("Uint32", place),
+            3: self.text(tensor.name),
+            5: ("Bool", tensor.variable),
+            8: ("Bool", tensor.has_rank),
+        }
+        if tensor.sparse:
+            fields[6] = ("ref", self.table({}))
+        if tensor.signature:
+            fields[7] = self.numbers(tensor.signature)
+        return self.table(fields)
+
+    def code(self, op: O) -> int:
+        """The code of an operator."""
+        number = getattr(BuiltinOperator, op.type)
+        fields = {0: ("Int8", min(number, 127)), 3: ("Int32", number)}
+        if op.custom:
+            fields[1] = self.text(op.custom)
+        self.codes.append(self.table(fields))
+        return len(self.codes) - 1
+
+    def op(self, op: O) -> int:
+        """An operator."""
+        fields = {
+            0: ("Uint32", self.code(op)),
+            1: self.numbers(op.inputs),
+            2: self.numbers(op.outputs),
+        }
+        if op.options:
+            options = {slot: self.option(value) for slot, value in op.options.items()}
+            fields[4] = ("ref", self.table(options))
+        return self.table(fields)
+
+    def option(self, value: int | str | tuple[int, ...]) -> tuple[str, int]:
+        """A field of its options."""
+        if isinstance(value, int):
+            return "Int32", value
+        return self.text(value) if isinstance(value, str) else self.numbers(value)
+
+    def graph(self, graph: G) -> int:
+        """A subgraph."""
+        return self.table(
+            {
+                0: self.tables([self.tensor(tensor) for tensor in graph.tensors]),
+                1: self.numbers(graph.inputs),
+                2: self.numbers(graph.outputs),
+                3: self.tables([self.op(op) for op in graph.ops]),
+            }
+        )
+
+    def file(self, graphs: Iterable[G]) -> bytes:
+        """The whole file."""
+        tables = [self.graph(graph) for graph in graphs]
+        model = self.table(
+            {
+                0: ("Uint32", 3),
+                1: self.tables(self.codes),
+                2: self.tables(tables),
+                4: self.tables(self.buffers),
+            }
+        )
+        self.builder.Finish(model, b"TFL3")
+        return bytes(self.builder.Output())
+
+
+def write_tflite(path: Path, *graphs: G) -> Path:
+    """Write graphs, the main one first."""
+    path.write_bytes(tflite_bytes(*graphs))
+    return path
+
+
+def tflite_bytes(*graphs: G) -> bytes:
+    """The same in memory."""
+    return TfliteWriter().file(graphs)

@@ -1,0 +1,315 @@
+"""Runs the console blocks of README and docs, and writes what the commands really say.
+
+    python tools/consoles.py                 runs every page, rewrites outputs that differ
+    python tools/consoles.py --check         writes nothing, names what differs, exits with 1
+    python tools/consoles.py README.md ...   these pages only
+
+Each page is a story of its own: its commands run one after the other in one empty folder that holds
+`examples/`, as a fresh clone does. `qnnmem` and `python` are those that run this script. A line
+`…` stands for lines that are left out, and within a line for some of it; a command without output
+shown may say anything, but must succeed. Times, addresses, process ids, versions of qnnmem,
+learned scales and the width of columns do not count.
+
+A comment before a block says what it needs besides:
+
+    <!-- needs: htp -->      the compiler of HTP, so Linux on x86-64
+    <!-- needs: index -->    a package index; such a block is not run at all
+
+A block that reads `.cache/models/` needs these models, see `tools/models.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(
+    r"(?:^<!-- needs: (?P<needs>\w+) -->\n+)?^```console\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+PROMPT = "$ "
+LEFT_OUT = "…"
+SECONDS = 900
+CACHED = re.compile(r"\.cache/models/([\w.-]+)")
+# What differs from run to run and from machine to machine without being wrong.
+VARYING = (
+    (re.compile(r"\b\d+\.\d+ s\b|^\d+\.\d+ms\b|\b[\d,]+ ns\b"), "TIME"),
+    (re.compile(r"(?<=\s)\d+\.\d$"), "TIME"),  # the last column of a table
+    (re.compile(r"\bpid:\d+"), "pid:N"),
+    (re.compile(r"\b0x[0-9a-f]{8,}\b"), "ADDRESS"),
+    (re.compile(r"\b(v?qnnmem[- ])\d+\.\d+\.\d+\w*"), r"\1VERSION"),
+    (re.compile(r"[\d.,]+ [KMG]iB of host memory"), "SIZE of host memory"),
+    # Learned by running a model, whose kernels round differently from one kind of CPU to the next.
+    (re.compile(r"\bscale [\d.e+-]+ zero point -?\d+"), "scale S zero point Z"),
+    (re.compile(r"(?<=off by up to )[\d.]+%|(?<=on these samples: )[\d.]+%"), "ERROR"),
+    (re.compile(r" {2,}"), " "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as the page writes it, and the output it shows."""
+
+    written: tuple[str, ...]  # lines, without the prompt
+    shown: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What a shell is given."""
+        return "\n".join(self.written)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A console block of a page."""
+
+    line: int
+    start: int  # of its text within the page
+    end: int
+    needs: str
+    commands: tuple[Command, ...]
+
+    @property
+    def missing(self) -> str:
+        """Why the block cannot run here; empty where it can."""
+        if self.needs == "index":
+            return "needs a package index"
+        if self.needs == "htp" and not _htp_is_here():
+            return "needs the compiler of HTP"
+        named = {name for c in self.commands for name in CACHED.findall(c.text)}
+        gone = sorted(name for name in named if not (ROOT / ".cache/models" / name).is_file())
+        return f"needs {', '.join(gone)}, which tools/models.py fetches" if gone else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a block: its commands with what they said, or why it did not run."""
+
+    block: Block
+    missing: str = ""
+    said: tuple[tuple[str, ...], ...] = ()
+    codes: tuple[int, ...] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        """What the page says otherwise, a paragraph for each command."""
+        return [
+            fault
+            for command, said, code in zip(self.block.commands, self.said, self.codes, strict=False)
+            if (fault := _fault(command, said, code))
+        ]
+
+    @property
+    def text(self) -> str:
+        """The block as it should be."""
+        if self.missing:
+            return _written(self.block.commands)
+        pairs = zip(self.block.commands, self.said, self.codes, strict=True)
+        return _written(
+            Command(c.written, _shown(c, said) if _fault(c, said, code) else c.shown)
+            for c, said, code in pairs
+        )
+
+
+def pages() -> list[Path]:
+    """Every page that people read."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The console blocks of a page."""
+    text = page.read_text("utf-8")
+    return [
+        Block(
+            text.count("\n", 0, found.start("text")),
+            found.start("text"),
+            found.end("text"),
+            found["needs"] or "",
+            tuple(_commands(found["text"])),
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def run_page(page: Path) -> list[Ran]:
+    """Run the blocks of a page in order, in a folder of their own."""
+    found = blocks(page)
+    if not found:
+        return []
+    with tempfile.TemporaryDirectory(prefix="consoles-") as scratch:
+        here, programs = Path(scratch, "clone"), Path(scratch, "bin")
+        _furnish(here)
+        _programs(programs)
+        return [_run_block(block, here, programs) for block in found]
+
+
+def corrected(page: Path, ran: Sequence[Ran]) -> str:
+    """The page with what the commands said."""
+    text = page.read_text("utf-8")
+    for one in reversed(ran):
+        text = text[: one.block.start] + one.text + text[one.block.end :]
+    return text
+
+
+def main() -> int:
+    """Run pages and write or check them; gives the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, name what differs")
+    parser.add_argument("pages", nargs="*", type=Path, help="[default: README and docs]")
+    given = parser.parse_args()
+    differs = False
+    for page in [path.resolve() for path in given.pages] or pages():
+        ran = run_page(page)
+        name = page.relative_to(ROOT)
+        for one in ran:
+            where = f"{name}:{one.block.line}"
+            if one.missing:
+                print(f"not run {where}: {one.missing}")
+            for fault in one.faults:
+                differs = True
+                print(f"differs {where}: {fault}")
+        text = corrected(page, ran)
+        if not given.check and text != page.read_text("utf-8"):
+            page.write_text(text, "utf-8")
+            print(f"Wrote {name}")
+    return 1 if differs and given.check else 0
+
+
+# --- Pages ------------------------------------------------------------------------------------
+
+
+def _commands(text: str) -> Iterator[Command]:
+    written: list[str] = []
+    shown: list[str] = []
+    for line in text.splitlines():
+        if written and not shown and written[-1].endswith("\\"):
+            written.append(line)
+        elif line.startswith(PROMPT):
+            if written:
+                yield Command(tuple(written), tuple(shown))
+            written, shown = [line.removeprefix(PROMPT)], []
+        else:
+            shown.append(line)
+    if written:
+        yield Command(tuple(written), tuple(shown))
+
+
+def _written(commands: Sequence[Command] | Iterator[Command]) -> str:
+    lines: list[str] = []
+    for command in commands:
+        lines += [f"{PROMPT}{command.written[0]}", *command.written[1:], *command.shown]
+    return "".join(f"{line}\n" for line in lines)
+
+
+# --- Running ----------------------------------------------------------------------------------
+
+
+def _furnish(here: Path) -> None:
+    """What a fresh clone has, as far as pages use it."""
+    here.mkdir()
+    shutil.copytree(ROOT / "examples", here / "examples")
+    (here / "tools").symlink_to(ROOT / "tools")
+    if (ROOT / ".cache" / "models").is_dir():
+        (here / ".cache").mkdir()
+        (here / ".cache" / "models").symlink_to(ROOT / ".cache" / "models")
+
+
+def _programs(folder: Path) -> None:
+    """`qnnmem` and `python` as an active environment has them."""
+    folder.mkdir()
+    for name, words in (("qnnmem", "-m qnnmem"), ("python", "")):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+
+
+def _run_block(block: Block, here: Path, programs: Path) -> Ran:
+    if missing := block.missing:
+        return Ran(block, missing)
+    done = [_run(command, here, programs) for command in block.commands]
+    return Ran(block, "", tuple(said for said, _ in done), tuple(code for _, code in done))
+
+
+def _run(command: Command, here: Path, programs: Path) -> tuple[tuple[str, ...], int]:
+    source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+    path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
+    settings = {"PATH": path, "PYTHONPATH": source, "NO_COLOR": "1", "COLUMNS": "80"}
+    done = subprocess.run(  # noqa: S603 - the commands of our own pages
+        ["/bin/sh", "-c", command.text],
+        cwd=here,
+        env={**os.environ, **settings, "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        timeout=SECONDS,
+        check=False,
+    )
+    return tuple(done.stdout.decode("utf-8", "replace").rstrip("\n").splitlines()), done.returncode
+
+
+def _htp_is_here() -> bool:
+    from qnnmem.htp.library import library_there
+
+    return library_there()
+
+
+# --- Comparing --------------------------------------------------------------------------------
+
+
+def _fault(command: Command, said: Sequence[str], code: int) -> str:
+    """How a command differs from what the page says; empty where it does not."""
+    if code in (70, 127) or code < 0 or (code and not command.shown):
+        return f"`{command.text}` ended with {code}: {' '.join(said)[-300:]}"
+    if not command.shown or _matches(command.shown, said):
+        return ""
+    lines = unified_diff(list(command.shown), list(said), "page", "run", lineterm="", n=1)
+    return f"`{command.text}`\n" + "\n".join(lines)
+
+
+def _matches(shown: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether what is shown comes in this order, with anything where lines are left out."""
+    pattern = "".join(
+        r"(?:.*\n)*" if line == LEFT_OUT else f"{_line_pattern(line)}\\n" for line in shown
+    )
+    return re.fullmatch(pattern, "".join(f"{plain(line)}\n" for line in said)) is not None
+
+
+def _line_pattern(line: str) -> str:
+    """A line, with anything where the page cuts it short."""
+    whole = plain(line)
+    cut = ".*".join(map(re.escape, whole.split(LEFT_OUT)))
+    return f"(?:{re.escape(whole)}|{cut})" if LEFT_OUT in whole else cut
+
+
+def plain(line: str) -> str:
+    """A line without what may vary."""
+    for pattern, instead in VARYING:
+        line = pattern.sub(instead, line)
+    return line.rstrip()
+
+
+def _shown(command: Command, said: Sequence[str]) -> tuple[str, ...]:
+    """What a page should show: as many lines from either end as it did."""
+    shown = command.shown
+    if LEFT_OUT not in shown:
+        return (*shown, LEFT_OUT) if _matches((*shown, LEFT_OUT), said) else tuple(said)
+    head = shown.index(LEFT_OUT)
+    tail = len(shown) - head - 1 if shown.count(LEFT_OUT) == 1 else 0
+    if len(said) <= head + tail:
+        return tuple(said)
+    return (*said[:head], LEFT_OUT, *said[len(said) - tail :])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
