@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.doctor.incident_builder import IncidentBuilder
@@ -31,6 +32,7 @@ class Diagnosis:
         self.lines = self.bytes = 0
         self.notes: list[str] = []
         self._missed: dict[str, LoadError] = {}
+        self._ours = self._foreign = 0  # logs with something of QNN in them, and without
         self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
         self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
         self._telling = {
@@ -65,6 +67,13 @@ class Diagnosis:
             self._missed[error.path] = error
             self.notes.append(f"left out: {error}")
 
+    def close_log(self, name: str, ours: bool, look: str) -> None:
+        """Notes a log that was read, and whether anything of QNN is in it."""
+        self._ours += ours
+        self._foreign += not ours
+        if not ours:
+            self.notes.append(f"{name}: nothing of QNN in here; it looks like {look}")
+
     def check(self, streams: Sequence[Stream]) -> None:
         """Refuses when nothing at all could be read."""
         if self._missed and len(self._missed) >= len({p for s in streams for p in s.parts}):
@@ -90,11 +99,16 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 something found, 3 found and nothing decided, 2 nothing in what was read."""
+        """0 healthy, 1 something found, 3 nothing decided or nothing of QNN, 2 not all was read."""
         if not len(self):
-            return 2 if self._missed else 0
+            return 2 if self._missed else 3 if self.is_foreign else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
         return 1 if decided else 3
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether there is nothing of QNN in any of the logs."""
+        return self._foreign > 0 and not self._ours
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -117,6 +131,7 @@ class Diagnosis:
             ),
             notes=tuple(self.notes),
             unread=len(self._missed),
+            foreign=self.is_foreign,
         )
 
     def close(self) -> None:
@@ -153,7 +168,7 @@ def _read_stream(
     region: int,
 ) -> None:
     sessions, attribution = SessionGrouper(), Attribution()
-    base = 0
+    base, ours, look = 0, False, ""
     for part, name in enumerate(stream.parts):
         try:
             opened = open_part(name, stream.named)
@@ -163,7 +178,8 @@ def _read_stream(
         size = opened.size
         scanner = LogScanner(knowledge, engines.of(size), opened.readinto, region=region, size=size)
         try:
-            for hit in scanner.hits():
+            for hit in chain(scanner.hits(), scanner.hits_anyway()):
+                ours = True
                 offset = base + hit.offset
                 sessions.add(hit, offset, part, 0)
                 if over := sessions.closed(offset):
@@ -173,7 +189,10 @@ def _read_stream(
         finally:
             opened.close()
         base += scanner.bytes
+        ours, look = ours or scanner.ours, look or scanner.looks_like
         diagnosis.lines += scanner.lines
         diagnosis.bytes += scanner.bytes
         diagnosis.notes += opened.notes
     diagnosis.take(number, attribution.put(sessions.finish(), ()), stream.parts)
+    if base:
+        diagnosis.close_log(stream.parts[0], ours, look)

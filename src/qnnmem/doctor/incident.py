@@ -110,6 +110,7 @@ class ReadingStats(msgspec.Struct, frozen=True):
     noise: tuple[Harmless, ...] = ()
     notes: tuple[str, ...] = ()
     unread: int = 0  # files and folders that may hold a log and could not be read
+    foreign: bool = False  # whether there is nothing of QNN in any of them
 
 
 def to_json(value: object) -> str:

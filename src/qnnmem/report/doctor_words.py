@@ -130,6 +130,8 @@ def similar(incident: Incident) -> list[str]:
 def healthy(stats: ReadingStats) -> str:
     """One line about logs in which nothing failed."""
     words = f"healthy: no known failure in {amount(stats)}"
+    if stats.foreign:
+        words = f"undecided: nothing of QNN in {amount(stats)}"
     if stats.unread:  # nobody can call healthy what was not read
         words = f"not all could be read: no known failure in {amount(stats)}"
     if stats.noise:

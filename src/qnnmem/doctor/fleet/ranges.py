@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from itertools import chain
 
 import msgspec
 
@@ -40,6 +41,8 @@ class RangeResult(msgspec.Struct, frozen=True):
     sessions: tuple[LogSession, ...] = ()
     notes: tuple[str, ...] = ()  # without the name of the part before them
     broken: str = ""
+    ours: bool = False  # whether anything of QNN is in it
+    looks_like: str = ""  # what, where nothing in it is ours
 
 
 class PackedBase(msgspec.Struct, frozen=True):
@@ -84,7 +87,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
             task.region,
             task.size,
         )
-        for hit in scanner.hits():
+        for hit in chain(scanner.hits(), scanner.hits_anyway()):
             sessions.add(hit, hit.offset, 0, 0)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))
@@ -92,7 +95,14 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         opened.close()
     found = sorted(sessions.finish(), key=lambda session: session.first)
     notes = tuple(note.removeprefix(task.name) for note in opened.notes)
-    return RangeResult(scanner.lines, scanner.bytes, tuple(found), notes)
+    return RangeResult(
+        lines=scanner.lines,
+        bytes=scanner.bytes,
+        sessions=tuple(found),
+        notes=notes,
+        ours=scanner.ours or bool(found),
+        looks_like=scanner.looks_like,
+    )
 
 
 class _WorkerKnowledge:

@@ -33,6 +33,7 @@ _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _CASES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _OTHER = re.compile(r"[^a-z0-9.\x80-\U0010ffff]+|\.(?![0-9])|(?<![0-9])\.")
 _DIGITS = re.compile(r"[0-9]+")
+_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
 _HOLE = re.compile(r"(?<!\\)(\{[^{}]*\})")
 _CHOICE = re.compile(r"(?<!\\)\(([^()]*)(?<!\\)\)")
 _ESCAPED = re.compile(r"\\(.)")
@@ -149,24 +150,26 @@ class SecondReading:
     """Finds templates for lines that match none as they are written."""
 
     def __init__(self, every: Sequence[FoldedTemplate]) -> None:
-        counts = Counter(word for one in every for word in _words(one.runs))
-        self._by_word: dict[str, list[FoldedTemplate]] = {}
+        runs = {one: tuple(map(_numberless, one.runs)) for one in every}
+        counts = Counter(word for one in every for word in _words(runs[one]))
+        self._by_word: dict[str, list[tuple[FoldedTemplate, tuple[str, ...]]]] = {}
         for one in every:
-            rarest = min(_words(one.runs), key=lambda word: (counts[word], word))
-            self._by_word.setdefault(rarest, []).append(one)
+            rarest = min(_words(runs[one]), key=lambda word: (counts[word], word))
+            self._by_word.setdefault(rarest, []).append((one, runs[one]))
         self._matchers: dict[FoldedTemplate, Matcher] = {}
-        self._known: dict[str, list[FoldedTemplate]] = {}  # by line without its numbers
+        self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line whatever its numbers
 
     def find(self, text: bytes) -> list[tuple[int, tuple[bytes, ...]]]:
         """Numbers of the templates that a line matches in the one form, and what holes catch."""
-        line = fold(text.decode("utf-8", "replace"))
-        shape = _DIGITS.sub("0", line)
+        shape = text.translate(_ONE_DIGIT)
         asked = self._known.get(shape)
         if asked is None:
-            asked = list(self._candidates(line))
+            asked = list(self._candidates(_numberless(fold(shape.decode("utf-8", "replace")))))
             if len(self._known) < _REMEMBERED:
                 self._known[shape] = asked
-        raw = line.encode()
+        if not asked:
+            return []
+        raw = fold(text.decode("utf-8", "replace")).encode()
         found: dict[int, tuple[bytes, ...]] = {}
         for one in asked:
             if one.number not in found and (hit := self._matcher(one).search(raw, raw)):
@@ -175,8 +178,8 @@ class SecondReading:
 
     def _candidates(self, line: str) -> Iterator[FoldedTemplate]:
         for word in dict.fromkeys(line.split()):
-            for one in self._by_word.get(word, ()):
-                if all(run in line for run in one.runs):
+            for one, runs in self._by_word.get(word, ()):
+                if all(run in line for run in runs):
                     yield one
 
     def _matcher(self, one: FoldedTemplate) -> Matcher:
@@ -184,6 +187,11 @@ class SecondReading:
         if found is None:
             found = self._matchers[one] = Matcher(one.regex)
         return found
+
+
+def _numberless(text: str) -> str:
+    """A folded text in which all numbers are alike."""
+    return _DIGITS.sub("1", text)
 
 
 def _words(runs: Iterable[str]) -> set[str]:

@@ -7,6 +7,7 @@ file.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache, lru_cache
 
 import msgspec
@@ -185,6 +186,26 @@ def _level(word: bytes) -> str:
 
 def _words(level: bytes, tag: bytes) -> tuple[str, str]:
     return level.decode("ascii"), tag.decode("utf-8", "replace")
+
+
+_LOOKS = {
+    "threadtime": "a logcat",
+    "studio": "a logcat",
+    "brief": "a logcat",
+    "kernel": "a kernel log",
+    "journal": "a system journal",
+    "onnxruntime": "a log of ONNX Runtime",
+    "dated": "a log with times",
+}
+
+
+def look(start: bytes) -> str:
+    """What a log looks like by its first lines, whatever it says."""
+    if b"Traceback (most recent call last)" in start:
+        return "a Python traceback"
+    styles = Counter(parse(line).style for line in start.splitlines() if line.strip())
+    style, _ = max(styles.items(), key=lambda one: one[1], default=("plain", 0))
+    return _LOOKS.get(style, "plain text")
 
 
 # Words by which a line gives away the program behind it, most telling first.

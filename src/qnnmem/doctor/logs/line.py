@@ -39,17 +39,19 @@ def match(
     return found
 
 
-def read_failure(knowledge: Knowledge, text: bytes) -> list[tuple[int, tuple[int | str, ...]]]:
+def read_failure(
+    knowledge: Knowledge, text: bytes, *, ours: bool = False
+) -> list[tuple[int, tuple[int | str, ...]]]:
     """What a line that no template matches as it is written tells of a failure."""
-    failure = read(text)
+    failure = read(text, ours)
     if failure is None:
         return []
     if known := knowledge.second_reading.find(text):
         holes = knowledge.holes
         return [(index, _values(caught, holes[index])) for index, caught in known]
-    coded = failure.code is not None
-    number = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if coded else ''}")
-    return [] if number is None else [(number, (failure.code,) if coded else ())]
+    caught = () if failure.code is None else (failure.code,)
+    number = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
+    return [] if number is None else [(number, caught)]
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:

@@ -12,7 +12,7 @@ word of failure; engines find such lines by these texts alone. Then it is read:
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -25,6 +25,11 @@ OURS = (
     *(b"dma-heap", b"dma_heap", b"dmabuf", b"smmu", b"aee_", b"hvx", b"tcm", b"litert"),
     *(b"<e>", b"from binary", b"context binary", b"graph finali", b"graph prepar"),
     *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create", b" ion"),
+)
+# Texts of which a log holds one if it has anything to do with QNN.
+NAMES = (
+    *(b"qnn", b"htp", b"hexagon", b"genie", b"fastrpc", b"rpcmem", b"lpai", b"enpu", b"snpe"),
+    *(b"vtcm", b"adsp", b"cdsp", b"dsprpc", b"remote_handle", b"eaix", b"qualcomm", b"qcom"),
 )
 FAILING = (
     *(b"fail", b"error", b" err", b"unable", b"cannot", b"can't", b"could not", b"couldn't"),
@@ -96,6 +101,11 @@ _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dspt
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 
+_ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
+_SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
+_REMEMBERED = 4096
+
+
 class FailingLine(msgspec.Struct, frozen=True):
     """A line that tells of a failure: the stage of the call it names, and the code."""
 
@@ -103,14 +113,45 @@ class FailingLine(msgspec.Struct, frozen=True):
     code: int | None
 
 
-def read(text: bytes) -> FailingLine | None:
-    """What a line tells of a failure; None when it tells of none."""
+class _Shape(msgspec.Struct, frozen=True):
+    """What a line tells whatever its numbers are, but for whether they are zero."""
+
+    stage: str
+    failing: bool  # else its code must be one that is known
+    coded: bool  # whether it may hold a code
+
+
+def read(text: bytes, ours: bool = False) -> FailingLine | None:
+    """What a line tells of a failure; None when it tells of none.
+
+    Lines that are `ours` by where they stand need no word of ours.
+    """
     head = header.parse(text)
     low = text.lower()
-    if not _is_ours(low) or not _is_failing(low, head):
+    before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
+    shape = _shape(head.level, before, body.translate(_SHAPE), ours)
+    if shape is None:
         return None
-    body = low[head.body :] or low
-    return FailingLine(_stage(body), _code(body))
+    code = _code(body) if shape.coded else None
+    if not shape.failing and (code is None or not _is_known(code)):
+        return None
+    return FailingLine(shape.stage, code)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _shape(level: str, before: bytes, body: bytes, ours: bool) -> _Shape | None:
+    if not ours and not _is_ours(before + body):
+        return None
+    kind = _level(level, before, body)
+    if kind == "calm":
+        return None
+    bare = _NONE.sub(b" ", body)
+    failing = bool(_BAD.search(bare))
+    if bare != body and not failing:
+        return None
+    coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, _LOOSE_CODE))
+    failing = failing or kind == "error"
+    return _Shape(_stage(body), failing, coded) if failing or coded else None
 
 
 def _is_ours(low: bytes) -> bool:
@@ -124,28 +165,13 @@ def _is_ours(low: bytes) -> bool:
     )
 
 
-def _is_failing(low: bytes, head: header.Header) -> bool:
-    level = _level(low, head)
-    body = low[head.body :]
-    if level == "calm":
-        return False
-    bare = _NONE.sub(b" ", body)
-    if bare != body and not _BAD.search(bare):
-        return False
-    if level == "error" or _BAD.search(bare):
-        return True
-    code = _code(bare)
-    return code is not None and _is_known(code)
-
-
-def _level(low: bytes, head: header.Header) -> str:
+def _level(level: str, before: bytes, body: bytes) -> str:
     """What is relayed counts more than the level at which it is relayed."""
-    body = low[head.body :]
-    if b"<e>" in low or _ERROR.search(body[:80]):
+    if b"<e>" in before + body or _ERROR.search(body[:80]):
         return "error"
-    if _CALM.search(low[: head.body + 40]) or head.level in ("V", "D", "I", "W"):
+    if _CALM.search(before + body[:40]) or level in ("V", "D", "I", "W"):
         return "" if re.search(rb"\berror\b", _NONE.sub(b" ", body)) else "calm"
-    return "error" if head.level in ("E", "F", "A") else ""
+    return "error" if level in ("E", "F", "A") else ""
 
 
 def _code(body: bytes) -> int | None:

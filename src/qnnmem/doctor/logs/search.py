@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.reading import FAILING, OURS
+from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
 
 LogBytes = bytes | bytearray
 
@@ -33,6 +33,10 @@ class SearchEngine(Protocol):
         An anchor that a line holds again less than `APART` bytes on is left out there. Where there
         are whole lines only, those without a prefilter text may be left out.
         """
+        ...
+
+    def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
+        """Whether one of `NAMES` stands between two places."""
         ...
 
 
@@ -146,6 +150,10 @@ class PlainEngine:
         found += _failures(text)
         return sorted((low + end, number) for end, number in found)
 
+    def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
+        """One name after the other."""
+        return _has_name(buffer, low, high)
+
 
 class Re2Engine:
     """RE2: one alternation finds the lines, then the anchors."""
@@ -185,6 +193,10 @@ class Re2Engine:
         found.sort()
         return found
 
+    def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
+        """One name after the other."""
+        return _has_name(buffer, low, high)
+
 
 class VectorscanEngine:
     """Vectorscan: all prefilter texts in one pass, then all anchors in the lines that hold one."""
@@ -212,9 +224,22 @@ class VectorscanEngine:
         found = self._named(_hits(self._anchors, lines, 0, len(lines)))
         return _moved(sorted(found), spans) if found else []
 
+    def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
+        """All names in one pass, which ends at the first."""
+        return bool(_hits(self._names, buffer, low, high))
+
+    @cached_property
+    def _names(self) -> Any:
+        return _database("names", list(map(_escaped, NAMES)))
+
     def _named(self, hits: list[tuple[int, int]]) -> list[tuple[int, int]]:
         count = len(self.anchors)
         return [(end, number if number < count else FAILURE) for end, number in hits]
+
+
+def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
+    text = bytes(memoryview(buffer)[low:high]).lower()
+    return any(name in text for name in NAMES)
 
 
 def _failures(text: bytes) -> list[tuple[int, int]]:
