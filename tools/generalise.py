@@ -85,14 +85,16 @@ class Base:
         }
         # A template that no anchor leads to is never looked at, so its sign is never seen.
         key = zlib.crc32(source.encode())
-        return Knowledge(msgspec.structs.replace(self._packed, anchors=anchors, key=key))
+        folded = [one for one in self._packed.folded if one.number not in gone]
+        left = msgspec.structs.replace(self._packed, anchors=anchors, folded=folded, key=key)
+        return Knowledge(left)
 
     def dropped(self, source: str) -> int:
         """How many templates only this source supports."""
         return sum(sources == {source} for sources in self.supporters.values())
 
     def _supporters(self, cases: Iterable[Case]) -> dict[int, set[str]]:
-        every = range(len(self.whole.signs))
+        every = range(len(self.whole.plain))
         found: dict[int, set[str]] = {}
         for case in cases:
             # Messages that are split over lines count for the template as well.
@@ -171,7 +173,7 @@ def page(cases: Sequence[Case], base: Base, found: Sequence[Result]) -> Iterator
         "right cause with a false stage, also a verdict where the log does not decide.\n"
     )
     yield (
-        f"Of {len(base.whole.signs)} templates {supported} match a stored log, and {sum(dropped)} "
+        f"Of {len(base.whole.plain)} templates {supported} match a stored log, and {sum(dropped)} "
         f"of these match one source only: they are what leaving out takes away, {max(dropped)} for "
         "the richest source.\n"
     )

@@ -8,7 +8,8 @@ import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
 from qnnmem.doctor.kb.entry import Entry, Line, When
-from qnnmem.doctor.kb.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
+from qnnmem.doctor.logs.search import ENGINES
 from qnnmem.doctor.logs.source import Stream, find_streams
 from qnnmem.errors import LoadError, UsageError
 
@@ -81,8 +82,51 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
     """And counts what was read."""
-    found = said(tmp_path / "a.log", QUIET * 3)
-    assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(QUIET))
+    quiet = QUIET.replace("Other", "QnnDsp")
+    found = said(tmp_path / "a.log", quiet * 3)
+    assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(quiet))
+
+
+@pytest.mark.parametrize(
+    ("text", "look"),
+    [
+        (QUIET * 400, "a logcat"),
+        ("[    1.500000] usb 1-1: new device\n", "a kernel log"),
+        ("Nov 16 10:00:00 host sshd[77]: hello\n" * 3, "a system journal"),
+        ("It was a dark night.\n", "plain text"),
+        ("x" * 300_000, "plain text"),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_log_without_a_word_of_qnn_is_not_healthy(
+    tmp_path: Path, text: str, look: str, engine: str
+) -> None:
+    """It says what the log looks like instead."""
+    (tmp_path / "a.log").write_text(text, "utf-8")
+    pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
+    found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
+    assert (found.exit_code, len(found)) == (3, 0)
+    assert found.notes[0].endswith(f"nothing of QNN in here; it looks like {look}")
+
+
+def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:
+    """Among other logs, one with something of QNN makes all of them healthy."""
+    (tmp_path / "a.log").write_text(QUIET * 9000 + "I QnnDsp : loaded\n", "utf-8")
+    (tmp_path / "b.log").write_text(QUIET, "utf-8")
+    found = diagnose(find_streams([str(tmp_path)]), KNOWLEDGE)
+    assert (found.exit_code, len(found.notes)) == (0, 1)
+    assert "b.log: nothing of QNN" in found.notes[0]
+
+
+@pytest.mark.parametrize("line", ["ERROR: finalize failure -12", "execute returned error 1002"])
+def test_a_short_message_is_about_what_the_doctor_knows(tmp_path: Path, line: str) -> None:
+    """Though it names nothing of QNN; somewhere in a long log it says nothing."""
+    found = []
+    for text in (line, QUIET * 300 + line):
+        (tmp_path / "a.log").write_text(text, "utf-8")
+        diagnosis = diagnose(find_streams([str(tmp_path / "a.log")]), built_in())
+        found.append((diagnosis.exit_code, len(diagnosis)))
+    assert found == [(3, 1), (3, 0)]
 
 
 def test_rotated_files_are_one_log(tmp_path: Path) -> None:

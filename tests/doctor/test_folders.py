@@ -20,7 +20,7 @@ from qnnmem.errors import LoadError, UsageError
 
 doctor = verb("doctor")
 FAILING = "E QnnDsp: graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
-HEALTHY = "all is well\n"
+HEALTHY = "QNN is well\n"
 
 
 @pytest.fixture

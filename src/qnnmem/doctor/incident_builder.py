@@ -71,18 +71,36 @@ class IncidentBuilder:
         if found is None:
             templates = [SeenTemplate(number, one.times, one.values) for number, one in seen]
             judgement = judge(knowledge, templates)
-            found = judgement, _conclude(judgement)
+            found = judgement, _conclude(judgement, _doubt(knowledge, judgement, templates))
             if len(self._judged) < _REMEMBERED:
                 self._judged[key] = found
         return found
 
 
-def _conclude(judgement: Judgement) -> Conclusion:
+def _doubt(knowledge: Knowledge, judgement: Judgement, seen: Sequence[SeenTemplate]) -> str:
+    """Why an entry is to be believed less than it asks for; "" when it is not."""
+    if judgement.deciding < 0:
+        return ""
+    if seen[judgement.deciding].template in knowledge.read:
+        return "words"
+    earlier = seen[: judgement.deciding]
+    strange = any(
+        one.template in knowledge.read and knowledge.signs[one.template] not in judgement.harmless
+        for one in earlier
+    )
+    return "strange" if strange else ""
+
+
+def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     entry = judgement.entry
     verdict = entry.verdict if entry else "undecided"
     cause = entry.cause if entry and verdict != "undecided" else "unknown"
     memory = entry.is_memory if entry else None
     confidence = entry.confidence if entry and verdict != "undecided" else "low"
+    if doubt == "words" and confidence == "high":
+        confidence = "medium"
+    if doubt == "strange" and entry and not entry.own:
+        confidence = "low"  # an error that nobody knows came first, and may be the reason
     if verdict == "undecided" and (memory := _side(judgement.candidates)) is not None:
         verdict, cause = "memory", "mem_unknown" if memory else "unknown"
     return Conclusion(

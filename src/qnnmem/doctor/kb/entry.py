@@ -37,8 +37,12 @@ CAUSES = {
     "unknown": "the lines do not say",
 }
 
-# How a failing line is read that no text matches: its stage, and whether it has a code.
-READS = tuple(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code"))
+# How a failing line is read that no text matches: its stage, whether it has a code, and the cause
+# that it names.
+READS = (
+    *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
+    *(f"names {cause}" for cause in CAUSES),
+)
 
 VERDICTS = ("cause", "memory", "undecided")
 CONFIDENCES = ("high", "medium", "low")
@@ -57,7 +61,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     call: str = ""  # the stage of the failing call that this line names
     opens: bool = True  # whether the line alone makes an incident
     # Instead of a text: a failing line that no text matches, read as of this stage (or "other"),
-    # with a code ("context code") or without.
+    # with a code ("context code") or without; or one that "names mem_unknown" as its cause.
     reads: str = ""
 
 

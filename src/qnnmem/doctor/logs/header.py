@@ -43,7 +43,7 @@ _OLD_STUDIO = _STAMP + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})/\S{1,120}[ \t]+([VDIWE
 _ORT = _STAMP + rb"Z? \[([VIWEF]):(onnxruntime)[^\]]{0,200}\] ?"
 _DATED = _STAMP + rb"Z?[ \t]*(?:\[?(VERBOSE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|ERR)\]?[ \t:])?"
 _BRIEF = rb"([VDIWEFA])/(.{1,60}?)\([ \t]*([0-9]{1,9})\): ?"
-_TAG = rb"([VDIWEFA])[/ \t](\S.{0,60}?)[ \t]*: ?"
+_TAG = rb"([VDIWEFA])[/ \t][ \t]{0,3}([^\s,][^,]{0,60}?)[ \t]*: ?"
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*([0-9]{1,9})\.([0-9]{6})\](?:\[[^\]]{1,12}\])? ?"
 _JOURNAL = (
     rb"(?:[A-Z][a-z]{2}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)? )?"
@@ -54,6 +54,9 @@ _TOOL = (
     rb"[ \t]{0,12}[0-9]{1,12}\.[0-9]ms \[[ \t]*(VERBOSE|DEBUG|INFO|WARNING|ERROR|FATAL)[ \t]*\] ?"
 )
 _GLOG = rb"([VDIWEF]) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) ([\w.]{1,40}):\S{1,80}\] ?"
+_CLOCK = (
+    rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3})[ \t]+(\S{1,120})[ \t]+([VDIWEFA])[ \t]{1,2}"
+)
 _SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
 _BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
 _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
@@ -148,6 +151,9 @@ def _dated(line: bytes) -> Header:
         return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
     if match := _match(_TOOL, line):
         return Header("tool", None, None, None, _level(match[1]), "", match.end())
+    if match := _match(_CLOCK, line):
+        clock, words = _clock(*match.group(1, 2, 3, 4)), _words(match[6], match[5])
+        return Header("studio", clock, None, None, *words, match.end())
     if match := _match(_SNPE, line):
         return Header("snpe", _clock(*match.group(1, 2, 3, 4)), body=match.end() - 1)
     return _NONE

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.reading import read
+from qnnmem.doctor.logs.reading import Chosen, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -40,18 +40,20 @@ def match(
 
 
 def read_failure(
-    knowledge: Knowledge, text: bytes, *, ours: bool = False
+    knowledge: Knowledge, text: bytes, chosen: Chosen = Chosen.NOT
 ) -> list[tuple[int, tuple[int | str, ...]]]:
     """What a line that no template matches as it is written tells of a failure."""
-    failure = read(text, ours)
+    failure = read(text, chosen)
     if failure is None:
         return []
     if known := knowledge.second_reading.find(text):
         holes = knowledge.holes
         return [(index, _values(caught, holes[index])) for index, caught in known]
     caught = () if failure.code is None else (failure.code,)
-    number = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
-    return [] if number is None else [(number, caught)]
+    stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
+    cause = knowledge.reads.get(f"names {failure.cause}")
+    found: list[tuple[int, tuple[int | str, ...]]] = [] if stage is None else [(stage, caught)]
+    return found if cause is None else [*found, (cause, ())]
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:

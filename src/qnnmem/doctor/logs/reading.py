@@ -7,16 +7,19 @@ word of failure; engines find such lines by these texts alone. Then it is read:
     words     that something failed; `0 errors` and `error 0` say the opposite
     code      decimal, hexadecimal, negative or by name, through the one table of numbers
     stage     of the call that is named, or of the things that are
+    cause     where the words name one (`topics`)
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import cache, lru_cache
 
 import msgspec
 
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
 OURS = (
@@ -39,7 +42,7 @@ FAILING = (
     *(b"mismatch", b"returned", b" ret", b"rc=", b"status", b"kill", b"terminat", b"<e>", b" e "),
     *(b"e/qnn", b"e/dsp", b"e/adsp", b"e/cdsp", b"e/snpe", b"e/genie", b"fault", b"panic"),
     *(b"illegal", b"reject", b"overflow", b"incompat", b"unexpected", b"wrong", b"mem_alloc"),
-    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: "),
+    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: ", b"aeeresult"),
 )
 
 _BAD = re.compile(
@@ -50,7 +53,7 @@ _BAD = re.compile(
     rb"|enomem|insufficient|not enough|exceed(?:s|ed|ing)?|too (?:large|big|small|many|new|old|low)"
     rb"|corrupt\w*|mismatch\w*|killed|terminat(?:ed|ing)|fault\w*|panic|illegal|reject(?:s|ed)"
     rb"|overflow|incompatible|unexpected|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)"
-    rb"|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
+    rb"|aee_?result ?[:=] ?(?!0|success)|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
 )
 # A failure that did not happen.
 _NONE = re.compile(
@@ -59,10 +62,11 @@ _NONE = re.compile(
     rb"|\b(?:fail(?:ed|ures?)?|errors?)[ ]?[:=][ ]?(?:0|none|false)\b"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:handler|callback|handling|correction|reporting (?:is )?(?:on|enabled))\b"
-    rb"|qnn_success|\bsuccess(?:ful|fully)?\b"
+    rb"|\btime-?outs?[ ]*(?:of|is|for|[:=])?[ ]*[0-9]+|qnn_success|\bsuccess(?:ful|fully)?\b"
 )
 _ASKING = (  # a number behind these is a code
-    rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|ret(?:urned|urns|urn|val)?|rc"
+    rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
+    rb"|ret(?:urned|urns|urn|val)?"
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
 )
 _CODE = re.compile(
@@ -91,7 +95,7 @@ _THINGS = (
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
 )
-# Where a program prints from: names of its files are not what failed.
+# Where a program prints from.
 _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|[\w./-]+\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
 )
@@ -104,54 +108,67 @@ _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _REMEMBERED = 4096
+_NAMING = 600  # bytes in which a line names a cause
+
+
+class Chosen(Enum):
+    """Whether somebody picked the lines, so that they need no word of ours to be about QNN."""
+
+    NOT = 0
+    TOGETHER = 1  # they are part of a short log
+    EACH = 2  # they are one message: also what is said calmly in it counts
 
 
 class FailingLine(msgspec.Struct, frozen=True):
-    """A line that tells of a failure: the stage of the call it names, and the code."""
+    """A line that tells of a failure: the stage of the call it names, the code, the cause."""
 
     stage: str  # "" when nothing in it tells
     code: int | None
+    cause: str = ""
 
 
 class _Shape(msgspec.Struct, frozen=True):
     """What a line tells whatever its numbers are, but for whether they are zero."""
 
     stage: str
+    cause: str
     failing: bool  # else its code must be one that is known
     coded: bool  # whether it may hold a code
 
 
-def read(text: bytes, ours: bool = False) -> FailingLine | None:
-    """What a line tells of a failure; None when it tells of none.
-
-    Lines that are `ours` by where they stand need no word of ours.
-    """
+def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
+    """What a line tells of a failure; None when it tells of none."""
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    shape = _shape(head.level, before, body.translate(_SHAPE), ours)
+    shape = _shape(head.level, before, body.translate(_SHAPE), chosen)
     if shape is None:
         return None
     code = _code(body) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
-    return FailingLine(shape.stage, code)
+    return FailingLine(shape.stage, code, shape.cause)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _shape(level: str, before: bytes, body: bytes, ours: bool) -> _Shape | None:
-    if not ours and not _is_ours(before + body):
+def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
+    if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
     kind = _level(level, before, body)
-    if kind == "calm":
+    if kind == "calm" and chosen is not Chosen.EACH:
         return None
     bare = _NONE.sub(b" ", body)
     failing = bool(_BAD.search(bare))
     if bare != body and not failing:
         return None
-    coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, _LOOSE_CODE))
+    loose = (_LOOSE_CODE,) if chosen is Chosen.NOT else ()
+    coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, *loose))
     failing = failing or kind == "error"
-    return _Shape(_stage(body), failing, coded) if failing or coded else None
+    if not failing and not coded:
+        return None
+    words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
+    cause = named_cause(words[:_NAMING].decode("utf-8", "replace")) if failing else ""
+    return _Shape(_stage(words), cause, failing, coded)
 
 
 def _is_ours(low: bytes) -> bool:
@@ -169,7 +186,9 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     """What is relayed counts more than the level at which it is relayed."""
     if b"<e>" in before + body or _ERROR.search(body[:80]):
         return "error"
-    if _CALM.search(before + body[:40]) or level in ("V", "D", "I", "W"):
+    if level == "D":
+        return "calm"
+    if _CALM.search(before + body[:40]) or level in ("V", "I", "W"):
         return "" if re.search(rb"\berror\b", _NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
 
@@ -214,7 +233,7 @@ def _is_known(code: int) -> bool:
 
 
 def _stage(body: bytes) -> str:
-    words = _SYMBOL.sub(b" ", _PLACE.sub(b" ", body))  # nor is the name of a code that of a call
+    words = _SYMBOL.sub(b" ", body)  # the name of a code is not that of a call
     for stage, pattern in (*_CALLS, *_THINGS):
         if re.search(pattern, words):
             return stage

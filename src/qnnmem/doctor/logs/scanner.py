@@ -22,6 +22,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
 from qnnmem.doctor.logs.line import bare_line, match, place, read_failure
+from qnnmem.doctor.logs.reading import Chosen
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
@@ -32,6 +33,7 @@ _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _PIECES = 4  # a message is split over at most so many lines
 _SPLIT = 64  # no logger splits shorter messages
+_MESSAGE = 3  # so few lines are one message that somebody copied
 
 Values = tuple[int | str, ...]
 
@@ -73,6 +75,8 @@ class LogScanner:
         self._view = memoryview(self._buffer)
         self._count = _newline_counter(self._buffer, self._view)
         self._start, self._end = start, end
+        self._failed = False  # whether a line of a failure was found
+        self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
@@ -94,6 +98,9 @@ class LogScanner:
             if stop > self._at:
                 found = self._scan(stop)
                 self.ours = self.ours or bool(found) or self._has_name(stop)
+                self._failed = self._failed or any(hit.opens for hit in found)
+                if not self._failed and self._at <= LOOK:
+                    self._harmless.update(hit.number for hit in found)
                 if not self.ours and not self.looks_like:
                     start = bytes(self._view[self._at : min(stop, self._at + LOOK)])
                     self.looks_like = header.look(start)
@@ -106,16 +113,19 @@ class LogScanner:
         return self._engine.has_name(self._buffer, low, stop)
 
     def hits_anyway(self) -> Iterator[Hit]:
-        """Lines that tell of a failure in a short log without a word of ours.
+        """Lines that tell of a failure, in a short log in which nothing else does.
 
         Somebody chose these few lines for the doctor, so they are about what the doctor knows.
         """
-        if self.ours or self._first or self._base or self._fill > LOOK:
+        if self._failed or self._first or self._base or self._fill > LOOK:
             return
+        lines = bytes(self._view[: self._fill]).split(b"\n")
+        chosen = Chosen.EACH if sum(map(bool, lines)) <= _MESSAGE else Chosen.TOGETHER
         low = 0
-        for number, line in enumerate(bytes(self._view[: self._fill]).split(b"\n"), 1):
+        for number, line in enumerate(lines, 1):
             text = bare_line(line)
-            if found := read_failure(self._knowledge, text, ours=True):
+            known = number in self._harmless
+            if not known and (found := read_failure(self._knowledge, text, chosen)):
                 pid, time = process_of(text)
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
             low += len(line) + 1
@@ -250,7 +260,7 @@ class LogScanner:
         raw = bytes(self._view[start : low - 1]).lower()
         done = {index for index, _ in found}
         left = [i for i in missing if i not in done and not self._has_anchor(raw, i)]
-        whole = match(self._knowledge, before + text[head.body :], left)
+        whole = match(self._knowledge, before + _glue(head) + text[head.body :], left)
         if not whole:
             return None, found
         whole.sort()
@@ -280,7 +290,7 @@ class LogScanner:
             other = header.parse(piece)
             if not _goes_on(head, text, other):
                 break
-            whole += piece[other.body :]
+            whole += _glue(other) + piece[other.body :]
             at = stop + 1
         return whole if whole is not text else b""
 
@@ -369,12 +379,18 @@ def _goes_on(one: Header, text: bytes, other: Header) -> bool:
     """Whether a line may be the next piece of the one before.
 
     Loggers that split long messages repeat the whole head; a message with line ends of its own goes
-    on without one. Where heads name no thread, nothing tells a piece from another message.
+    on without one, and so does a long line without a head that somebody wrapped. Where heads name
+    no thread, nothing tells a piece from another message.
     """
     if other.style == "plain":
-        return one.style != "plain"
+        return one.style != "plain" or len(text) >= _SPLIT
     same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
     return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
+
+
+def _glue(piece: Header) -> bytes:
+    """What stood between a message and its next piece: loggers cut anywhere, people at blanks."""
+    return b" " if piece.style == "plain" else b""
 
 
 def _newline_counter(buffer: bytearray, view: memoryview) -> Callable[[int, int], int]:

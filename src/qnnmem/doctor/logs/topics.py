@@ -1,0 +1,173 @@
+"""The cause that a failing line names in words of its own, where no template knows it.
+
+A line names a cause when it says what is wrong, not only that something is: a file that is not
+found, a number above a limit, two versions, an operator, a right that is missing. Codes and calls
+name none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+_NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
+_OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
+_LACKS = (
+    r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
+    r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
+    r"|is missing|not present"
+)
+_REFUSED = (
+    r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
+    r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
+    r"|cannot be (?:built|lowered)"
+)
+_DIFFERS = (
+    r"mis-?match\w*|incompatib\w+|not compatible|(?:does|do)(?: not|n.t) match|not match\w*"
+    r"|differs?|different|wrong"
+)
+_LIBRARY = (
+    r"lib\w*(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+)\w*\S*\.so"
+    r"|\w*(?:qnn|htp|dsp|snpe|genie)\w*\.(?:dll|so|sys)"
+)
+
+_OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
+
+# Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
+# is meant, so the more telling come first.
+_TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("mem_system_ram", (r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad_?alloc\b",), ""),
+    ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
+    (
+        "dsp_crash",
+        (
+            r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
+            r"|fatal error received|\b(?:[acs]?dsp|remoteproc|subsystem|q6)\b.*\bcrash\w*"
+            r"|\bcrash\w*\b.*\b(?:[acs]?dsp|remoteproc|subsystem|q6)\b|unhandled context fault",
+        ),
+        "",
+    ),
+    ("access_denied", (r"permission denied|\beacces\b|avc: *denied|operation not permitted",), ""),
+    ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
+    (
+        "signing",
+        (
+            r"\bsignature|\bsigned\b|unsigned|test-?sig",
+            r"fail|invalid|denied|refus|verif|reject|only",
+        ),
+        r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
+    ),
+    ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
+    ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
+    (
+        "mem_graph_limit",
+        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _NUMBER),
+        r"op ?package|version",
+    ),
+    (
+        "mem_buffer_cap",
+        (
+            r"buffer|allocat\w+|\bbufsize|tensor",
+            _OVER,
+            r"max\w*|limit\w*|\bcap\b",
+            rf"{_NUMBER}.*{_NUMBER}",
+        ),
+        r"vtcm|\btcm\b|index|dim|rank|token|time",
+    ),
+    (
+        "version_mismatch",
+        (
+            r"version",
+            rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
+            r"|less than|at least",
+        ),
+        r"soc|\barch",
+    ),
+    (
+        "soc_mismatch",
+        (
+            r"\bsoc\b|\bsoc_?(?:model|id)|\barch\w*\b|chipset|\bdsp version|hexagon version|-bit\b",
+            rf"instead of|{_DIFFERS}|{_REFUSED}|compiled for|built for|generated for|invalid",
+        ),
+        r"search|archive",
+    ),
+    (
+        "op_unsupported",
+        (
+            r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
+            r"|(?:data|point|tensor) ?type",
+            rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
+            r"|could not create op|invalid_?(?:op|param)|_op_config",
+        ),
+        r"feature|extension|property|config option|qnn_\w+_not_supported",
+    ),
+    (
+        "session_limit",
+        (
+            r"no (?:free |more )?sessions? (?:is )?(?:available|free|left)|too many sessions"
+            r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?sessions"
+            r"|all sessions (?:are )?in use",
+        ),
+        "",
+    ),
+    (
+        "timeout",
+        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded",),
+        r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
+    ),
+    (
+        "buffer_misuse",
+        (
+            r"already registered|not registered|was never registered|invalid mem ?handle"
+            r"|(?:not |mis-?|un)align\w*"
+            r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
+            r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
+            r"(?:\w+ )?(?:size|shape|dimension|rank|offset)"
+            rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
+        ),
+        "",
+    ),
+    (
+        "mem_unknown",
+        (
+            r"out of (?:memory|resources)|\bno (?:more )?memory|\benomem\b|nomemory|mem_alloc\b"
+            r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
+            r"|memory (?:is )?(?:exhausted|insufficient)",
+        ),
+        "",
+    ),
+    (
+        "mem_unknown",
+        (
+            r"(?:fail\w*|unable|cannot|could not|couldn.t)(?: to)?(?: \w+){0,2} "
+            r"(?:[mc]|re)?(?:alloc|mmap|map\b|reserve)"
+            r"|(?:alloc\w*|mmap\w*|\bmapp?(?:ing|ed)?|\bmap)\b[^;.]{0,60}\bfail",
+            r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights",
+        ),
+        r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper",
+    ),
+)
+
+
+@cache
+def _compiled() -> tuple[tuple[str, tuple[re.Pattern[str], ...], re.Pattern[str] | None], ...]:
+    return tuple(
+        (cause, tuple(map(re.compile, needs)), re.compile(unless) if unless else None)
+        for cause, needs, unless in _TOPICS
+    )
+
+
+CAUSES_NAMED = tuple(dict.fromkeys(cause for cause, _, _ in _TOPICS))
+
+
+def named_cause(text: str) -> str:
+    """The cause that a line of small letters names; "" when it names none."""
+    return next(_named(text), "")
+
+
+def _named(text: str) -> Iterator[str]:
+    for cause, needs, unless in _compiled():
+        refused = unless is not None and unless.search(text)
+        if not refused and all(need.search(text) for need in needs):
+            yield cause
