@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.reading import Chosen, read
@@ -40,15 +41,23 @@ def match(
 
 
 def read_failure(
-    knowledge: Knowledge, text: bytes, chosen: Chosen = Chosen.NOT
+    knowledge: Knowledge,
+    text: bytes,
+    chosen: Chosen = Chosen.NOT,
+    wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[tuple[int, tuple[int | str, ...]]]:
-    """What a line that no template matches as it is written tells of a failure."""
+    """What a line that no template matches as it is written tells of a failure.
+
+    `wrapped` gives the line together with others that it may be a piece of.
+    """
     failure = read(text, chosen)
     if failure is None:
         return []
-    if known := knowledge.second_reading.find(text):
-        holes = knowledge.holes
-        return [(index, _values(caught, holes[index])) for index, caught in known]
+    holes = knowledge.holes
+    for whole in chain((text,), wrapped()):
+        known = knowledge.second_reading.find(whole)
+        if known and (whole is text or all(knowledge.opens[index] for index, _ in known)):
+            return [(index, _values(caught, holes[index])) for index, caught in known]
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
     cause = knowledge.reads.get(f"names {failure.cause}")

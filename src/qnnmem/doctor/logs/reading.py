@@ -42,7 +42,7 @@ FAILING = (
     *(b"mismatch", b"returned", b" ret", b"rc=", b"status", b"kill", b"terminat", b"<e>", b" e "),
     *(b"e/qnn", b"e/dsp", b"e/adsp", b"e/cdsp", b"e/snpe", b"e/genie", b"fault", b"panic"),
     *(b"illegal", b"reject", b"overflow", b"incompat", b"unexpected", b"wrong", b"mem_alloc"),
-    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: ", b"aeeresult"),
+    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: ", b"aeeresult", b"er than"),
 )
 
 _BAD = re.compile(
@@ -51,6 +51,7 @@ _BAD = re.compile(
     rb"|tim(?:ed|e) ?-?out|timeout|invalid|not found|no such|missing|unsupported"
     rb"|not (?:be )?support\w*|out of (?:memory|space|range|bounds|resources)|no (?:more )?memory"
     rb"|enomem|insufficient|not enough|exceed(?:s|ed|ing)?|too (?:large|big|small|many|new|old|low)"
+    rb"|(?:great|larg|bigg)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed)"
     rb"|corrupt\w*|mismatch\w*|killed|terminat(?:ed|ing)|fault\w*|panic|illegal|reject(?:s|ed)"
     rb"|overflow|incompatible|unexpected|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)"
     rb"|aee_?result ?[:=] ?(?!0|success)|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"

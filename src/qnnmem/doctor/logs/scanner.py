@@ -227,7 +227,9 @@ class LogScanner:
                 out.append(first)
                 failing = False
         if failing and not found:
-            found = read_failure(self._knowledge, text)
+            found = read_failure(
+                self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
+            )
         if found:
             if len(found) > 1:
                 found.sort()
@@ -267,6 +269,16 @@ class LogScanner:
         number = self._number(low) - 1
         opens = self._opens(whole)
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
+
+    def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
+        """A line without a head, with those it may have been wrapped from."""
+        head = header.parse(text)
+        if head.style != "plain":
+            return
+        if forward := self._forward(text, head, high):
+            yield forward
+        if (back := self._line_before(low)) and _goes_on(header.parse(back[1]), back[1], head):
+            yield back[1] + _glue(head) + text
 
     def _has_anchor(self, raw: bytes, template: int) -> bool:
         if not self._anchors:
