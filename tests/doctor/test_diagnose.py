@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
+from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import Entry, Line, When
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.logs.search import ENGINES
@@ -142,3 +144,55 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     """Nothing read is nothing said."""
     with pytest.raises(UsageError, match="no log in"):
         find_streams([str(tmp_path)])
+
+
+def diagnosed(path: Path, text: str) -> list[Incident]:
+    """What the built-in knowledge finds in a log."""
+    path.write_text(text, "utf-8")
+    return list(diagnose(find_streams([str(path)]), built_in()).incidents())
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 90])
+@pytest.mark.parametrize("between", ["", "QNN is up\n"])
+def test_a_message_that_somebody_wrapped_is_read_whole(
+    tmp_path: Path, width: int, between: str
+) -> None:
+    """At blanks, as people and mail programs do."""
+    message = (
+        'A single op, "q::ForceFormat_Crouton" (Op ID: 1165b600001430), requires 0x2400000 bytes '
+        "of TCM, which is greater than the TCM size of 0x800000!"
+    )
+    wrapped = "\n".join(textwrap.wrap(message, width))
+    (one,) = diagnosed(tmp_path / "a.log", f"{between}{wrapped}\n")
+    assert (one.cause, one.shortage_bytes) == ("mem_vtcm", 0x2400000 - 0x800000)
+
+
+def test_an_unknown_error_before_the_deciding_line_makes_it_doubtful(tmp_path: Path) -> None:
+    """The first error is the reason, and nobody knows this one; it is shown."""
+    known = "E QnnDsp : Can't read future blob\n"
+    strange = "E QnnDsp : the frobnicator failed\n"
+    (sure,) = diagnosed(tmp_path / "a.log", known + strange)
+    (doubtful,) = diagnosed(tmp_path / "b.log", strange + known)
+    assert (sure.cause, sure.confidence) == ("version_mismatch", "high")
+    assert (doubtful.cause, doubtful.confidence) == ("version_mismatch", "low")
+    assert any("frobnicator" in one.text for one in doubtful.evidence)
+
+
+def test_words_alone_are_never_sure(tmp_path: Path) -> None:
+    """No template knows the line; the cause is named in it."""
+    (one,) = diagnosed(
+        tmp_path / "a.log", 'dlopen failed: library "libQnnHtpV75Skel.so" not found\n'
+    )
+    assert (one.cause, one.verdict) == ("skel_missing", "cause")
+    assert one.confidence in ("medium", "high")
+
+
+def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
+    """They are supposed, not known."""
+    (one,) = diagnosed(
+        tmp_path / "a.log",
+        "E QnnDsp : spill fill arena gone wrong, sadly failed to group contexts\n",
+    )
+    assert (one.verdict, one.is_memory) == ("undecided", "unknown")
+    assert one.similar
+    assert sum(candidate.score for candidate in one.candidates) < 0.5

@@ -33,6 +33,7 @@ _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _PIECES = 4  # a message is split over at most so many lines
 _SPLIT = 64  # no logger splits shorter messages
+_WRAPPED = 40  # and nobody wraps them
 _MESSAGE = 3  # so few lines are one message that somebody copied
 
 Values = tuple[int | str, ...]
@@ -395,7 +396,7 @@ def _goes_on(one: Header, text: bytes, other: Header) -> bool:
     no thread, nothing tells a piece from another message.
     """
     if other.style == "plain":
-        return one.style != "plain" or len(text) >= _SPLIT
+        return one.style != "plain" or len(text) >= _WRAPPED
     same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
     return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
 

@@ -1,0 +1,74 @@
+"""Causes that failing lines name in words of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from qnnmem.doctor.logs.reading import read
+from qnnmem.doctor.logs.topics import CAUSES_NAMED, named_cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('dlopen failed: library "libQnnHtpV75Skel.so" not found', "skel_missing"),
+        ("QnnHtp.dll could not be found, error 126", "skel_missing"),
+        (
+            "libcdsprpc.so: cannot open shared object file: No such file or directory",
+            "skel_missing",
+        ),
+        ("QNN: opening /dev/fastrpc-cdsp failed: Permission denied", "access_denied"),
+        ("avc:  denied  { read } for name=qnn scontext=u:r:untrusted_app", "access_denied"),
+        ("verifying the signature of the skel failed", "signing"),
+        ("Out of memory: Killed process 812 (qnn-net-run)", "mem_system_ram"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "mem_system_ram"),
+        ("remoteproc2: crash detected in cdsp: type fatal error", "dsp_crash"),
+        ("SSR Detected - You must free and recreate affected handles", "dsp_crash"),
+        ("the graph requires 4100000000 bytes, above the limit of 3758096384", "mem_graph_limit"),
+        ("buffer size 556236800 exceeds max_bufsize 268435456", "mem_buffer_cap"),
+        ("context binary version 3.1 is not supported, expected 2.4", "version_mismatch"),
+        ("SDK version mismatch between stub and backend", "version_mismatch"),
+        ("the blob was compiled for soc 57, this is a different soc", "soc_mismatch"),
+        ("dsp arch v68 does not match v75", "soc_mismatch"),
+        ("No translation registered for op type onnx_dynamicquantizelinear", "op_unsupported"),
+        ("operator GridSample is not supported", "op_unsupported"),
+        ("No backend could validate Op=/model.22/Sigmoid Type=Neuron", "op_unsupported"),
+        ("no session available on the cdsp", "session_limit"),
+        ("waiting for the DSP timed out", "timeout"),
+        ("memhandle of tensor a is already registered", "buffer_misuse"),
+        ("size mismatch of input_0", "buffer_misuse"),
+        ("failed to allocate 4096 bytes for the weights", "mem_unknown"),
+        ("mapping of the buffer failed", "mem_unknown"),
+        ("QNN failed: not enough memory", "mem_unknown"),
+    ],
+)
+def test_a_line_names_its_cause(text: str, cause: str) -> None:
+    """In any order of words."""
+    assert named_cause(text.lower()) == cause
+    assert cause in CAUSES_NAMED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "qnngraph_finalize failed with 1002",
+        "failed to create device, error 14001",
+        "error 0x80000406: remote_handle64_open failed",
+        "context create from binary failed, err 5000",
+        "poll mode updated, timeout 9999",
+        "fopen failed for oemconfig.so (no such file or directory) apps_std",
+        "scratch was never handed over; allocate it before finalize, error 6022",
+        "",
+    ],
+)
+def test_codes_and_calls_name_none(text: str) -> None:
+    """Nor do lines that only speak of such things."""
+    assert named_cause(text) == ""
+
+
+def test_a_long_line_costs_no_more_than_its_start() -> None:
+    """However many words of causes follow."""
+    text = b"E QnnDsp : failed " + b"crash " * 2000 + b"dsp timed out"
+    failure = read(text)
+    assert failure is not None
+    assert failure.cause == ""
