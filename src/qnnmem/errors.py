@@ -12,6 +12,7 @@ QnnMemError                  exit code 2
 ├── QnnError                 exit code 1: a call that failed the way QNN fails, with its code
 ├── TcmFatal                 exit code 134: what ends the whole system on a device
 ├── CannotTell               exit code 3: something needed for an answer is missing
+│   └── NoCompiler           the real HTP library is not there
 └── Fault                    raised and caught inside the package, never shown as it is
     ├── ChildFailed          a child process could not answer a request
     ├── Damaged              bytes that do not hold together
@@ -197,6 +198,14 @@ class CannotTell(QnnMemError):
     """A library, a target or evidence needed for the answer is missing."""
 
     exit_code = 3
+
+
+class NoCompiler(CannotTell):
+    """The real HTP library is not there, or there is none for this platform."""
+
+    def with_cure(self, more: Words) -> NoCompiler:
+        """The same error where something can be done without the library, too."""
+        return NoCompiler(self.what, where=self.where, cure=chain_words(self.cure, "; ", more))
 
 
 class Fault(QnnMemError):

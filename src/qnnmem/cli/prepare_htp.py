@@ -151,12 +151,15 @@ def _prepare(
 ) -> int:
     from tempfile import TemporaryDirectory
 
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
 
+    if worker is None:
+        need_compiler(Path(file), (soc,), options)
     with TemporaryDirectory(".qnnmem", dir=target.parent) as name, ProgressBar("preparing") as bar:
         made = measure(
             Path(file),

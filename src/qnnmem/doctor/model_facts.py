@@ -202,14 +202,9 @@ def of_bill(bill: Bill) -> ModelFacts:
 
 
 def _of_soc(soc: Soc) -> ModelFacts:
-    from qnnmem.targets.socs import pd_budget
+    from qnnmem.targets.socs import limits_of
 
-    named = (
-        (f"compile limit of {soc.name}", soc.compile_limit),
-        ("process domain budget", pd_budget()),
-        (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
-    )
-    return ModelFacts(tuple((name, part) for name, part in named if part is not None))
+    return ModelFacts(limits_of(soc))
 
 
 def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:

@@ -91,6 +91,16 @@ def pd_budget() -> Sourced:
     return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
 
 
+def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
+    """What bounds every model on a SoC, by name."""
+    named = (
+        (f"compile limit of {soc.name}", soc.compile_limit),
+        ("process domain budget", pd_budget()),
+        (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
+    )
+    return tuple((name, part) for name, part in named if part is not None)
+
+
 def htp_constant(section: str, name: str) -> Sourced:
     """A measured constant of the HTP backend, e.g. `("io", "unit")`."""
     facts = _facts()[section][name]

@@ -12,6 +12,7 @@ from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.bill.target import compile_target, load_target
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
+from qnnmem.htp.library import library_or
 from qnnmem.htp.qmem import Qmem, qmem_of
 from qnnmem.htp.qmem.layer import IoMode
 from qnnmem.htp.qmem.run import QmemRun, run_rows
@@ -49,10 +50,21 @@ def qmem_of_file(
         rest = " is for the context binary itself, not for a model of it"
         raise UsageError((f"{path}: ", Setting("run"), rest))
     target, limit = load_target(path, context, soc), options.time_limit_s
+    if worker is None:
+        library_or(("without ", Setting("run"), " the table comes from the file itself"))
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, target, worker=used, time_limit_s=limit, progress=progress)
     return QmemResult(qmem, compiled=False, run=ran)
+
+
+def is_model(path: Path) -> bool:
+    """Whether the table of a file needs a compile first."""
+    try:
+        read_context(path)
+    except NotCompiled:
+        return True
+    return False
 
 
 def _of_model(
