@@ -105,15 +105,18 @@ def doctor(
 ) -> int:
     """Say from logs which stage failed, why, and how many bytes are missing.
 
-    PATH is a log, a folder of logs, a URL, or - for standard input; plain or compressed.
+    PATH is a log, a folder of logs, a pattern such as 'logs/*.txt', a URL, or - for standard
+    input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
+    from qnnmem.cli.log_names import log_names
+
     if (dims or shapes or values) and model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     request = Request(
-        paths,
+        log_names(paths),
         form,
         None if output is None else Path(output),
         force,

@@ -42,4 +42,4 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
     text = report.render_json(chosen) if as_json else shown
     said = "" if name is None else shown.split("\n", 1)[0]
     write(text, None if output is None else Path(output), force, said)
-    return 0 if name is None or chosen[0].has_htp else 3
+    return 0 if name is None or any(soc.has_htp for soc in chosen) else 3
