@@ -15,7 +15,7 @@ from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
 from qnnmem.htp.compile.model import model_source
 from qnnmem.ir import Model
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.targets.socs import Soc, limits_of
+from qnnmem.targets.socs import PD_BUDGET, Soc, limits_of, pd_budget
 
 Facts = tuple[tuple[str, Sourced], ...]
 
@@ -29,18 +29,21 @@ def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -
         check_options(soc, options)
     few = socs if len(socs) <= _SOCS else ()
     limits = dict(limit for soc in few for limit in limits_of(soc))
+    limits = limits or {PD_BUDGET: pd_budget()}  # which is the same for all
     return (*_sizes(path, options), *limits.items())
 
 
 def _sizes(path: Path, options: CompileOptions) -> Facts:
     """Weights, inputs and outputs; nothing of a model that the compiler alone reads."""
-    from qnnmem.load import load
+    from qnnmem.load import kind_of, load
 
     try:
         model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     except FreeDimensions:
         raise
     except LoadError:
+        if kind_of(path) != "onnx":
+            raise
         _check_readable(path, options)
         return ()
     if options.calibration is not None:
@@ -67,14 +70,13 @@ def _check_samples(place: Path, model: Model) -> None:
 def _weights(model: Model, precision: HtpPrecision) -> Facts:
     constants = [model.tensors[name] for name in model.constants]
     stored = sum(tensor.nbytes for tensor in constants)
+    floats = [tensor for tensor in constants if tensor.dtype.is_float]
+    real = sum(tensor.nbytes for tensor in floats)
     bits = _BITS[precision]
-    made = sum(
-        tensor.nbytes_at(min(bits, tensor.dtype.bits)) if tensor.dtype.is_float else tensor.nbytes
-        for tensor in constants
-    )
+    made = stored - real + sum(tensor.nbytes_at(min(bits, tensor.dtype.bits)) for tensor in floats)
     source = "constants as the file stores them"
     found = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
-    if made != stored:
+    if made != stored and 2 * real > stored:  # the floats of a quantized model are scales
         source = f"{bits // 8} bytes for each float" if bits > 8 else "a byte for each float"
         source += ", before the compiler packs them"
         found.append((f"weights as {precision.value}", Sourced(made, Origin.COMPUTED, source)))
@@ -83,10 +85,6 @@ def _weights(model: Model, precision: HtpPrecision) -> Facts:
 
 def _io(model: Model) -> Facts:
     source = "elements times element size, without pads"
-    return tuple(
-        (
-            name,
-            Sourced(sum(model.tensors[one].nbytes for one in ends), Origin.COMPUTED, source),
-        )
-        for name, ends in (("inputs", model.inputs), ("outputs", model.outputs))
-    )
+    ends = (("inputs", model.inputs), ("outputs", model.outputs))
+    sizes = ((name, sum(model.tensors[one].nbytes for one in names)) for name, names in ends)
+    return tuple((name, Sourced(size, Origin.COMPUTED, source)) for name, size in sizes)

@@ -16,6 +16,7 @@ from qnnmem.targets.names import hexagon_version, meant, model_id, near, spellin
 from qnnmem.text import quote
 
 MIB = 1 << 20
+PD_BUDGET = "process domain budget"
 
 _LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
 _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
@@ -97,7 +98,7 @@ def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
     """What bounds every model on a SoC, by name."""
     named = (
         (f"compile limit of {soc.name}", soc.compile_limit),
-        ("process domain budget", pd_budget()),
+        (PD_BUDGET, pd_budget()),
         (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
     )
     return tuple((name, part) for name, part in named if part is not None)
