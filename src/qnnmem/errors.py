@@ -92,9 +92,9 @@ class FloatModel(UsageError):
         self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
     ) -> None:
         self.path, self.quantizable = str(path), quantizable
-        self.settings = tuple(word for word in obstacle if isinstance(word, Setting))
-        here = ("set ", Setting("quantize"), " to quantize it on the way")
+        here = (Setting("quantize", "int8"), " quantizes it on the way")
         way = here if quantizable else obstacle or "quantize it before"
+        self.settings = tuple(word for word in way if isinstance(word, Setting))
         desk = (", or add ", Setting("allow_float"), " for a desk experiment")
         super().__init__(what, where=path, cure=chain_words(way, desk))
 
