@@ -86,7 +86,7 @@ _OPTIONS = (
 # Names of the options above that only mean something here.
 LPAI_ONLY = (
     *("names", "rnn_state", "io", "align", "inplace", "reorder", "quantize", "weight_bits"),
-    *("allow_float", "hw_ver", "config", "as_json"),
+    *("allow_float", "hw_ver", "config"),
 )
 
 
