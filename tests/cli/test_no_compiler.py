@@ -62,15 +62,15 @@ def words(verb: str, model: Path, *more: str) -> list[str | Path]:
     return [name, model, *rest, *output, *more]
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("verb", "wrong", "said"),
     [
-        (("--dim", "bacth=1"), "bacth"),
-        (("--shape", "nope=1x10"), "nope"),
-        (("--dim", "batch=1", "--value", "sr=16000"), "'sr'"),
-        ((), "free dimensions batch"),
-        (("--dim", "batch=1", "--soc", "SM8999"), "SM8999"),
+        *((verb, ("--dim", "bacth=1"), "bacth") for verb in VERBS),
+        *((verb, ("--dim", "batch=1", "--soc", "SM8999"), "SM8999") for verb in VERBS),
+        ("fit", ("--shape", "nope=1x10"), "nope"),
+        ("sweep", ("--dim", "batch=1", "--value", "sr=16000"), "'sr'"),
+        ("prepare", (), "free dimensions batch"),
+        ("qmem", (), "free dimensions batch"),
     ],
 )
 def test_a_mistake_is_said_before_the_compiler_is_missed(
@@ -132,10 +132,10 @@ def test_numbers_of_a_sweep_name_their_setting(model: Path) -> None:
     """They are those of the last setting."""
     done = run("sweep", model, *SOC, "--vary", "batch=1,2,4")
     assert isinstance(done.exception, NoCompiler)
-    assert done.exception.__notes__[0] == "known without compiling, at batch=4:"
+    assert done.exception.__notes__[0] == "known without compiling at batch=4, in bytes:"
     done = run("sweep", model, *SOC, "--dim", "batch=1", "--vary", "vtcm_mb=2,64")
     assert isinstance(done.exception, NoCompiler)
-    assert done.exception.__notes__[0] == "known without compiling:"
+    assert done.exception.__notes__[0] == "known without compiling, in bytes:"
 
 
 def test_a_model_outside_of_the_folder_is_not_promised_to_a_container(model: Path) -> None:
@@ -156,7 +156,7 @@ def test_notes_come_after_the_sentence(
     lines = err.splitlines()
     assert out == ""
     assert lines[0].startswith("qnnmem: the HTP compiler exists for Linux on x86-64 only")
-    assert lines[1] == "known without compiling:"
+    assert lines[1] == "known without compiling, in bytes:"
     assert max(map(len, lines[1:9])) <= 80
 
 

@@ -14,7 +14,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
     """A row for each number, with its origin; `at` names the settings they are for."""
-    yield f"known without compiling{f', at {shorten(at)}' if at else ''}:"
+    yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"
         yield f"  {shorten(name, 30):<30}{size}  {part.origin.value}"
