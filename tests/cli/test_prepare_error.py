@@ -72,20 +72,13 @@ def test_json_carries_the_error_and_what_was_tried(model: str) -> None:
     assert values["file_bytes"] == Path("a.bin").stat().st_size
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        (),
-        ("--align", "256", "--graph-name=a b", "--seed", "3", "--io", "outside", "--json"),
-    ],
-)
 def test_the_refusal_of_a_float_model_has_a_command_that_works(
     model: str,
-    options: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is below the sentence, keeps all that was typed, and is pasted as it stands."""
+    options = ["--align", "256", "--graph-name=a b", "--seed", "3", "--io", "outside", "--json"]
     typed = ["prepare", model, "-o", "my binary.bin", *options]
     monkeypatch.setattr(sys, "argv", ["qnnmem", *typed])
     assert outcome.outcome(lambda: False) == 2
