@@ -83,7 +83,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
     """The codes of a name, however it is written; `whole` takes none without its prefix."""
     wanted = squeezed(name.rpartition("::")[2])
-    exact = tuple(one for one in _every() if any(squeezed(n) == wanted for n in _names(one)))
+    exact = _by_name().get(wanted, ())
     if exact or whole:
         return exact
     end = "_" + "_".join(_WORDS.findall(name.upper()))
@@ -124,6 +124,15 @@ def _by_code() -> Mapping[int, tuple[Number, ...]]:
     found: dict[int, tuple[Number, ...]] = {}
     for one in _every():
         found[one.code] = (*found.get(one.code, ()), one)
+    return MappingProxyType(found)
+
+
+@cache
+def _by_name() -> Mapping[str, tuple[Number, ...]]:
+    found: dict[str, tuple[Number, ...]] = {}
+    for one in _every():
+        for name in dict.fromkeys(map(squeezed, _names(one))):
+            found[name] = (*found.get(name, ()), one)
     return MappingProxyType(found)
 
 

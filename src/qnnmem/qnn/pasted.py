@@ -15,7 +15,9 @@ _NUMBER = re.compile(rf"({_INTEGER}){_TAIL}", re.IGNORECASE)
 _BARE_HEX = re.compile(r"(?=[a-f]*[0-9])([0-9a-f]{2,16})h?", re.IGNORECASE)
 _END = r"(?!\w|[.,]\d)"
 _WITHIN = re.compile(rf"(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE)
-_BETWEEN = r"(?:[\s_-]*(?:code|no|number|status|value|with|is|of|err(?:or|no)?)\b)*[\s:=,;(\[#'\"]*"
+_BETWEEN = (
+    r"(?:[\s_-]*(?:code|no|number|status|value|with|is|of|err(?:or|no)?)\b){0,4}[\s:=,;(\[#'\"]*"
+)
 # Words before a number that say what it is, those that say it best first.
 _SAID = tuple(
     re.compile(
