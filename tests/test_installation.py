@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qnnmem.installation import command_for
+from qnnmem.installation import command_for, sources
 
 GIT = {"url": "https://example.com/q.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}}
 TAGGED = {**GIT, "vcs_info": {**GIT["vcs_info"], "requested_revision": "v1"}}  # type: ignore[dict-item]
@@ -119,3 +119,28 @@ def test_sources_without_an_installation_name_their_folder(
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     root = Path(__file__).parents[1]
     assert command_for("htp") == f"pip install --editable '{root}[htp]'"
+
+
+@pytest.mark.parametrize(
+    ("origin", "place"),
+    [
+        ("", ""),
+        (GIT, "https://example.com/q.git"),
+        (TAGGED, "https://example.com/q.git#v1"),
+        (WHEEL, ""),
+        (FOLDER, ""),  # which has no Dockerfile
+    ],
+)
+def test_a_container_is_built_from_where_the_sources_are(
+    installed: Any, origin: Any, place: str
+) -> None:
+    """A folder that has a Dockerfile, or an address that docker can fetch."""
+    installed(origin)
+    assert sources() == place
+
+
+def test_a_checkout_is_what_a_container_is_built_from(installed: Any, tmp_path: Path) -> None:
+    """By its folder."""
+    (tmp_path / "Dockerfile").touch()
+    installed({"url": tmp_path.as_uri(), "dir_info": {"editable": True}})
+    assert sources() == str(tmp_path)

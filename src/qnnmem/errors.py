@@ -12,6 +12,7 @@ QnnMemError                  exit code 2
 ├── QnnError                 exit code 1: a call that failed the way QNN fails, with its code
 ├── TcmFatal                 exit code 134: what ends the whole system on a device
 ├── CannotTell               exit code 3: something needed for an answer is missing
+│   └── NoCompiler           the real HTP library is not there
 └── Fault                    raised and caught inside the package, never shown as it is
     ├── ChildFailed          a child process could not answer a request
     ├── Damaged              bytes that do not hold together
@@ -91,9 +92,9 @@ class FloatModel(UsageError):
         self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
     ) -> None:
         self.path, self.quantizable = str(path), quantizable
-        self.settings = tuple(word for word in obstacle if isinstance(word, Setting))
-        here = ("set ", Setting("quantize"), " to quantize it on the way")
+        here = (Setting("quantize", "int8"), " quantizes it on the way")
         way = here if quantizable else obstacle or "quantize it before"
+        self.settings = tuple(word for word in way if isinstance(word, Setting))
         desk = (", or add ", Setting("allow_float"), " for a desk experiment")
         super().__init__(what, where=path, cure=chain_words(way, desk))
 
@@ -197,6 +198,14 @@ class CannotTell(QnnMemError):
     """A library, a target or evidence needed for the answer is missing."""
 
     exit_code = 3
+
+
+class NoCompiler(CannotTell):
+    """The real HTP library is not there, or there is none for this platform."""
+
+    def with_cure(self, more: Words) -> NoCompiler:
+        """The same error where something can be done without the library, too."""
+        return NoCompiler(self.what, where=self.where, cure=chain_words(self.cure, "; ", more))
 
 
 class Fault(QnnMemError):

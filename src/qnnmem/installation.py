@@ -35,6 +35,19 @@ def command_for(extra: str) -> str:
     return f"{_pip()} install {requirement}"
 
 
+def sources() -> str:
+    """The folder or address of the sources, as a container is built from; empty where unknown."""
+    origin, _installer = _recorded()
+    if folder := _folder(origin):
+        return folder if Path(folder, "Dockerfile").is_file() else ""
+    url = str(origin.get("url", ""))
+    if "vcs_info" not in origin or not url.startswith("https://"):
+        return ""
+    revision = origin["vcs_info"].get("requested_revision")
+    address = url if url.endswith(".git") else f"{url}.git"
+    return f"{address}#{revision}" if revision else address
+
+
 def _requirement(origin: Mapping[str, Any], extra: str) -> str:
     """What to install, as one word of a shell, with the option that it needs before it."""
     url = str(origin.get("url", ""))

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 from command_line import sentence, verb
 
+from qnnmem.errors import FloatModel, Setting
 from qnnmem.lpai.binary import unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.plan import Io
@@ -70,14 +71,15 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
 
 
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
-    """Nothing is written, and the sentence holds the command that quantizes."""
+    """Nothing is written, and the short sentence names the option that quantizes."""
     path, target = model(tmp_path), tmp_path / "out.bin"
-    said = sentence(run(path, "-o", target, "--state", "h_in=h_out"))
-    assert said.startswith(f"{path}: LPAI runs 8- and 16-bit models only, ")
-    assert said.endswith(
-        f"; quantize it on the way with qnnmem prepare {path} --backend lpai --quantize int8 "
-        f"--state=h_in=h_out -o {target} or add --float for a desk experiment"
+    done = run(path, "-o", target, "--state", "h_in=h_out")
+    assert sentence(done) == (
+        f"{path}: LPAI runs 8- and 16-bit models only, 4 of 4 ops compute in floating point; "
+        "--quantize int8 quantizes it on the way, or add --float for a desk experiment"
     )
+    assert isinstance(done.exception, FloatModel)
+    assert done.exception.settings == (Setting("quantize", "int8"),)
     assert not target.exists()
 
 

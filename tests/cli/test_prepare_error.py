@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -12,9 +13,10 @@ import numpy
 import onnx
 import onnx.parser
 import pytest
-from command_line import exit_code, run, sentence
+from command_line import exit_code, run
 from onnx import numpy_helper
 
+from qnnmem.cli import outcome
 from qnnmem.report.schema import load_schema
 
 
@@ -70,12 +72,20 @@ def test_json_carries_the_error_and_what_was_tried(model: str) -> None:
     assert values["file_bytes"] == Path("a.bin").stat().st_size
 
 
-def test_the_refusal_of_a_float_model_has_a_command_that_works(model: str) -> None:
-    """It is pasted as it stands."""
-    refused = run("prepare", model, "-o", "my binary.bin", "--align", "256")
-    assert exit_code(refused) == 2
-    command = re.search(r"(qnnmem prepare .*) or add --float", sentence(refused))
-    assert command
-    done = run(*shlex.split(command[1])[1:])
-    assert exit_code(done) == 0
+def test_the_refusal_of_a_float_model_has_a_command_that_works(
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is below the sentence, keeps all that was typed, and is pasted as it stands."""
+    options = ["--align", "256", "--graph-name=a b", "--seed", "3", "--io", "outside", "--json"]
+    typed = ["prepare", model, "-o", "my binary.bin", *options]
+    monkeypatch.setattr(sys, "argv", ["qnnmem", *typed])
+    assert outcome.outcome(lambda: False) == 2
+    said, tried = capsys.readouterr().err.splitlines()
+    assert len(said) < 220
+    assert tried.startswith("try: qnnmem prepare ")
+    words = shlex.split(tried.removeprefix("try: qnnmem "))
+    assert words == [*typed, "--quantize=int8"]
+    assert exit_code(run(*words)) == 0
     assert Path("my binary.bin").exists()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
-from command_line import run
+from command_line import run, sentence
 from told_worker import ToldWorker, done, loading
 
 from qnnmem.cli.prepare_htp import epcontext_path, prepare_htp
@@ -14,6 +16,7 @@ from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.report import bill as report
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import find_soc
 
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
@@ -75,6 +78,46 @@ def test_it_ends_with_the_bill_of_footprint(
     assert bill_lines(shown) == bill_lines(report.render_text(made.bill, model, compiled=True))
     assert "process domain        10,546,688" in shown
     assert shown.splitlines()[-1].endswith(f"qnnmem footprint {output} --soc SM8650")
+
+
+def test_its_json_is_that_of_footprint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what was written beside it, and nothing else on standard output."""
+    model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
+    told = told_worker((("odd", "Strange"),))
+    code = prepare_htp(
+        *((model,), str(output)),
+        force=False,
+        soc="SM8650",
+        epcontext=True,
+        as_json=True,
+        worker=told,
+    )
+    assert code == 0
+    values = json.loads(capsys.readouterr().out)
+    jsonschema.validate(values, load_schema("qnnmem.footprint/1"))
+    written = values.pop("prepared")
+    assert written["path"] == str(output)
+    assert Path(written["epcontext"]).exists()
+    assert written["on_cpu"] == [{"name": "odd", "operator": "Strange"}]
+    made = measure(Path(model), find_soc("SM8650"), name_weights=True, worker=told_worker())
+    assert isinstance(made, MeasuredModel)
+    bill = json.loads(report.render_json(made.bill, model, values["tool"]))
+    assert {**values, "host_ram": None} == {**bill, "host_ram": None}
+
+
+def test_json_is_an_option_for_both_backends(tmp_path: Path) -> None:
+    """It is not refused, in either spelling."""
+    for form in (["--json"], ["--format", "json"]):
+        words = [
+            "prepare",
+            str(tmp_path / "none.onnx"),
+            "--backend",
+            "htp",
+            "--soc",
+            "SM8650",
+            *form,
+        ]
+        assert "no such file" in sentence(run(*words, "-o", tmp_path / "out.bin"))
 
 
 def test_a_refusal_is_told_with_its_options(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import command_line
@@ -16,6 +18,7 @@ from context_writer import example_context, pack_context
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.qmem.epcontext import epcontext_model
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
 from qnnmem.report.flags import flag
@@ -154,3 +157,59 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert values["run"]["agrees"] is True
     text = run(binary, "--run").stdout
     assert "the same bits in all four rows; IO layer emulated" in text
+
+
+def recommended(*words: str | Path) -> tuple[list[str], str]:
+    """The words of the command that a run recommends, and the note above it."""
+    lines = run(*words).stdout.splitlines()
+    (command,) = (line for line in lines if line.startswith("next: "))
+    notes = [line for line in lines if line.startswith("note: ") and "emulated" not in line]
+    return shlex.split(command.rpartition(": ")[2])[1:], "".join(notes)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_rows_are_carried_out_only_where_the_library_is(
+    binary: Path, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    """Elsewhere a command that works is recommended, and it is said where the other does."""
+    monkeypatch.setattr("qnnmem.htp.qmem.model.library_there", lambda: here)
+    words, note = recommended(binary)
+    assert ("--run" in words) is here
+    assert ("--run carries out the four rows" in note and "Linux x86-64" in note) is not here
+    if not here:
+        assert command_line.exit_code(command_line.run(*words)) == 0
+
+
+@pytest.mark.parametrize("case", ["two graphs", "no SoC", "a model of it"])
+def test_rows_that_cannot_be_carried_out_are_not_recommended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """Not even where the library is; the note says why."""
+    monkeypatch.setattr("qnnmem.htp.qmem.model.library_there", lambda: True)
+    context, path = example_context(), tmp_path / "model.bin"
+    if case == "two graphs":
+        (graph,) = context.graphs
+        context = replace(context, graphs=(graph, replace(graph, name="other")))
+    if case == "no SoC":
+        context = replace(context, soc_model=None)
+    path.write_bytes(pack_context(context))
+    if case == "a model of it":
+        path = tmp_path / "model_ctx.onnx"
+        graph = example_context().graphs[0]
+        path.write_bytes(epcontext_model(graph, "model.bin"))
+    words, note = recommended(path)
+    assert words[0] == "footprint"
+    said = {"two graphs": "2 graphs", "no SoC": "--soc", "a model of it": "binary itself"}
+    assert said[case] in note
+    assert command_line.exit_code(command_line.run(*words)) in (0, 3)
+
+
+def test_a_range_is_not_sent_to_a_library_that_is_not_here(
+    binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fit` says where --load works."""
+    for here in (True, False):
+        monkeypatch.setattr("qnnmem.htp.fit.of_bill.library_there", lambda here=here: here)
+        text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout
+        assert "--load lets the library say exactly" in text
+        assert ("exactly, on Linux x86-64" in text) is not here

@@ -69,3 +69,19 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     target = tmp_path / "socs.txt"
     assert run("-o", str(target)).stdout == ""
     assert target.read_text("utf-8").startswith("82 SoCs")
+
+
+def test_a_version_of_hexagon_lists_those_that_have_it() -> None:
+    """As a table."""
+    done = run("v79")
+    assert done.stdout.splitlines()[0] == "4 SoCs with HTP"
+    assert " v79 " in done.stdout
+    assert " v75 " not in done.stdout
+    assert done.return_value == 0
+
+
+def test_a_version_without_htp_ends_with_3() -> None:
+    """None of them is a target."""
+    done = run("v66")
+    assert done.stdout.startswith("0 SoCs with HTP, ")
+    assert done.return_value == 3

@@ -16,6 +16,8 @@ from qnnmem.qnn.codes import codes
 from qnnmem.qnn.numbers import DSP_OFFSET, meanings, named, nearest_range
 from qnnmem.report.schema import load_schema
 
+DSP_RANGE = "0x80000400 to 0x800007ff: FastRPC, DSP side"
+
 
 def entry(name: str, shown: str, code: int | None = None, verdict: str = "cause") -> Entry:
     """Make an entry that shows a line and, if asked for, tests a code."""
@@ -52,6 +54,14 @@ run = verb("explain")
             "Failed to create context from binary with err 0x3ea",
         ),
         "0x00010000000003ea",
+        *("-1002", "-0x3ea", "1,002", "1002.", "(1002)", "[1002]", "#1002", "'1002'", "1002L"),
+        *("0x3eaU", "0X3EAul", "3eah", "3ea", "err=1002", "err:0x3ea", "rc=0x3ea", "code:1002,"),
+        *("errorCode=1002", "error_code: 1002", "ERR 1002!", "QNN error 1002 (0x3ea)"),
+        *("error 1002 at line 57", "Failed to create context: error 1002: x.bin"),
+        *("12:30:01 a.cpp:33 Failed 3 times, status=1002;", "failed with code [1002] in 12 ms"),
+        *("QNN-COMMON-ERROR-MEM-ALLOC", "qnn common error mem alloc", "QnnCommonErrorMemAlloc"),
+        *("Qnn::QNN_COMMON_ERROR_MEM_ALLOC", "QNN_COMMON_ERROR_MEM_ALLOC(1002)", "{1002}"),
+        *("got QNN_GRAPH_ERROR_MEM_ALLOC from graph 7", "qnn_common-error_mem alloc."),
     ],
 )
 def test_one_code_has_many_spellings(asked: str) -> None:
@@ -74,6 +84,18 @@ def test_one_code_has_many_spellings(asked: str) -> None:
         ("0x80000402", {"AEE_ENOMEMORY"}),
         ("6022", {"QNN_GRAPH_ERROR_FINALIZE_FAILED"}),
         ("AEE_ENOSESSION", {"AEE_ENOSESSION"}),
+        ("aee-enosession", {"AEE_ENOSESSION"}),
+        ("80000406", {"AEE_EUNABLETOLOAD"}),
+        ("-2147482618", {"AEE_EUNABLETOLOAD"}),
+        ("0x80000406u", {"AEE_EUNABLETOLOAD"}),
+        ("0xfffffff4", {"ENOMEM"}),
+        ("0xfffffffffffffff4", {"ENOMEM"}),
+        ("err: -12 (ENOMEM)", {"ENOMEM"}),
+        ("errno=12", {"ENOMEM"}),
+        ("e_nomem", {"ENOMEM"}),
+        ("ioctl returned -38", {"ENOSYS"}),
+        ("ENOSYS", {"ENOSYS"}),
+        ("0xffffffff", {"ErrorFatal"}),
         (
             "MEM_ALLOC",
             {"QNN_COMMON_ERROR_MEM_ALLOC", "QNN_HTP_PERF_INFRASTRUCTURE_ERROR_MEM_ALLOC"},
@@ -101,7 +123,14 @@ def test_connection_reset_has_no_dsp_side(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "near"), [(5999, "5xxx: Context"), (14009, "14xxx: Device"), (777, ""), (99999, "")]
+    ("code", "near"),
+    [
+        (5999, "5xxx: Context"),
+        (14009, "14xxx: Device"),
+        (777, ""),
+        (99999, ""),
+        (0x800004FF, DSP_RANGE),
+    ],
 )
 def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> None:
     """The thousand names the component; small and large numbers belong nowhere."""
@@ -111,7 +140,23 @@ def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> N
 
 
 @pytest.mark.parametrize(
-    "asked", ["foo", "", "no number here", "12x", "QNN_NO_SUCH", "1" * 30, "ab"]
+    "asked",
+    [
+        *(
+            "foo",
+            "",
+            "no number here",
+            "12x",
+            "QNN_NO_SUCH",
+            "1" * 30,
+            "ab",
+            "bad",
+            "deed",
+            "-",
+            ".",
+        ),
+        *("between 1002 and 6022 something", "v2.51.0", "=", "0x", "x" * 9000, "\x1b[31m", "١٢"),
+    ],
 )
 def test_what_is_no_code_is_refused(asked: str) -> None:
     """The sentence says what codes look like."""
@@ -151,9 +196,9 @@ def test_every_qnn_code_is_found_by_its_names() -> None:
 
 
 def test_the_verb_explains_several_codes() -> None:
-    """One paragraph each; an unknown number is no failure."""
+    """One paragraph each, an unknown number too; that one decides the exit code."""
     result = run("1002", "0x80000406", "5999")
-    assert result.return_value == 0
+    assert result.return_value == 2
     lines = result.stdout.splitlines()
     assert lines[0] == "1002 = 0x3ea  QNN_COMMON_ERROR_MEM_ALLOC  (QNN Common)"
     assert any("AEE_EUNABLETOLOAD" in line for line in lines)
@@ -182,3 +227,61 @@ def test_the_verb_refuses_other_words() -> None:
     result = run("foo")
     assert isinstance(result.exception, UsageError)
     assert result.exception.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("QNN_COMMON_ERROR_MEM_ALOC", "QNN_COMMON_ERROR_MEM_ALLOC"),
+        ("qnn-graph-error-finalize-faild", "QNN_GRAPH_ERROR_FINALIZE_FAILED"),
+        ("ENOMEN", "ENOMEM"),
+        ("AEE_ENOMEMRY", "AEE_ENOMEMORY"),
+        ("QNN_CONTEXT_ERROR_CREATE", "QNN_CONTEXT_ERROR_CREATE_FROM_BINARY"),
+    ],
+)
+def test_a_name_that_is_nearly_one_has_suggestions(asked: str, name: str) -> None:
+    """Or the beginning of one."""
+    with pytest.raises(UsageError, match=rf"did you mean .*\b{name}\b"):
+        explain(asked, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["1002"], 0),
+        (["99999"], 2),
+        (["1002", "99999"], 2),
+        (["error", "1002"], 0),
+        (["Failed", "to", "load", "context,", "err", "=", "1002"], 0),
+        (["-1002"], 0),
+    ],
+)
+def test_an_unknown_number_ends_with_2(words: list[str], code: int) -> None:
+    """Those that are known are explained all the same; a line need not be quoted."""
+    done = run(*words)
+    assert (done.exception, done.return_value) == (None, code)
+    assert ("QNN_COMMON_ERROR_MEM_ALLOC" in done.stdout) is (words != ["99999"])
+    assert ("no known code" in done.stdout) is bool(code)
+
+
+@pytest.mark.parametrize("typo", ["QNN_NO_SUCH", "ENOSUCHTHING"])
+def test_a_wrong_name_beside_a_number_is_not_swallowed(typo: str) -> None:
+    """It is no word of a log line."""
+    assert isinstance(run("1002", typo).exception, UsageError)
+
+
+def test_an_unknown_number_has_neighbours() -> None:
+    """In text and in JSON."""
+    assert "next to it: 5014 QNN_CONTEXT_ERROR" in run("5999").stdout
+    values = json.loads(run("5999", "--json").stdout)
+    jsonschema.validate(values, load_schema("qnnmem.explain/1"))
+    assert [one["code"] for one in values["codes"][0]["near"]] == [5014]
+
+
+def test_verbose_names_every_diagnosis() -> None:
+    """As many as the JSON has."""
+    entries = json.loads(run("1002", "--json").stdout)["codes"][0]["meanings"][0]["entries"]
+    text = run("1002", "-v").stdout
+    assert len(entries) > 8
+    assert [one["id"] for one in entries if f" {one['id']}: " not in text] == []
+    assert "more" not in text.rpartition("diagnoses")[2].replace("memory", "")

@@ -5,14 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import msgspec
 import pytest
 from context_writer import example_context, pack_context
 
-from qnnmem.doctor.incident import Incident, ModelPart
-from qnnmem.doctor.model_facts import Comparison, ModelFacts, add_facts, gather, of_failure
-from qnnmem.errors import LoadError
+from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
+from qnnmem.doctor.incident import Evidence, Incident, ModelPart
+from qnnmem.doctor.model_facts import (
+    Comparison,
+    FactsOfBackends,
+    ModelFacts,
+    add_facts,
+    gather,
+    gather_possible,
+    of_failure,
+)
+from qnnmem.errors import LoadError, NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions
 from qnnmem.htp.log import Cause, CompileLog, Refusal
+from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc
 
@@ -165,3 +176,99 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many",
         "compiled here for SM8650, it fails too: too big",
     ]
+
+
+def with_line(text: str, cause: str = "unknown", entry: str = "an-entry") -> Incident:
+    """An incident of one line."""
+    found = msgspec.structs.replace(incident(cause), entry=entry)
+    return msgspec.structs.replace(found, evidence=(Evidence("a.log", 1, text, 1, True),))
+
+
+@pytest.mark.parametrize(
+    ("found", "backend"),
+    [
+        (with_line("QnnDsp <E> Failed to map weights buffer"), HTP),
+        (with_line("graph requires estimated allocation of 5 KB"), HTP),
+        (with_line("something", cause="mem_graph_limit"), HTP),
+        (with_line("needs VTCM of 8 MB"), HTP),
+        (with_line("libQnnLpai.so: TCM allocation failed"), LPAI),
+        (with_line("TCM is full", entry="lpai-tcm-full"), LPAI),
+        (with_line("QnnContext_createFromBinary failed with error 1002"), ""),
+    ],
+)
+def test_lines_and_entry_tell_the_backend(found: Incident, backend: str) -> None:
+    """Or nothing does."""
+    assert backend_of(found) == backend
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write a small model for either backend."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(small_convolution())
+    return path
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this a machine without the compiler."""
+
+    def missing() -> None:
+        raise NoCompiler("no compiler here")
+
+    monkeypatch.setattr("qnnmem.htp.worker.find_library", missing)
+
+
+def names(facts: FactsOfBackends, found: Incident) -> list[str]:
+    """What the numbers of an incident are called."""
+    numbers = facts.add_to(found).model_numbers
+    return [] if numbers is None else [part.name for part in numbers.parts]
+
+
+HTP_LINE, LPAI_LINE = with_line("QnnDsp <E> failed"), with_line("QnnLpai <E> failed")
+
+
+def test_each_incident_has_the_numbers_of_its_backend(model: Path) -> None:
+    """TCM is for LPAI alone; without a SoC there is what the file and every SoC have."""
+    facts, failures = gather_possible(None, model, None)
+    assert failures == ()
+    assert "TCM pool" in names(facts, LPAI_LINE)
+    assert names(facts, with_line("failed")) == names(facts, LPAI_LINE)
+    assert names(facts, HTP_LINE) == [
+        *("weights in the file", "inputs", "outputs", "process domain budget")
+    ]
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_sizes_and_limits_are_known(model: Path) -> None:
+    """The failure is said, and costs none of them."""
+    facts, failures = gather_possible(None, model, find_soc("SM8650"))
+    assert [type(one) for one in failures] == [NoCompiler]
+    assert names(facts, HTP_LINE) == names(facts, with_line("failed"))
+    assert {"weights in the file", "compile limit of SM8650", "largest VTCM of SM8650"} <= {
+        *names(facts, HTP_LINE)
+    }
+    assert "TCM pool" in names(facts, LPAI_LINE)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_nothing_is_compiled_for_a_failure_of_lpai(model: Path) -> None:
+    """The compiler is not even missed."""
+    facts, failures = gather_possible(None, model, find_soc("SM8650"), backends={LPAI})
+    assert failures == ()
+    assert "TCM pool" in names(facts, LPAI_LINE)
+
+
+def test_limits_of_htp_are_not_shown_for_lpai() -> None:
+    """A SoC alone says nothing about a failure of LPAI."""
+    facts, _failures = gather_possible(None, None, find_soc("SM8650"))
+    assert names(facts, LPAI_LINE) == []
+    assert len(names(facts, HTP_LINE)) == 3
+
+
+@pytest.mark.parametrize("backends", [ALL, {HTP}, {LPAI}, {""}])
+def test_a_model_that_cannot_be_read_is_said_once(tmp_path: Path, backends: set[str]) -> None:
+    """However many backends ask for it."""
+    facts, failures = gather_possible(None, tmp_path / "none.onnx", None, backends=backends)
+    assert len(failures) == 1
+    assert names(facts, HTP_LINE) == names(facts, LPAI_LINE) == []

@@ -6,7 +6,15 @@ import pytest
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin
-from qnnmem.targets.socs import any_soc, find_soc, htp_constant, pd_budget, soc_by_id, socs
+from qnnmem.targets.socs import (
+    any_soc,
+    find_soc,
+    htp_constant,
+    pd_budget,
+    soc_by_id,
+    socs,
+    with_hexagon,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +24,84 @@ def test_a_soc_has_many_names(text: str) -> None:
     """Name, id and marketing name in any case lead to the same SoC."""
     soc = find_soc(text)
     assert (soc.name, soc.model_id, soc.arch, soc.fp16) == ("SM8650", 57, 75, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        *((text, "SM8650") for text in ("8gen3", "8g3", "sd8gen3", "SD 8 Gen 3", "sm8650-ab")),
+        *((text, "SM8650") for text in ("SM8650AC", "SM-8650", "sm_8650", "SM8650-3-AB", "id 57")),
+        *((text, "SM8650") for text in ("Snapdragon® 8 Gen 3 Mobile Platform", "soc_model: 57")),
+        *((text, "SM8650") for text in ("Snapdragon 8 Gen 3 (SM8650)", "snapdragon_8_gen_3")),
+        *((text, "SM8650") for text in ("SM8650 (Snapdragon 8 Gen 3)", "snapdragon-8-gen-3\n")),
+        ("8 elite", "SM8750"),
+        ("Qualcomm Snapdragon 8 Elite for Galaxy", "SM8750"),
+        ("X Elite", "SC8380XP"),
+        ("x-elite", "SC8380XP"),
+        ("8 plus gen 1", "SM8475"),
+        ("8+gen1", "SM8475"),
+        ("8s gen 3", "SM8635"),
+        ("888", "SM8350"),
+        ("sd865", "SM8250"),
+        ("QCS6490-RB3", "QCS6490"),
+        ("Dragonwing IQ9075", "QCS9075"),
+        ("dragonwing qcs6490", "QCS6490"),
+        ("SA8295P", "SA8295"),
+        ("sa8775p automotive", "SA8775"),
+        ("8 gen 5", "SM8845"),
+    ],
+)
+def test_a_soc_is_found_as_people_write_it(text: str, name: str) -> None:
+    """Brands, bins, spaces and short forms make no difference."""
+    assert any_soc(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("SM8560", "SM8650 or SM8550"),
+        ("8650", "SA8650 or SM8650"),
+        ("QCS6940", "QCS6490"),
+        ("QSC6490", "QCM6490 or QCS6490"),
+        ("RB3", "QCS6490 or SDM845"),
+        ("rb3 gen 2", "QCS6490"),
+        ("x1e-80-100", "SC8380XP"),
+        ("pineapple", "SM8650"),
+        ("IQ-9", "QCS9075 or QCS9100"),
+        ("elite", "SC8380XP, SC8480XP, SM8750 or SM8850"),
+    ],
+)
+def test_what_is_not_certain_is_asked_back(text: str, names: str) -> None:
+    """Swapped digits, boards, platforms and halves of names."""
+    with pytest.raises(UsageError) as caught:
+        find_soc(text)
+    assert str(caught.value).endswith(f"; did you mean {names}?")
+
+
+@pytest.mark.parametrize("text", ["v75", "Hexagon v75", "HTP75", "hexagon_v75", "dsp_arch=75"])
+def test_a_version_of_hexagon_is_none_and_names_those_that_have_it(text: str) -> None:
+    """The best known first; a number alone is an id."""
+    with pytest.raises(UsageError, match=r"version of Hexagon, not a SoC; .*: SM8650, QCS8275"):
+        find_soc(text)
+    assert {soc.arch for soc in with_hexagon(text)} == {75}
+    assert with_hexagon("75") == with_hexagon("v12") == ()
+
+
+def test_every_soc_is_found_by_what_it_is_called() -> None:
+    """Its name and its id lead to it; its marketing name leads to one that is sold so."""
+    for soc in socs():
+        assert any_soc(soc.name) == any_soc(soc.name.lower()) == soc
+        if soc.marketing_name:
+            assert any_soc(soc.marketing_name) == soc
+
+
+@pytest.mark.parametrize("text", ["", " ", "x" * 5000, "\x1b[31m", "Snapdragon", "1" * 400, "٣"])
+def test_nonsense_is_refused_safely(text: str) -> None:
+    """In one printable sentence."""
+    with pytest.raises(UsageError, match="is not a SoC known here") as caught:
+        find_soc(text)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 200
 
 
 def test_numbers_carry_their_origin() -> None:

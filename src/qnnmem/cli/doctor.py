@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from qnnmem.cli.options import result_options, shape_options, verbose_option
-from qnnmem.errors import UsageError
+from qnnmem.errors import NoCompiler, QnnMemError, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
     from qnnmem.doctor.incident import Incident, ReadingStats
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
-    from qnnmem.doctor.model_facts import ModelFacts
+    from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
+_NO_SOC = (
+    "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
+    "what its compiler says where it is installed"
+)
 _SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
 
 
@@ -39,14 +43,14 @@ class Request(NamedTuple):
     jobs: int
     cluster: str | None
     group_by: str | None
-    find_facts: Callable[[], FoundFacts] | None
+    find_facts: Callable[[Collection[str]], FoundFacts] | None
     verbose: bool
 
 
 class FoundFacts(NamedTuple):
     """What is known of the model, and a sentence about everything that is not."""
 
-    facts: ModelFacts
+    facts: FactsOfBackends
     missing: tuple[str, ...]
 
 
@@ -79,7 +83,7 @@ class FoundFacts(NamedTuple):
     "--model",
     type=click.Path(),
     metavar="FILE",
-    help="Model that failed: compiled where --soc is given, else planned for LPAI.",
+    help="Model that failed: compiled where HTP failed and --soc is given, planned where LPAI did.",
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
 @shape_options
@@ -105,15 +109,18 @@ def doctor(
 ) -> int:
     """Say from logs which stage failed, why, and how many bytes are missing.
 
-    PATH is a log, a folder of logs, a URL, or - for standard input; plain or compressed.
+    PATH is a log, a folder of logs, a pattern such as 'logs/*.txt', a URL, or - for standard
+    input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 something failed and the lines do not decide what.
     """
+    from qnnmem.cli.log_names import log_names
+
     if (dims or shapes or values) and model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     request = Request(
-        paths,
+        log_names(paths),
         form,
         None if output is None else Path(output),
         force,
@@ -147,7 +154,7 @@ def _facts_finder(
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     values: tuple[tuple[str, InputValue], ...],
-) -> Callable[[], FoundFacts] | None:
+) -> Callable[[Collection[str]], FoundFacts] | None:
     """How to find the facts about the model, once logs and options are known to be good."""
     if binary is None and model is None and soc is None:
         return None
@@ -160,18 +167,30 @@ def _facts_finder(
         else None
     )
     chosen = None if soc is None else find_soc(soc)
-    return lambda: _find_facts(_path(binary), _path(model), chosen, options)
+    return lambda backends: _find_facts(_path(binary), _path(model), chosen, options, backends)
 
 
 def _find_facts(
-    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None
+    binary: Path | None,
+    model: Path | None,
+    soc: Soc | None,
+    options: CompileOptions | None,
+    backends: Collection[str],
 ) -> FoundFacts:
+    from qnnmem.doctor.backend import HTP
     from qnnmem.doctor.model_facts import gather_possible
     from qnnmem.report.flags import flag
 
-    facts, failures = gather_possible(binary, model, soc, options)
-    missing = (f"nothing about the model: {failure.sentence(flag)}" for failure in failures)
-    return FoundFacts(facts, tuple(missing))
+    facts, failures = gather_possible(binary, model, soc, options, backends)
+    notes = [_not_known(failure.sentence(flag), failure) for failure in failures]
+    if model is not None and soc is None and HTP in backends:
+        notes.append(_NO_SOC)
+    return FoundFacts(facts, tuple(notes))
+
+
+def _not_known(sentence: str, failure: QnnMemError) -> str:
+    what = "not compiled here" if isinstance(failure, NoCompiler) else "nothing about the model"
+    return f"{what}: {sentence}"
 
 
 def _path(name: str | None) -> Path | None:
@@ -206,7 +225,7 @@ def _run(request: Request) -> int:
             write_stream(live.end(diagnosis.stats(streams)), None, False)
         else:
             # Compiling a model takes minutes: not for logs in which nothing failed.
-            model = request.find_facts() if request.find_facts and len(diagnosis) else None
+            model = _facts_for(request, diagnosis)
             diagnosis.notes += model.missing if model else ()
             facts = model.facts if model else None
             stats = diagnosis.stats(streams)
@@ -217,6 +236,17 @@ def _run(request: Request) -> int:
         return diagnosis.exit_code
     finally:
         diagnosis.close()
+
+
+def _facts_for(request: Request, diagnosis: Diagnosis) -> FoundFacts | None:
+    """The facts about the model on the backends that failed."""
+    if request.find_facts is None or not len(diagnosis):
+        return None
+    from qnnmem.doctor.backend import LPAI, backend_of
+
+    short = (one for one in diagnosis.incidents() if one.is_memory is not False)
+    # Where memory is not short, a wrong name is still said, and nothing is compiled for it.
+    return request.find_facts({backend_of(one) for one in short} or {LPAI})
 
 
 def _diagnose(
@@ -249,11 +279,13 @@ class _LiveOutput:
     """Shows incidents of a log that is still being written."""
 
     def __init__(self, request: Request) -> None:
+        from qnnmem.doctor.backend import ALL
+
         self.shown = 0
         self._form, self._verbose = request.form, request.verbose
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
-        found = wanted() if wanted else None
+        found = wanted(ALL) if wanted else None
         self._facts = found.facts if found else None
         self.missing = found.missing if found else ()
 
@@ -283,7 +315,7 @@ class _LiveOutput:
 
 
 def _render(
-    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: ModelFacts | None
+    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: FactsOfBackends | None
 ) -> Iterable[str]:
     if request.group_by is not None:
         return _render_groups(diagnosis, stats, request, facts)
@@ -305,7 +337,7 @@ def _render(
 
 
 def _render_groups(
-    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: ModelFacts | None
+    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: FactsOfBackends | None
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
     from qnnmem.report import fleet
@@ -318,7 +350,7 @@ def _render_groups(
     return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
-def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: ModelFacts | None) -> str:
+def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends | None) -> str:
     """The first line of the report, for those who do not see it."""
     from qnnmem.report.doctor_words import healthy, summary
 
@@ -326,9 +358,5 @@ def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: ModelFacts | None
     return healthy(stats) if first is None else summary(stats, _with_facts(first, facts))
 
 
-def _with_facts(incident: Incident, facts: ModelFacts | None) -> Incident:
-    if facts is None:
-        return incident
-    from qnnmem.doctor.model_facts import add_facts
-
-    return add_facts(incident, facts)
+def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
+    return incident if facts is None else facts.add_to(incident)

@@ -142,6 +142,7 @@ def _model_fits(
     budgets: Mapping[str, Sourced],
     tries: int,
 ) -> tuple[Fit, ...]:
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.target import compile_target
     from qnnmem.htp.fit.many import fit_all
@@ -150,6 +151,7 @@ def _model_fits(
     from qnnmem.htp.worker import Worker
 
     compile_target(path, targets[0] if targets else None)
+    need_compiler(path, targets, options)
     with Worker(warm=True) as worker, ProgressBar(f"compiling {path.name}") as bar:
 
         def judge(soc: Soc, wanted: CompileOptions) -> Fit:

@@ -100,6 +100,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
 
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill import Bill
@@ -108,6 +109,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
     from qnnmem.report.compiled import render_failure
 
     target = compile_target(path, soc)
+    need_compiler(path, (target,), options)
     with ProgressBar(f"compiling {path.name}") as bar:
         result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):

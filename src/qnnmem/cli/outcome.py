@@ -41,6 +41,8 @@ def _say(exc: Exception) -> int:
         from qnnmem.report.flags import flag
 
         code = say(exc.sentence(flag), exc.exit_code)
+        for line in getattr(exc, "__notes__", ()):
+            note(line)
         settings = getattr(exc, "settings", ())
         if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
             from qnnmem.cli.retry import retry_command

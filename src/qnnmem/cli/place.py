@@ -113,6 +113,7 @@ def _verify(
 ) -> tuple[Admission, ...]:
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import UsageError
+    from qnnmem.htp.library import library_or
     from qnnmem.htp.place.admission import admissions
     from qnnmem.htp.worker import Worker
 
@@ -120,7 +121,8 @@ def _verify(
         raise UsageError("the files are not all for one SoC; say which to load them for with --soc")
     if any(path.suffix.lower() == ".onnx" for path in paths):
         raise UsageError("--verify is for context binaries themselves, not for models of them")
-    with Worker() as worker, ProgressBar(f"loading {len(paths)} contexts"):
+    library = library_or("without --verify the plan comes from the files themselves")
+    with Worker(library=library) as worker, ProgressBar(f"loading {len(paths)} contexts"):
         return admissions(paths, residents, budget, model_id, worker)
 
 

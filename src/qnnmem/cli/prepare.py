@@ -54,7 +54,7 @@ _COMPILE_SECONDS = 600.0
 )
 @lpai_options
 @htp_options
-@texts.form_options("qnnmem.prepared/1", note="lpai: how the answer is written.")
+@texts.form_options("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
 @click.pass_context
 def prepare(
     context: click.Context,
@@ -76,10 +76,10 @@ def prepare(
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
     unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp).
     """
-    foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states", "form")
+    foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states")
     _refuse(context, backend, foreign)
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
-    shared = ("dims", "shapes", "values", "calibration", "seed")
+    shared = ("dims", "shapes", "values", "calibration", "seed", "as_json")
     chosen = {name: given[name] for name in (*mine, *shared)}
     if backend == "htp":
         seconds = _COMPILE_SECONDS if time_limit is None else time_limit

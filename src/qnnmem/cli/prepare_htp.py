@@ -100,6 +100,7 @@ def prepare_htp(
     calibration: str | None = None,
     seed: int = 0,
     time_limit: float = 600.0,
+    as_json: bool = False,
     worker: Worker | None = None,
 ) -> int:
     """Compile one model for one SoC with the real library, and bill it as `footprint` does.
@@ -137,7 +138,7 @@ def prepare_htp(
         memory_limit=memory_limit,
     )
     beside = extra if epcontext else None
-    return _prepare(files[0], find_soc(soc), options, target, beside, force, worker)
+    return _prepare(files[0], find_soc(soc), options, target, beside, force, as_json, worker)
 
 
 def _prepare(
@@ -147,16 +148,21 @@ def _prepare(
     target: Path,
     epcontext: Path | None,
     force: bool,
+    as_json: bool,
     worker: Worker | None,
 ) -> int:
     from tempfile import TemporaryDirectory
 
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
+    from qnnmem.report.schema import TOOL
 
+    if worker is None:
+        need_compiler(Path(file), (soc,), options)
     with TemporaryDirectory(".qnnmem", dir=target.parent) as name, ProgressBar("preparing") as bar:
         made = measure(
             Path(file),
@@ -172,7 +178,11 @@ def _prepare(
     if isinstance(made, CompileFailure):
         write(report.render_failure(made, "binary"), None, force)
         return 1
-    write(report.render_text(made, file, target, epcontext), None, force)
+    if as_json:
+        text = report.render_json(made, file, target, TOOL, epcontext)
+    else:
+        text = report.render_text(made, file, target, epcontext)
+    write(text, None, force)
     return 0
 
 

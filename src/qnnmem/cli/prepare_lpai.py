@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from qnnmem.errors import FloatModel, UsageError
+from qnnmem.errors import UsageError
 from qnnmem.units import Align
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ _OPTIONS = (
 # Names of the options above that only mean something here.
 LPAI_ONLY = (
     *("names", "rnn_state", "io", "align", "inplace", "reorder", "quantize", "weight_bits"),
-    *("allow_float", "hw_ver", "config", "as_json"),
+    *("allow_float", "hw_ver", "config"),
 )
 
 
@@ -171,21 +171,12 @@ def _prepare(
     from qnnmem.lpai.binary import write
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.tcm import judge_binary
-    from qnnmem.report.prepare import (
-        PrepareRequest,
-        error_lines,
-        render_text,
-        word_float_model,
-    )
+    from qnnmem.report.prepare import error_lines, render_text
     from qnnmem.report.prepare_json import render_json
     from qnnmem.version import __version__
 
     with ProgressBar("preparing") as bar:
-        try:
-            prepared = prepare(models, options, bar.say, bar)
-        except FloatModel as exc:
-            request = PrepareRequest(models, options, str(target), force)
-            raise word_float_model(exc, request) from None
+        prepared = prepare(models, options, bar.say, bar)
         size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
     if not sys.stdout.isatty():  # nobody may be reading what goes there

@@ -56,10 +56,11 @@ def qmem(
     """
     from pathlib import Path
 
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.qmem.model import qmem_of_file
+    from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.load.file_kind import check_kind
     from qnnmem.report.compiled import render_failure
     from qnnmem.report.qmem import verdict
@@ -71,6 +72,8 @@ def qmem(
     check_kind(path, "qmem")
     chosen = None if soc is None else find_soc(soc)
     options = texts.chosen_compile(dims, shapes, values, precision, time_limit)
+    if chosen is not None and is_model(path):
+        need_compiler(path, (chosen,), options)
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def socs(name: str | None, everything: bool, as_json: bool, output: str | None, force: bool) -> int:
     """List the SoCs of the HTP backend, or show the one called NAME.
 
-    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3").
+    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3"); a version of
+    Hexagon (v75) lists all that have it.
 
     Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
     """
@@ -29,16 +30,16 @@ def socs(name: str | None, everything: bool, as_json: bool, output: str | None, 
 
     from qnnmem.cli.output import write
     from qnnmem.report import socs as report
-    from qnnmem.targets.socs import any_soc
+    from qnnmem.targets.socs import any_soc, with_hexagon
     from qnnmem.targets.socs import socs as known
 
     chosen: Sequence[Soc]
     if name is not None:
-        chosen = (any_soc(name),)
+        chosen = with_hexagon(name) or (any_soc(name),)
     else:
         chosen = tuple(soc for soc in known() if everything or soc.has_htp)
     shown = report.render_text(chosen)
     text = report.render_json(chosen) if as_json else shown
     said = "" if name is None else shown.split("\n", 1)[0]
     write(text, None if output is None else Path(output), force, said)
-    return 0 if name is None or chosen[0].has_htp else 3
+    return 0 if name is None or any(soc.has_htp for soc in chosen) else 3

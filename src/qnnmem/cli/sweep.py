@@ -128,16 +128,18 @@ def _run(
     jobs: int,
     folder: Path | None,
 ) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
+    from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.library import find_library
-    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, points_of
+    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, options_of, points_of, show
     from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
     from qnnmem.htp.sweep.compiler import LibraryCompiler
     from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)
     points = list(points_of(rest))
-    library = find_library().name
+    last = {one.name: one.values[-1] for one in axes if one.name != "vtcm_mb"}
+    at = show(last) if last else ""
+    library = need_compiler(path, (soc,), options_of(last, base), at).name
     identity = Identity(
         model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
     )

@@ -9,17 +9,9 @@ import msgspec
 
 from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
-from qnnmem.qnn.numbers import Number, meanings, named, nearest_range
-
-_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})", re.IGNORECASE)
-_LAST_NUMBER = re.compile(rf"(?<![\w.])({_NUMBER.pattern})\W*$", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_:]{2,79}")
-# Words beside a number that say who printed it.
-_PRINTERS = (
-    (re.compile(r"prepare failed|serialize\b.* failed", re.IGNORECASE), ("prepare",)),
-    (re.compile(r"\berrno\b", re.IGNORECASE), ("errno",)),
-    (re.compile(r"qnn_open|fastrpc|remote_|rpcmem|aee", re.IGNORECASE), ("fastrpc", "fastrpc-dsp")),
-)
+from qnnmem.qnn.numbers import Number, nearest_range, neighbours
+from qnnmem.qnn.pasted import read_pasted, similar_names
+from qnnmem.text import quote
 
 
 class CodeMeaning(msgspec.Struct, frozen=True):
@@ -36,34 +28,27 @@ class Explanation(msgspec.Struct, frozen=True):
     code: int | None  # None for a name
     meanings: tuple[CodeMeaning, ...]
     nearest: str = ""  # which component numbers like this belong to, when nothing is known
+    near: tuple[Number, ...] = ()  # the codes beside it, when nothing is known
 
 
 def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
-    """The meanings of a number, a name, or a piece of a log line that ends with a number."""
-    text = asked.strip()
-    if _NUMBER.fullmatch(text):
-        return _number(asked, int(text, 0) if "x" in text.lower() else int(text), (), entries)
-    if " " in text and (found := _LAST_NUMBER.search(text)):
-        families = next((names for words, names in _PRINTERS if words.search(text)), ())
-        number = found[1]
-        code = int(number, 0) if "x" in number.lower() else int(number)
-        return _number(asked, code, families, entries)
-    if _NAME.fullmatch(text) and (known := named(text)):
-        return Explanation(asked, None, tuple(_meaning(one, entries) for one in known))
-    raise UsageError(
-        f"'{asked}' is not an error code: give a number such as 1002, 0x3ea or -12, "
-        "or a name such as QNN_COMMON_ERROR_MEM_ALLOC"
+    """The meanings of a number, a name, or a piece of a log line that holds one."""
+    pasted = read_pasted(asked)
+    if pasted is None:
+        raise UsageError(f"{quote(asked)} is not an error code", cure=_cure(asked))
+    found = tuple(_meaning(one, entries) for one in pasted.found)
+    if found or pasted.code is None:
+        return Explanation(asked, pasted.code, found)
+    return Explanation(asked, pasted.code, (), nearest_range(pasted.code), neighbours(pasted.code))
+
+
+def _cure(asked: str) -> str:
+    if similar := similar_names(asked):
+        return f"did you mean {' or '.join(similar)}?"
+    return (
+        "give a number such as 1002, 0x3ea or -12, a name such as QNN_COMMON_ERROR_MEM_ALLOC, or "
+        "a whole log to `qnnmem doctor`"
     )
-
-
-def _number(
-    asked: str, code: int, families: Sequence[str], entries: Sequence[Entry]
-) -> Explanation:
-    found = meanings(code)
-    if families and any(one.family in families for one in found):
-        found = tuple(one for one in found if one.family in families)
-    nearest = "" if found else nearest_range(code)
-    return Explanation(asked, code, tuple(_meaning(one, entries) for one in found), nearest)
 
 
 def _meaning(number: Number, entries: Sequence[Entry]) -> CodeMeaning:

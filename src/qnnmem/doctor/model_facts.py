@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
 from qnnmem.doctor.incident import Incident, ModelNumbers, ModelPart
-from qnnmem.errors import QnnMemError
+from qnnmem.errors import NoCompiler, QnnMemError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import format_size
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 _PLANNED = "plan of qnnmem"
+_LPAI_ONLY = ("eaix", "csv")  # kinds of models that no other backend has
 
 # Which comparison a cause asks for; every other shortage is one of the process domain.
 _ASKED = {
@@ -50,6 +53,20 @@ class ModelFacts(msgspec.Struct, frozen=True):
     said: tuple[str, ...] = ()  # whatever the cause is
 
 
+_NOTHING = ModelFacts(())
+
+
+class FactsOfBackends(msgspec.Struct, frozen=True):
+    """The facts about a model on each backend; without one where a log does not tell."""
+
+    of: Mapping[str, ModelFacts]
+
+    def add_to(self, incident: Incident) -> Incident:
+        """The incident with the numbers of the backend that failed, if there are any."""
+        facts = self.of[backend_of(incident)]
+        return add_facts(incident, facts) if facts != _NOTHING else incident
+
+
 def gather(
     binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
 ) -> ModelFacts:
@@ -66,27 +83,60 @@ def gather(
 
 
 def gather_possible(
-    binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
-) -> tuple[ModelFacts, tuple[QnnMemError, ...]]:
-    """As `gather`, and why there is nothing about a file where there is nothing.
+    binary: Path | None,
+    model: Path | None,
+    soc: Soc | None,
+    options: CompileOptions | None = None,
+    backends: Collection[str] = ALL,
+) -> tuple[FactsOfBackends, tuple[QnnMemError, ...]]:
+    """As `gather` for each of the backends that failed, and why there is nothing about a file.
 
     What a log says does not depend on a model: no failure here may take the diagnosis with it.
     """
-    found, failures = [], []
-    for one, other in ((binary, None), (None, model)):
-        if one is None and other is None:
-            continue
+    failures: dict[str, QnnMemError] = {}
+
+    def found(where: Path, look: Callable[[Path], ModelFacts]) -> ModelFacts:
         try:
-            found.append(gather(one, other, soc, options))
+            return look(where)
         except QnnMemError as exc:
-            failures.append(exc)
+            failures[str(exc)] = exc
         except (OSError, MemoryError) as exc:
             why = getattr(exc, "strerror", None) or "not enough memory"
-            where = one or other or ""
-            failures.append(QnnMemError(f"cannot be looked at ({why.lower()})", where=where))
-    if not found and soc is not None:
-        found.append(_of_soc(soc))
-    return _together(found), tuple(failures)
+            failures[why] = QnnMemError(f"cannot be looked at ({why.lower()})", where=where)
+        return _NOTHING
+
+    def compiled(path: Path) -> ModelFacts:
+        if soc is not None:
+            try:
+                return _compiled(path, soc, options)
+            except NoCompiler as exc:
+                failures[str(exc)] = exc
+        return _uncompiled(path, soc, options)
+
+    named = soc is not None or binary is not None  # which only HTP has
+    wanted = {one or (HTP if named else LPAI) for one in backends}
+    htp = [] if binary is None else [found(binary, lambda path: _of_binary(path, soc))]
+    if model is not None and HTP in wanted:
+        htp.append(found(model, compiled))
+    if soc is not None and not any(one.parts for one in htp):
+        htp = [_of_soc(soc)]
+    lpai = []
+    if model is not None and LPAI in wanted:
+        lpai = [found(model, lambda path: _of_plan(path, options))]
+    facts = {HTP: _together(htp), LPAI: _together(lpai)}
+    return FactsOfBackends({**facts, "": facts[HTP if named else LPAI]}), (*failures.values(),)
+
+
+def _uncompiled(path: Path, soc: Soc | None, options: CompileOptions | None) -> ModelFacts:
+    """What is known of a model on HTP that is not compiled."""
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.uncompiled import known_uncompiled
+    from qnnmem.load import kind_of
+
+    if soc is None and kind_of(path) in _LPAI_ONLY:
+        return _of_plan(path, options)
+    socs = () if soc is None else (soc,)
+    return ModelFacts(known_uncompiled(path, socs, options or CompileOptions()))
 
 
 def _together(found: list[ModelFacts]) -> ModelFacts:
@@ -202,14 +252,9 @@ def of_bill(bill: Bill) -> ModelFacts:
 
 
 def _of_soc(soc: Soc) -> ModelFacts:
-    from qnnmem.targets.socs import pd_budget
+    from qnnmem.targets.socs import limits_of
 
-    named = (
-        (f"compile limit of {soc.name}", soc.compile_limit),
-        ("process domain budget", pd_budget()),
-        (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
-    )
-    return ModelFacts(tuple((name, part) for name, part in named if part is not None))
+    return ModelFacts(limits_of(soc))
 
 
 def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:

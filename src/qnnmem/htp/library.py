@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from qnnmem.errors import CannotTell
+from qnnmem.errors import NoCompiler, Words
 from qnnmem.installation import command_for
 
 INSTALL = command_for("htp")
@@ -32,36 +32,47 @@ class Library:
 
 @cache
 def find_library() -> Library:
-    """The installed library; CannotTell says in one sentence what is missing."""
+    """The installed library; NoCompiler says in one sentence what is missing."""
     from importlib.metadata import PackageNotFoundError, version
 
     check_platform(sys.platform, platform.machine())
     try:
         found, runtime = version(PACKAGE), version("onnxruntime")
     except PackageNotFoundError as exc:
-        raise CannotTell(
-            f"the real HTP library is not installed; {INSTALL} installs {PACKAGE}, which has it"
-        ) from exc
+        cure = f"{INSTALL} installs {PACKAGE}, which has it"
+        raise NoCompiler("the real HTP library is not installed", cure=cure) from exc
     check_version(found)
     return Library(found, runtime, _folder(found))
+
+
+def library_or(instead: Words) -> Library:
+    """The installed library; where there is none, the error also says what works without."""
+    try:
+        return find_library()
+    except NoCompiler as missing:
+        raise missing.with_cure(instead) from None
 
 
 def library_there() -> bool:
     """Whether `find_library` would find one."""
     try:
         find_library()
-    except CannotTell:
+    except NoCompiler:
         return False
     return True
 
 
+def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
+    """Whether an HTP compiler is published for a platform, by default this one."""
+    return system == "linux" and (machine or platform.machine()) in ("x86_64", "AMD64")
+
+
 def check_platform(system: str, machine: str) -> None:
     """Refuses platforms for which no HTP compiler is published."""
-    if system != "linux" or machine not in ("x86_64", "AMD64"):
-        raise CannotTell(
-            f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}; "
-            "install qnnmem with the extra htp there or in a container for linux/amd64, or read a "
-            "finished .bin file, which works anywhere"
+    if not compiler_exists(system, machine):
+        raise NoCompiler(
+            f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
+            cure="use such a machine, or a container for linux/amd64",
         )
 
 
@@ -70,7 +81,8 @@ def check_version(found: str) -> None:
     parts = found.split(".")
     number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
     if not (2, 7) <= number < (3, 0):
-        raise CannotTell(f"{PACKAGE} {found} is not 2.7 or a later 2.x; {INSTALL} installs one")
+        what = f"{PACKAGE} {found} is not 2.7 or a later 2.x"
+        raise NoCompiler(what, cure=f"{INSTALL} installs one")
 
 
 def _folder(found: str) -> Path:
@@ -81,4 +93,5 @@ def _folder(found: str) -> Path:
     for place in places:
         if all(Path(place, name).is_file() for name in _LIBRARIES):
             return Path(place)
-    raise CannotTell(f"{PACKAGE} {found} carries no HTP compiler here; {INSTALL} on Linux x86-64")
+    cure = f"{INSTALL} on Linux x86-64 installs one"
+    raise NoCompiler(f"{PACKAGE} {found} carries no HTP compiler here", cure=cure)

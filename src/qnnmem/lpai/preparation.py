@@ -259,7 +259,10 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     precision = classify(loaded.model)
     if precision.is_quantized or options.allow_float:
         return
-    what = f"LPAI runs 8- and 16-bit models only, {precision.sentence}"
+    # Names of ops help to find those that are left; where all are float there is nothing to find.
+    every = len(precision.float_ops) == precision.ops
+    ops = precision.sentence.partition(":")[0] if every else precision.sentence
+    what = f"LPAI runs 8- and 16-bit models only, {ops}"
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
     obstacle = None if options.quantize else find_obstacle(loaded.proto)

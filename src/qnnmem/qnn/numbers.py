@@ -7,6 +7,7 @@ built after `graph prepare failed`. So all are given, each with who prints it.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,8 @@ COMPONENTS = MappingProxyType(
 # Codes raised on the DSP carry this on top (AEEStdErr.h of the open FastRPC library).
 DSP_OFFSET = 0x80000400
 _DSP_END = DSP_OFFSET + 0x400
+_LOWEST = -4096  # of the negative numbers that the kernel returns for errors
+_WORDS = re.compile(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +64,59 @@ def meanings(code: int) -> tuple[Number, ...]:
     if not found and DSP_OFFSET < code < _DSP_END:
         found = tuple(map(_on_dsp, _by_code().get(code - DSP_OFFSET, ())))
         found = tuple(one for one in found if one.family == "fastrpc-dsp")
-    if not found and code > 0xFFFF:  # a 64-bit error handle holds the code in its lowest bits
+    if not found and 0xFFFF < code < 1 << 64:  # a 64-bit handle holds the code in its lowest bits
         found = tuple(one for one in _by_code().get(code_of(code), ()) if one.family == "qnn")
-    return found
+    return found or _of_other_sign(code)
 
 
-def named(name: str) -> tuple[Number, ...]:
-    """The codes of a name, with or without its prefix; case does not matter."""
-    wanted = name.strip().upper()
-    exact, ends = [], []
-    for one in _every():
-        names = (one.name, *one.aliases, *one.note.written)
-        if any(wanted == known.upper() for known in names):
-            exact.append(one)
-        elif any(known.upper().endswith(f"_{wanted}") for known in names):
-            ends.append(one)
-    return tuple(exact or ends)
+def _of_other_sign(code: int) -> tuple[Number, ...]:
+    """What a number means that was printed with the sign it does not have."""
+    if code < -999:
+        found = _by_code().get(-code, ()) or (meanings(code + (1 << 32)) if code > -1 << 31 else ())
+        return tuple(one for one in found if one.family in ("qnn", "fastrpc-dsp"))
+    for bits in (32, 64):
+        if 1 << (bits - 1) <= code < 1 << bits and code - (1 << bits) > _LOWEST:
+            return meanings(code - (1 << bits))
+    return ()
+
+
+def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
+    """The codes of a name, however it is written; `whole` takes none without its prefix."""
+    wanted = squeezed(name.rpartition("::")[2])
+    exact = _by_name().get(wanted, ())
+    if exact or whole:
+        return exact
+    end = "_" + "_".join(_WORDS.findall(name.upper()))
+    return tuple(one for one in _every() if any(n.upper().endswith(end) for n in _names(one)))
+
+
+def squeezed(name: str) -> str:
+    """A name without what writers differ in: case, and what is between its words."""
+    return "".join(_WORDS.findall(name.lower()))
+
+
+def every_name() -> tuple[str, ...]:
+    """Every name of a code."""
+    return tuple(name for one in _every() for name in _names(one))
+
+
+def _names(one: Number) -> tuple[str, ...]:
+    return (one.name, *one.aliases, *one.note.written)
 
 
 def nearest_range(code: int) -> str:
     """Which component numbers like this belong to; empty if none does."""
+    if DSP_OFFSET <= code < _DSP_END:
+        return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
     near = [one for one in codes().values() if code > 0 and one.code // 1000 == code // 1000]
     return f"{code // 1000}xxx: {near[0].component}" if near and code >= 1000 else ""
+
+
+def neighbours(code: int) -> tuple[Number, ...]:
+    """The codes of QNN just below and above a number, in the same range."""
+    same = sorted(one for one in codes() if one >= 1000 and one // 1000 == code // 1000)
+    below, above = [one for one in same if one < code], [one for one in same if one > code]
+    return tuple(_by_code()[one][0] for one in (*below[-1:], *above[:1]))
 
 
 @cache
@@ -90,6 +124,15 @@ def _by_code() -> Mapping[int, tuple[Number, ...]]:
     found: dict[int, tuple[Number, ...]] = {}
     for one in _every():
         found[one.code] = (*found.get(one.code, ()), one)
+    return MappingProxyType(found)
+
+
+@cache
+def _by_name() -> Mapping[str, tuple[Number, ...]]:
+    found: dict[str, tuple[Number, ...]] = {}
+    for one in _every():
+        for name in dict.fromkeys(map(squeezed, _names(one))):
+            found[name] = (*found.get(name, ()), one)
     return MappingProxyType(found)
 
 

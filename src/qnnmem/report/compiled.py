@@ -1,4 +1,4 @@
-"""What `qnnmem prepare --backend htp` made, or why the compiler made nothing, as text."""
+"""What `qnnmem prepare --backend htp` made, as text and JSON, or why the compiler made nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.report import bill
 from qnnmem.report.flags import with_flags
+from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import shorten
 
@@ -26,6 +27,22 @@ def render_text(
     again = next_line("read the file again, without the library", words, f"--soc={soc}")
     shown = bill.render_text(made.bill, model, compiled=True, next_step=again)
     return "\n".join([*_written(made, binary, epcontext), "", shown])
+
+
+def render_json(
+    made: MeasuredModel, model: str, binary: Path, tool: str, epcontext: Path | None = None
+) -> str:
+    """The bill as `footprint` gives it, and what was written."""
+    compiled = made.compiled
+    written = {
+        "path": str(binary),
+        "epcontext": None if epcontext is None else str(epcontext),
+        "library": compiled.library,
+        "seconds": round(compiled.outcome.seconds, 3),
+        "on_cpu": [{"name": node.name, "operator": node.operator} for node in compiled.on_cpu],
+        "notes": list(compiled.notes),
+    }
+    return write_json({**bill.as_values(made.bill, model, tool), "prepared": written})
 
 
 def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:

@@ -11,7 +11,6 @@ from qnnmem.text import shorten
 
 SCHEMA = "qnnmem.explain/1"
 
-_SHOWN = 8  # diagnoses of one meaning
 _FEW = 2  # diagnoses that are named at once
 
 
@@ -33,7 +32,7 @@ def as_values(explained: Sequence[Explanation]) -> dict[str, Any]:
 def _one(one: Explanation, verbose: bool) -> Iterator[str]:
     if not one.meanings:
         yield f"{_shown(one)}: no known code"
-        yield _unknown(one)
+        yield from _unknown(one)
         return
     if len(one.meanings) > 1:
         yield f"{_shown(one)}: {len(one.meanings)} meanings; who printed it decides"
@@ -41,10 +40,14 @@ def _one(one: Explanation, verbose: bool) -> Iterator[str]:
         yield from _meaning(meaning, verbose)
 
 
-def _unknown(one: Explanation) -> str:
+def _unknown(one: Explanation) -> Iterator[str]:
     if one.nearest:
-        return f"  numbers near it belong to {one.nearest}; the log's first error tells more"
-    return "  it is in no range of QNN, FastRPC, errno or the compiler"
+        yield f"  numbers near it belong to {one.nearest}; the log's first error tells more"
+    else:
+        yield "  it is in no range of QNN, FastRPC, errno or the compiler"
+    if one.near:
+        known = " and ".join(f"{number.code} {number.name}" for number in one.near)
+        yield f"  next to it: {known}"
 
 
 def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
@@ -60,10 +63,7 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
     if not verbose and count > _FEW:
         yield from _rows("diagnoses", [f"{count} of `qnnmem doctor`; -v names them"])
         return
-    diagnoses = [f"{entry.id}: {entry.title}" for entry in meaning.entries[:_SHOWN]]
-    if len(meaning.entries) > _SHOWN:
-        diagnoses.append(f"and {len(meaning.entries) - _SHOWN} more; --json lists all")
-    yield from _rows("diagnoses", diagnoses)
+    yield from _rows("diagnoses", [f"{entry.id}: {entry.title}" for entry in meaning.entries])
 
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
@@ -77,6 +77,7 @@ def _values(one: Explanation) -> dict[str, Any]:
         "code": one.code,
         "known": bool(one.meanings),
         "nearest_range": one.nearest,
+        "near": [{"code": number.code, "name": number.name} for number in one.near],
         "meanings": [_meaning_values(meaning) for meaning in one.meanings],
     }
 

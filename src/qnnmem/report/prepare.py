@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from qnnmem.errors import FloatModel, Setting, UsageError, join_words
+from qnnmem.errors import join_words
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.net_run.inputs import sanitized
-from qnnmem.lpai.preparation import Prepared, PrepareOptions
+from qnnmem.lpai.preparation import Prepared
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
@@ -21,8 +20,6 @@ from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 400
-# Options of a command that have a value, by the names of their settings.
-_VALUED = ("io", "align", "weight_bits", "calibration", "seed", "hw_version", "time_limit_s")
 
 
 def render_text(
@@ -84,43 +81,6 @@ def _widths(given: QuantizeError, tried: Tried) -> str:
     bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
     return f"{bits} {weights}".strip()
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareRequest:
-    """What `qnnmem prepare` was asked for, so that it can be asked again."""
-
-    models: Mapping[str, Path]  # by the names of their graphs
-    options: PrepareOptions
-    output: str
-    force: bool = False
-
-
-def word_float_model(error: FloatModel, request: PrepareRequest) -> UsageError:
-    """The refusal of a float model, with the command to paste that quantizes it."""
-    if not error.quantizable:
-        return error
-    experiment = (Setting("allow_float"), " for a desk experiment")
-    cure = (f"quantize it on the way with {quantize_command(request)} or add ", *experiment)
-    return UsageError(error.what, where=error.where, cure=cure)
-
-
-def quantize_command(request: PrepareRequest) -> str:
-    """The command to paste that asks for the same, and quantizes on the way."""
-    options, usual = request.options, PrepareOptions()
-    words = ["qnnmem", "prepare", *map(str, request.models.values()), "--backend", "lpai"]
-    words += ["--quantize", f"int{options.quantize or 8}"]
-    if any(name != path.stem for name, path in request.models.items()):
-        words += [f"--graph-name={name}" for name in request.models]
-    words += map(flag_word, options.fixed)
-    words += [f"--state={old}={new}" for old, new in options.states]
-    for name in ("rnn_state", "inplace", "reorder"):
-        words += [flag_word(Setting(name))] if getattr(options, name) else []
-    for name in _VALUED:
-        value = getattr(options, name)
-        if value != getattr(usual, name):
-            words.append(flag_word(Setting(name, str(getattr(value, "value", value)))))
-    return shlex.join([*words, "-o", request.output, *(["--force"] if request.force else [])])
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:

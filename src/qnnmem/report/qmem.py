@@ -141,10 +141,12 @@ def _next(result: QmemResult, file: str, given: Given) -> Iterator[str]:
     if result.compiled:
         how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle", "-o", "model.bin")
         yield next_line("prepare it for memhandle", words("prepare"), *how)
-    elif result.run is None:
+    elif result.run is None and not result.no_run:
         why = "carry out the four rows with the real library"
         yield next_line(why, words("qmem"), "--run")
     else:
+        if result.no_run:
+            yield f"note: {shorten(with_flags(result.no_run), _WIDE)}"
         yield next_line("the rest of the memory", words("footprint"))
 
 

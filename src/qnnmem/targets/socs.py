@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,8 +12,11 @@ from typing import Any
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.names import hexagon_version, meant, model_id, near, spellings
+from qnnmem.text import quote
 
 MIB = 1 << 20
+PD_BUDGET = "process domain budget"
 
 _LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
 _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
@@ -22,7 +25,7 @@ _ANSWERS = {
     "no-vtcm": f"{_LIBRARY}, asked by id: no VTCM",
     "refused": f"{_LIBRARY}, asked by id: refused",
 }
-_SUGGESTED = 3
+_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def find_soc(text: str) -> Soc:
     """The HTP target meant by `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case."""
     found = _find(text)
     if found is None:
-        raise UsageError(f"'{text[:40]}' is not a SoC known here{_hint(text)}")
+        raise _unknown(text)
     if not found.has_htp:
         what = f"{_shown(found)} is not a target of the HTP backend"
         raise CannotTell(what, cure="`qnnmem socs` lists those that are")
@@ -81,7 +84,7 @@ def any_soc(text: str) -> Soc:
     """The SoC meant by a text, whether or not it has an HTP."""
     found = _find(text)
     if found is None:
-        raise UsageError(f"'{text[:40]}' is not a SoC known here{_hint(text)}")
+        raise _unknown(text)
     return found
 
 
@@ -89,6 +92,16 @@ def pd_budget() -> Sourced:
     """Bytes that the contexts in one process domain may be estimated at together."""
     facts = _facts()["process_domain"]
     return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
+
+
+def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
+    """What bounds every model on a SoC, by name."""
+    named = (
+        (f"compile limit of {soc.name}", soc.compile_limit),
+        (PD_BUDGET, pd_budget()),
+        (f"largest VTCM of {soc.name}", soc.vtcm_bytes),
+    )
+    return tuple((name, part) for name, part in named if part is not None)
 
 
 def htp_constant(section: str, name: str) -> Sourced:
@@ -123,29 +136,43 @@ def _measured(text: str, unit: int, source: str) -> Sourced | None:
 
 
 def _find(text: str) -> Soc | None:
-    wanted = _plain(text)
-    if wanted.isascii() and wanted.isdigit() and len(wanted) < 6:
-        return soc_by_id(int(wanted))
-    return next((soc for soc in socs() if wanted in _spellings(soc)), None)
+    number = model_id(text)
+    if number is not None and (soc := soc_by_id(number)):
+        return soc
+    name = meant(text, _spellings())
+    return None if name is None else next(soc for soc in socs() if soc.name == name)
 
 
-def _spellings(soc: Soc) -> Iterable[str]:
-    marketing = _plain(soc.marketing_name)
-    short = marketing.removeprefix("snapdragon").removeprefix("dragonwing")
-    return {_plain(soc.name), marketing, short} - {""}
+@cache
+def _spellings() -> Mapping[str, str]:
+    return spellings({soc.name: soc.marketing_name for soc in socs()})
 
 
-def _plain(text: str) -> str:
-    return "".join(text.casefold().split())
+def _unknown(text: str) -> UsageError:
+    """The error for a text that means no SoC, with those it may mean."""
+    if of_version := with_hexagon(text):
+        known = sorted(of_version, key=_fame)
+        listed = ", ".join(soc.name for soc in known[:_LISTED])
+        more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+        what = f"{quote(text)} is a version of Hexagon, not a SoC"
+        return UsageError(what, cure=f"name one that has it: {listed}{more}")
+    close = near(text, _spellings())
+    *first, last = close or ("",)
+    which = f"{', '.join(first)} or {last}" if first else last
+    cure = f"did you mean {which}?" if close else "`qnnmem socs` lists all"
+    return UsageError(f"{quote(text)} is not a SoC known here", cure=cure)
 
 
-def _hint(text: str) -> str:
-    from difflib import get_close_matches
+def _fame(soc: Soc) -> tuple[bool, int, str]:
+    """Puts those first that most people mean: the large ones that are sold under a name."""
+    vtcm = 0 if soc.vtcm_mb is None else soc.vtcm_mb.value
+    return not soc.marketing_name.startswith("Snapdragon"), -vtcm, soc.name
 
-    names = {_plain(spelling): soc.name for soc in socs() for spelling in _spellings(soc)}
-    near = get_close_matches(_plain(text[:80]), names, n=_SUGGESTED, cutoff=0.6)
-    close = list(dict.fromkeys(names[name] for name in near))
-    return f"; did you mean {' or '.join(close)}?" if close else "; `qnnmem socs` lists all"
+
+def with_hexagon(text: str) -> tuple[Soc, ...]:
+    """The SoCs with the version of Hexagon that a text means, such as `v75`; none for others."""
+    version = hexagon_version(text)
+    return tuple(soc for soc in socs() if version is not None and soc.arch == version)
 
 
 def _shown(soc: Soc) -> str:

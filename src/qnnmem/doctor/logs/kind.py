@@ -36,7 +36,10 @@ def _refusal(name: str) -> LoadError | None:
         return _piped()
     if not os.path.isfile(name):  # noqa: PTH113 - a name that may be a URL
         return None
-    part, view = open_part(name), memoryview(bytearray(_LOOKED_AT))
+    try:
+        part, view = open_part(name), memoryview(bytearray(_LOOKED_AT))
+    except LoadError as exc:
+        return exc  # the other logs are read all the same
     try:
         head = bytes(view[: part.readinto(view)])
     finally:

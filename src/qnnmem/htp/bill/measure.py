@@ -28,6 +28,7 @@ from qnnmem.htp.compile import (
     given_or_own,
     no_progress,
 )
+from qnnmem.htp.library import library_or
 from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
@@ -121,7 +122,8 @@ def bill_of_loaded(path: Path, soc: Soc | None) -> Bill:
         rest = " is for the context binary itself, not for a model of it"
         raise UsageError((f"{path}: ", Setting("load"), rest))
     context = read_context(path)
-    with Worker() as worker:
+    rest = " the numbers come from the file itself, which works anywhere"
+    with Worker(library=library_or(("without ", Setting("load"), rest))) as worker:
         loaded = load_binaries(worker, [path], load_target(path, context, soc))
     if loaded.no_estimate:
         raise CannotTell(f"{path}: {loaded.no_estimate}")

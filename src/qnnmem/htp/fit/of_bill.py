@@ -8,6 +8,7 @@ from qnnmem.errors import Setting, Words
 from qnnmem.htp.bill.value import Bill, Item, SizeRange
 from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import TITLES, Check, Fit
+from qnnmem.htp.library import library_there
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 
@@ -85,7 +86,8 @@ def _unknown(check: Check) -> Words:
         return f"the limit of the {title} is not known"
     low, high = check.need.low.value, check.need.high.value
     what = f"the {title} needs {low:,} to {high:,} bytes and has {check.limit.value:,}; "
-    return what, Setting("load"), " lets the library say exactly"
+    where = "" if library_there() else ", on Linux x86-64"
+    return what, Setting("load"), f" lets the library say exactly{where}"
 
 
 def _largest(bill: Bill) -> tuple[Item, ...]:

@@ -6,17 +6,21 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.errors import NotCompiled, Setting, UsageError
+from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.bill.target import compile_target, load_target
+from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
+from qnnmem.htp.library import library_or, library_there
 from qnnmem.htp.qmem import Qmem, qmem_of
 from qnnmem.htp.qmem.layer import IoMode
-from qnnmem.htp.qmem.run import QmemRun, run_rows
+from qnnmem.htp.qmem.run import QmemRun, obstacle, run_rows
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import Soc
+
+_OF_BINARY = (Setting("run"), " is for the context binary itself, not for a model of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class QmemResult:
     qmem: Qmem
     compiled: bool  # the file is a model that was compiled for this table
     run: QmemRun | None = None
+    no_run: Words = ""  # why the rows cannot be carried out here; empty where they can
 
 
 def qmem_of_file(
@@ -44,15 +49,38 @@ def qmem_of_file(
         return _of_model(path, compile_target(path, soc), options, run, worker, progress)
     qmem = qmem_of(context, bill_of(context, soc))
     if not run:
-        return QmemResult(qmem, compiled=False)
+        return QmemResult(qmem, compiled=False, no_run=_no_run(path, context, soc))
     if path.suffix.lower() == ".onnx":
-        rest = " is for the context binary itself, not for a model of it"
-        raise UsageError((f"{path}: ", Setting("run"), rest))
+        raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     target, limit = load_target(path, context, soc), options.time_limit_s
+    if worker is None:
+        library_or(("without ", Setting("run"), " the table comes from the file itself"))
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, target, worker=used, time_limit_s=limit, progress=progress)
     return QmemResult(qmem, compiled=False, run=ran)
+
+
+def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
+    """What stands against carrying out the rows of a binary, as far as that is seen before."""
+    if path.suffix.lower() == ".onnx":
+        return _OF_BINARY
+    if why := obstacle(context.graphs):
+        return chain_words("it ", why)
+    if soc is None and context.soc_model is None:
+        return "the four rows are carried out for a SoC: ", Setting("soc"), " says for which"
+    if not library_there():
+        return Setting("run"), " carries out the four rows with the real library, on Linux x86-64"
+    return ""
+
+
+def is_model(path: Path) -> bool:
+    """Whether the table of a file needs a compile first."""
+    try:
+        read_context(path)
+    except NotCompiled:
+        return True
+    return False
 
 
 def _of_model(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import CannotTell, Setting, UsageError
+from qnnmem.errors import CannotTell, Setting, UsageError, Words, chain_words
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
@@ -185,18 +185,23 @@ def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
 
 def _only_graph(path: Path) -> HtpGraph:
     graphs = read_context(path).graphs
+    if why := obstacle(graphs):
+        raise UsageError(chain_words(f"{path} ", why))
+    return graphs[0]
+
+
+def obstacle(graphs: Sequence[HtpGraph]) -> Words:
+    """Why the rows of a binary cannot be carried out, as what follows its name; else nothing."""
     if len(graphs) != 1:
-        what = f"{path} has {len(graphs)} graphs; "
-        raise UsageError((what, Setting("run"), " is for binaries of one"))
+        return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries of one"
     names = [tensor.name for tensor in graphs[0].tensors]
     if len(set(names)) < len(names):
-        what = f"{path} has two inputs or outputs of one name, which "
-        raise UsageError((what, Setting("run"), " cannot tell apart"))
+        what = "has two inputs or outputs of one name, which "
+        return what, Setting("run"), " cannot tell apart"
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
-        what = f"{path} has {total:,} bytes of IO; "
-        raise UsageError((what, Setting("run"), f" takes at most {MOST_IO:,}"))
-    return graphs[0]
+        return f"has {total:,} bytes of IO; ", Setting("run"), f" takes at most {MOST_IO:,}"
+    return ""
 
 
 class RealGraph:

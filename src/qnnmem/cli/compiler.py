@@ -1,0 +1,48 @@
+"""The HTP compiler, asked for by every verb that compiles: the last thing that may be missing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.library import Library
+    from qnnmem.targets.socs import Soc
+
+
+def need_compiler(
+    path: Path, socs: Sequence[Soc], options: CompileOptions, at: str = ""
+) -> Library:
+    """The library; where it is missing, everything else is checked before that is said.
+
+    What is known all the same, and where the compiler is, are notes of the error. `at` names the
+    settings that the numbers are for, where there are several.
+    """
+    from qnnmem.errors import NoCompiler
+    from qnnmem.htp.library import find_library
+
+    try:
+        return find_library()
+    except NoCompiler as missing:
+        from qnnmem.htp.uncompiled import known_uncompiled
+        from qnnmem.report import uncompiled as report
+
+        for line in report.facts(known_uncompiled(path, socs, options), at):
+            missing.add_note(line)
+        for line in _ways(path):
+            missing.add_note(line)
+        raise
+
+
+def _ways(path: Path) -> tuple[str, ...]:
+    from qnnmem.htp.library import compiler_exists
+    from qnnmem.installation import sources
+    from qnnmem.report import uncompiled as report
+
+    # A container sees the folder it is started in, and what is below.
+    is_below = not path.is_absolute() and ".." not in path.parts
+    words = sys.argv[1:] if is_below else []
+    return tuple(report.ways(sources(), words, elsewhere=not compiler_exists()))

@@ -1,0 +1,31 @@
+"""Which backend an incident is about, by its entry and its lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.incident import Incident
+
+HTP, LPAI = "htp", "lpai"
+ALL = (HTP, LPAI, "")  # empty where nothing tells
+
+_LPAI = re.compile(r"lpai", re.IGNORECASE)
+_HTP = re.compile(
+    r"htp|vtcm|qnndsp|routerx86|\bcdsp|hexagon|spill|dspTransport|serialize to memory|"
+    r"graph requires estimated|graph prepare failed|process domain|\bPD\b",
+    re.IGNORECASE,
+)
+# What only HTP can be short of.
+_HTP_CAUSES = frozenset(
+    {"mem_graph_limit", "mem_spill_fill", "mem_multi_context", "mem_dsp_va", "vtcm_config"}
+)
+
+
+def backend_of(incident: Incident) -> str:
+    """`htp`, `lpai`, or nothing where the lines do not tell."""
+    said = "\n".join((incident.entry or "", *(one.text for one in incident.evidence)))
+    if _LPAI.search(said):
+        return LPAI
+    return HTP if incident.cause in _HTP_CAUSES or _HTP.search(said) else ""
