@@ -235,7 +235,12 @@ def _is_known(code: int) -> bool:
 
 def _stage(body: bytes) -> str:
     words = _SYMBOL.sub(b" ", body)  # the name of a code is not that of a call
-    for stage, pattern in (*_CALLS, *_THINGS):
-        if re.search(pattern, words):
+    for stage, pattern in _stages():
+        if pattern.search(words):
             return stage
     return ""
+
+
+@cache
+def _stages() -> tuple[tuple[str, re.Pattern[bytes]], ...]:
+    return tuple((stage, re.compile(pattern)) for stage, pattern in (*_CALLS, *_THINGS))

@@ -163,7 +163,13 @@ CAUSES_NAMED = tuple(dict.fromkeys(cause for cause, _, _ in _TOPICS))
 
 def named_cause(text: str) -> str:
     """The cause that a line of small letters names; "" when it names none."""
-    return next(_named(text), "")
+    return next(_named(text), "") if _any().search(text) else ""
+
+
+@cache
+def _any() -> re.Pattern[str]:
+    """Whatever names a cause holds one of these; most lines hold none."""
+    return re.compile("|".join(f"(?:{needs[0]})" for _, needs, _ in _TOPICS))
 
 
 def _named(text: str) -> Iterator[str]:
