@@ -17,7 +17,8 @@ import qnnmem
 from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import Buffer, Io, MemoryPlan, Plan, Pool, PoolOptions, Problem, verify
-from qnnmem.report.plan import SCHEMA, PlanReport, as_values, render_json
+from qnnmem.report.plan_json import SCHEMA, as_values, render_json
+from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import load_schema
 from qnnmem.units import Align, Bytes, Offset, Step
 

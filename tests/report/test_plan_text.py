@@ -11,7 +11,9 @@ from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.load.csv import write as write_csv
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import MemoryPlan, Pool, PoolOptions
-from qnnmem.report.plan import PlanReport, render_json, render_text
+from qnnmem.report.plan import render_text
+from qnnmem.report.plan_json import render_json
+from qnnmem.report.planned import PlanReport
 from qnnmem.units import Bytes, Step
 
 EVIL = (

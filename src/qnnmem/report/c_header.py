@@ -17,7 +17,7 @@ from pathlib import PurePath
 from qnnmem.errors import UsageError
 from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
-from qnnmem.report.plan import PlanReport
+from qnnmem.report.planned import PlanReport
 from qnnmem.units import MAX_BYTES
 
 # C99 tells identifiers apart by their first 63 characters.

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.plan import Pool
-from qnnmem.report.plan import PlanReport, as_values
+from qnnmem.report.plan_json import as_values
+from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
@@ -107,9 +108,14 @@ def _answer(row: PlanReport) -> str:
 
 def render_json(rows: Sequence[Row], tool: str) -> str:
     """One object, with the object of each plan as it would be alone."""
+    counts = _counts(rows)
+    holds = None if counts["cannot_tell"] or counts["refused"] else True
     values: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": tool,
+        "fits": False if counts["does_not_fit"] else holds,
+        "exit_code": exit_code(rows),
+        "counts": counts,
         "plans": [as_values(row) for row in rows if isinstance(row, PlanReport)],
         "refused": [
             {"input": row.input, "sentence": row.sentence}
@@ -118,6 +124,23 @@ def render_json(rows: Sequence[Row], tool: str) -> str:
         ],
     }
     return write_json(values)
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """The worst of all: not planned, then too small, then unknown."""
+    codes = {2 if isinstance(row, RefusedFile) else row.exit_code for row in rows}
+    return next((code for code in (2, 1, 3) if code in codes), 0)
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, int]:
+    answers = [row.fits for row in rows if isinstance(row, PlanReport)]
+    return {
+        "files": len(rows),
+        "fits": answers.count(True),
+        "does_not_fit": answers.count(False),
+        "cannot_tell": answers.count(None),
+        "refused": len(rows) - len(answers),
+    }
 
 
 def render_csv(rows: Sequence[Row]) -> str:

@@ -15,7 +15,7 @@ from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
 from qnnmem.report.flags import flag_word
-from qnnmem.report.plan import search_missing
+from qnnmem.report.planned import search_missing
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import shorten
 from qnnmem.units import format_size
