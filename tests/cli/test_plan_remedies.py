@@ -1,4 +1,4 @@
-"""What `qnnmem plan` says of a pool that is too large: what is in it, and what was found to help."""
+"""What `qnnmem plan` says of a pool that is too large: what is in it, and what helps."""
 
 from __future__ import annotations
 

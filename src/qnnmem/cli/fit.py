@@ -88,7 +88,7 @@ def fit(
         check_free(target, force)
     check_kind(path, "fit")
     check_pools(pool for pool, _size in budgets)
-    limits = {pool: Sourced(size, Origin.REPORTED, "--budget") for pool, size in budgets}
+    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in budgets}
     targets = _targets(names, all_socs)
     answers = _binary_fits(path, targets, limits, load)
     if answers is None:

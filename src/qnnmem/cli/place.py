@@ -70,7 +70,7 @@ def place(
     if verify and budget is not None:
         raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
     chosen = None if soc is None else find_soc(soc)
-    room = pd_budget() if budget is None else Sourced(budget, Origin.REPORTED, "--budget")
+    room = pd_budget() if budget is None else Sourced(budget, Origin.GIVEN, "--budget")
     residents, model_id = _residents([Path(file) for file in files], chosen)
     checked: tuple[Admission, ...] | None = None
     if verify:

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
+from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
+from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
@@ -98,42 +100,11 @@ def _row(name: str, part: Sourced | None, verbose: bool) -> str:
 
 
 def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
-    yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
-    yield _limited("compile, a graph", bill.compile_estimate, bill.compile_limit)
-    if bill.pd is None or bill.pd.is_exact:
-        yield _limited("process domain", None if bill.pd is None else bill.pd.high, bill.pd_budget)
-    else:
-        yield _limited("PD at least", bill.pd.low, bill.pd_budget)
-        yield _limited("PD at most", bill.pd.high, bill.pd_budget)
+    checks = checks_of(bill, bill.soc)
+    yield from limit_lines(checks, verbose=verbose)
     if verbose:
-        yield from _how(bill)
+        yield from ("", *source_lines(checks))
     yield from _measured(bill, verbose)
-
-
-def _how(bill: Bill) -> Iterator[str]:
-    yield ""
-    if bill.compile_estimate is not None:
-        yield _source("compile", "needed", bill.compile_estimate)
-    if bill.compile_limit is not None:
-        yield _source("compile", "limit", bill.compile_limit)
-    if bill.pd is not None:
-        yield _source("process domain", "needed", bill.pd.high)
-    yield _source("process domain", "limit", bill.pd_budget)
-
-
-def _source(name: str, what: str, part: Sourced) -> str:
-    return f"{name:<14}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
-
-
-def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
-    cells = [_cell(need, 16), _cell(limit, 16)]
-    spare = "-" if need is None or limit is None else f"{limit.value - need.value:,}"
-    origin = "" if need is None else need.origin.value
-    return f"{name:<16}{''.join(cells)}{spare:>17}  {origin}".rstrip()
-
-
-def _cell(part: Sourced | None, width: int) -> str:
-    return f"{'not known' if part is None else format(part.value, ','):>{width}}"
 
 
 def _measured(bill: Bill, verbose: bool) -> Iterator[str]:

@@ -54,7 +54,7 @@ def with_suggestions(fit: Fit, options: CompileOptions, judge: Judge, tries: int
 
 
 def _spare(fit: Fit) -> str:
-    worst = fit.worst
+    worst = fit.beside_vtcm
     spare = None if worst is None else worst.spare
     return "compiled and fits" if spare is None else f"compiled, {spare:,} bytes to spare"
 
