@@ -83,6 +83,7 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
     "qnnmem.plan/1",
     ("text", "json", "csv", "c"),
     "csv: the scratch buffers with offsets; c: a header with all offsets.",
+    to_file=True,
 )
 @click.option(
     "-o",
@@ -130,6 +131,7 @@ def plan(
         return report.exit_code
     rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
+    _say_refused(rows)
     return exit_code(rows)
 
 
@@ -166,8 +168,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
-    """A row for each file; what cannot be planned is said at once."""
-    from qnnmem.cli.say import say
+    """A row for each file."""
     from qnnmem.report.flags import flag
     from qnnmem.report.plan_table import RefusedFile
 
@@ -179,9 +180,18 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
         except QnnMemError as exc:
             sentence = exc.sentence(flag)
             shown = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
-            say(shown, exc.exit_code)
             rows.append(RefusedFile(file, shown))
     return rows
+
+
+def _say_refused(rows: Sequence[Row]) -> None:
+    """Says why files were not planned, below the table that counts them."""
+    from qnnmem.cli.say import say
+    from qnnmem.report.plan_table import RefusedFile
+
+    for row in rows:
+        if isinstance(row, RefusedFile):
+            say(row.sentence, 2)
 
 
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:

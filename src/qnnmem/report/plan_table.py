@@ -14,10 +14,14 @@ from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.plans/1"
-_NAME = 30  # columns for a file
+_LINE = 80  # columns of the table
+_NAME = 30  # columns for a file, where nothing is cut
+_SHORTEST = 12  # columns for a file at least
+_SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
+_TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
 _NAMED = 3  # files that the verdict names
 _ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 _COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
@@ -79,17 +83,23 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     folder = _common_folder([row.input for row in rows])
     if folder:
         yield f"in {shorten(folder, 200)}"
-    names = [row.input.removeprefix(folder) for row in rows]
-    width = min(_NAME, max(len("file"), *map(len, names)))
-    yield f"{'file':<{width}}{'scratch':>12}{'persistent':>12}{'constants':>14}  answer"
-    for row, file in zip(rows, names, strict=True):
-        name = f"{shorten(file, width):<{width}}"
-        if isinstance(row, RefusedFile):
-            yield f"{name}{'-':>12}{'-':>12}{'-':>14}  not planned"
-            continue
-        sizes = dict(row.pools)
-        scratch, kept = sizes[Pool.SCRATCH], sizes[Pool.PERSISTENT]
-        yield f"{name}{scratch:>12,}{kept:>12,}{sizes[Pool.CONSTANTS]:>14,}  {_answer(row)}"
+    cells = [_TITLES, *(_cells(row, folder) for row in rows)]
+    sizes = [2 + max(map(len, column)) for column in list(zip(*cells, strict=True))[1:-1]]
+    answer = max(len(line[-1]) for line in cells)
+    # What is left of a line is for names, which are cut in the middle.
+    room = max(_SHORTEST, _LINE - sum(sizes) - 2 - answer)
+    width = min(room, max(len(line[0]) for line in cells))
+    for name, *numbers, word in cells:
+        columns = (f"{number:>{size}}" for number, size in zip(numbers, sizes, strict=True))
+        yield f"{shorten(name, width):<{width}}{''.join(columns)}  {word}"
+
+
+def _cells(row: Row, folder: str) -> tuple[str, ...]:
+    name = printable(row.input.removeprefix(folder))
+    if isinstance(row, RefusedFile):
+        return name, *["-"] * len(_SHOWN), "not planned"
+    sizes = dict(row.pools)
+    return name, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
 
 
 def _common_folder(files: Sequence[str]) -> str:
