@@ -111,7 +111,7 @@ def plan(
     3 cannot tell. Of several files the worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.files import STDIN, named_files
-    from qnnmem.cli.output import check_free, say_verdict, write
+    from qnnmem.cli.output import check_free, say_refused, say_verdict, write
     from qnnmem.report.plan_table import exit_code
 
     target = None if output is None else Path(output)
@@ -131,7 +131,7 @@ def plan(
         return report.exit_code
     rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
-    _say_refused(rows)
+    say_refused(rows)
     return exit_code(rows)
 
 
@@ -169,8 +169,7 @@ def _is_model(path: Path) -> bool:
 
 def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
     """A row for each file."""
-    from qnnmem.report.flags import flag
-    from qnnmem.report.plan_table import RefusedFile
+    from qnnmem.cli.files import refused
 
     _budgets(wish)  # what is wrong for every file is said once
     rows: list[Row] = []
@@ -178,20 +177,8 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
         try:
             rows.append(_plan_file(file, wish, one_of_many=True))
         except QnnMemError as exc:
-            sentence = exc.sentence(flag)
-            shown = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
-            rows.append(RefusedFile(file, shown))
+            rows.append(refused(file, exc))
     return rows
-
-
-def _say_refused(rows: Sequence[Row]) -> None:
-    """Says why files were not planned, below the table that counts them."""
-    from qnnmem.cli.say import say
-    from qnnmem.report.plan_table import RefusedFile
-
-    for row in rows:
-        if isinstance(row, RefusedFile):
-            say(row.sentence, 2)
 
 
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
@@ -341,6 +328,7 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
+    from qnnmem.report.several import RefusedFile
     from qnnmem.version import __version__
 
     if form == "json":
@@ -348,7 +336,7 @@ def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     if form == "csv":
         return plan_table.render_csv(rows)
     table = plan_table.render_text(rows)
-    planned = (row for row in rows if not isinstance(row, plan_table.RefusedFile))
+    planned = (row for row in rows if not isinstance(row, RefusedFile))
     return "\n".join([table, *map(render_text, planned)]) if verbose else table
 
 

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.plan import Pool
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
+from qnnmem.report.several import RefusedFile, table_lines, worst_code
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import counted, printable, shorten
+from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.plans/1"
-_LINE = 80  # columns of the table
-_NAME = 30  # columns for a file, where nothing is cut
-_SHORTEST = 12  # columns for a file at least
 _SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
 _TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
 _NAMED = 3  # files that the verdict names
 _ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 _COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedFile:
-    """A file that cannot be planned, and the sentence that says why."""
-
-    input: str
-    sentence: str
 
 
 Row = PlanReport | RefusedFile
@@ -80,34 +68,14 @@ def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    folder = _common_folder([row.input for row in rows])
-    if folder:
-        yield f"in {shorten(folder, 200)}"
-    cells = [_TITLES, *(_cells(row, folder) for row in rows)]
-    sizes = [2 + max(map(len, column)) for column in list(zip(*cells, strict=True))[1:-1]]
-    answer = max(len(line[-1]) for line in cells)
-    # What is left of a line is for names, which are cut in the middle.
-    room = max(_SHORTEST, _LINE - sum(sizes) - 2 - answer)
-    width = min(room, max(len(line[0]) for line in cells))
-    for name, *numbers, word in cells:
-        columns = (f"{number:>{size}}" for number, size in zip(numbers, sizes, strict=True))
-        yield f"{shorten(name, width):<{width}}{''.join(columns)}  {word}"
+    yield from table_lines(_TITLES, [_cells(row) for row in rows])
 
 
-def _cells(row: Row, folder: str) -> tuple[str, ...]:
-    name = printable(row.input.removeprefix(folder))
+def _cells(row: Row) -> tuple[str, ...]:
     if isinstance(row, RefusedFile):
-        return name, *["-"] * len(_SHOWN), "not planned"
+        return row.input, *["-"] * len(_SHOWN), "not planned"
     sizes = dict(row.pools)
-    return name, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
-
-
-def _common_folder(files: Sequence[str]) -> str:
-    """The folder that all lie in, where their names are too long with it."""
-    if all(len(file) <= _NAME for file in files):
-        return ""
-    start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
-    return start[: start.rfind("/") + 1]
+    return row.input, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
 
 
 def _answer(row: PlanReport) -> str:
@@ -138,8 +106,7 @@ def render_json(rows: Sequence[Row], tool: str) -> str:
 
 def exit_code(rows: Sequence[Row]) -> int:
     """The worst of all: not planned, then too small, then unknown."""
-    codes = {2 if isinstance(row, RefusedFile) else row.exit_code for row in rows}
-    return next((code for code in (2, 1, 3) if code in codes), 0)
+    return worst_code([row.exit_code for row in rows])
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, int]:
