@@ -15,6 +15,7 @@ from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.sizes import size_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -54,7 +55,7 @@ def verdict(bill: Bill) -> str:
     if bill.ram is None:
         missing = [name for name, part in bill.parts if part is None]
         return f"total not known{target}: the file does not say {', '.join(missing)}"
-    total = f"{_bytes(bill.ram.value)} of memory{target}"
+    total = f"{size_words(bill.ram.value)} of memory{target}"
     if bill.dominant is None:
         return total
     name, part = bill.dominant
@@ -74,7 +75,7 @@ def _about(bill: Bill, file: str, compiled: bool) -> str:
     graphs = counted(len(context.graphs), "graph")
     made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
-    size = _bytes(context.file_bytes)
+    size = size_words(context.file_bytes)
     kind = "compiles to a" if compiled else "is a"
     return (
         f"{shorten(file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
@@ -166,10 +167,6 @@ def next_look(bill: Bill, file: str, given: Sequence[str] = ()) -> str:
         words = ["qnnmem", "footprint", file_word(file), *given]
         return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
     return next_line("every field of the file", ["qnnmem", "inspect", file_word(file)], "--json")
-
-
-def _bytes(size: int) -> str:
-    return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
 
 
 def render_json(bill: Bill, file: str, tool: str) -> str:

@@ -11,7 +11,7 @@ from qnnmem.report import bill
 from qnnmem.report.error import render_json
 from qnnmem.report.flags import with_flags
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
@@ -33,7 +33,7 @@ def render_text(
 def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
     compiled = made.compiled
     context, target = compiled.context, shorten(str(binary), _WIDE)
-    size = f"{context.file_bytes:,} bytes for {compiled.soc.name}"
+    size = f"{counted(context.file_bytes, 'byte')} for {compiled.soc.name}"
     yield f"{target}: {size}, compiled by {compiled.library}"
     for graph in context.graphs:
         yield f"  graph {shorten(graph.name, _WIDE)}"

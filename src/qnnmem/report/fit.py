@@ -63,8 +63,8 @@ def _tightest(fit: Fit) -> str:
 def _summary(fits: Sequence[Fit]) -> str:
     count = {answer: sum(fit.fits is answer for fit in fits) for answer in (True, False, None)}
     if count[True] == len(fits):
-        return f"fits all {len(fits)} SoCs"
-    parts = [f"fits {count[True]} of {len(fits)} SoCs"]
+        return f"fits all {counted(len(fits), 'SoC')}"
+    parts = [f"fits {count[True]} of {counted(len(fits), 'SoC')}"]
     parts += [f"does not fit {count[False]}"] if count[False] else []
     parts += [f"cannot tell for {count[None]}"] if count[None] else []
     return ", ".join(parts)

@@ -101,7 +101,8 @@ def _other_pools(report: PlanReport) -> Iterator[str]:
     if inside:
         del sizes[Pool.IO.value]
     parts = (f"{'IO' if name == 'io' else name} {size:,}" for name, size in sizes.items())
-    yield f"{', '.join(parts)} bytes{inside}"
+    unit = "byte" if list(sizes.values())[-1] == 1 else "bytes"
+    yield f"{', '.join(parts)} {unit}{inside}"
 
 
 def _first_notes(report: PlanReport) -> Iterator[str]:

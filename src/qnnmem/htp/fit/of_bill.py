@@ -10,6 +10,7 @@ from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import TITLES, Check, Fit
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
+from qnnmem.text import counted
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
@@ -80,7 +81,7 @@ def _why(checks: tuple[Check, ...], fits: bool | None) -> Words:
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value
-            return f"{TITLES[check.pool]} needs {missing:,} bytes more than there are"
+            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than there are"
     for check in checks:
         if fits is None and check.fits is None:
             return _unknown(check)
@@ -94,7 +95,7 @@ def _unknown(check: Check) -> Words:
     if check.limit is None:
         return f"the limit of the {title} is not known"
     low, high = check.need.low.value, check.need.high.value
-    what = f"the {title} needs {low:,} to {high:,} bytes and has {check.limit.value:,}; "
+    what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
     return what, Setting("load"), " lets the library say exactly"
 
 
