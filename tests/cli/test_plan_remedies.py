@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx.parser
 import pytest
-from command_line import exit_code, run
+from command_line import exit_code, run, sentence
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
 # The peak is between two large tensors, far from input and output.
@@ -120,3 +120,28 @@ def test_what_is_in_tcm_has_sizes(tmp_path: Path) -> None:
     rows = [line.split() for line in lines]
     assert ["128", "50.0", "%", "constants"] in rows
     assert ["32", "12.5", "%", "output", "'y'"] in rows
+
+
+QUANTIZED = """g (int8[1,8] x) => (int8[1,8] y)
+<float[1] s = {0.5}, int8[1] z = {0}>
+{ a = DequantizeLinear(x, s, z) b = Relu(a) y = QuantizeLinear(b, s, z) }"""
+INTEGER = "g (int8[1,8] x) => (int8[1,8] y) { a = Concat<axis=0>(x) y = Identity(a) }"
+
+
+@pytest.mark.parametrize("bits", ["8", "16"])
+def test_bits_that_change_nothing_are_told(bits: str, tmp_path: Path) -> None:
+    """A model of integers has the sizes it has; one that computes in floats has others."""
+    note = f"note: --bits {bits} changes no buffer: none is floating-point (int8)"
+    for text in (INTEGER, QUANTIZED):
+        path = model(tmp_path, text)
+        assert note in run("plan", path, "--bits", bits).stdout.splitlines()
+        assert "as int8" not in run("plan", path).stdout
+    assert "changes no buffer" not in run("plan", model(tmp_path, IO), "--bits", bits).stdout
+
+
+def test_width_of_weights_without_quantizing_is_refused(tmp_path: Path) -> None:
+    """It would change nothing."""
+    done = run("prepare", model(tmp_path, INTEGER), "--weight-bits=16", "-o", tmp_path / "a.bin")
+    assert exit_code(done) == 2
+    assert "--weight-bits is for --quantize" in sentence(done)
+    assert not (tmp_path / "a.bin").exists()

@@ -20,7 +20,6 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     if report.input == "-":
         return
     command = ["qnnmem", "plan", file_word(report.input), *report.given]
-    is_float = any(tensor.dtype.is_float for tensor in plan.model.tensors.values())
     proven = plan.scratch.optimal or any(b.fits is False for b in plan.budgets)
     if plan.likely_states:
         line = _next_states(plan.likely_states, command)
@@ -30,7 +29,7 @@ def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
     elif not (proven or plan.scratch.search_missing) and report.time_limit < _LONGEST:
         longer = min(max(_LONGER, 6 * report.time_limit), _LONGEST)
         line = next_line("search longer", command, f"--time-limit={longer:.0f}")
-    elif plan.options.bits is None and is_float and report.remedies is None:
+    elif plan.options.bits is None and report.computes_in_floats and report.remedies is None:
         why = "LPAI runs 8- and 16-bit models; as int8 it would be"
         line = next_line(why, command, "--bits=8")
     elif detailed:

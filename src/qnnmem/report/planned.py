@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qnnmem.installation import command_for
+from qnnmem.ir import DType, Model
 from qnnmem.lpai.tcm import TcmVerdict
 from qnnmem.plan import MemoryPlan, Pool
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
@@ -69,7 +71,7 @@ class PlanReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader of the file said, and how far the proof goes."""
-        notes = list(self.plan.model.notes)
+        notes = [*self._idle_options(), *self.plan.model.notes]
         if any(op.bodies for op in self.plan.model.ops):
             notes.append(
                 "the bodies of control-flow ops are planned apart and take one block while the op "
@@ -84,6 +86,28 @@ class PlanReport:
         return tuple(notes)
 
     @property
+    def computes_in_floats(self) -> bool:
+        """Whether any tensor but constants, such as scales, is floating-point."""
+        return any(kind.is_float for kind in _buffered(self.plan.model))
+
+    def _idle_options(self) -> Iterator[str]:
+        """Options that change nothing for this model."""
+        plan = self.plan
+        if plan.options.bits is None or plan.model.format == "csv" or self.computes_in_floats:
+            return
+        kinds = ", ".join(sorted({kind.value for kind in _buffered(plan.model)}))
+        yield f"--bits {plan.options.bits} changes no buffer: none is floating-point ({kinds})"
+
+    @property
     def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
         """Pools and their sizes, in the order they are shown."""
         return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)
+
+
+def _buffered(model: Model) -> Iterator[DType]:
+    """Types of all tensors but constants, those of bodies included."""
+    constants = set(model.constants)
+    yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
+    for op in model.ops:
+        for body in op.bodies:
+            yield from _buffered(body)
