@@ -23,7 +23,7 @@ from qnnmem.report.schema import load_schema
         (("plan", "gone.onnx", "--format=json", "--dim", "batch"), 2, "--dim"),
         (("footprint", "gone.bin", "--json"), 2, "gone.bin"),
         (("place", "gone.bin", "--json"), 2, "gone.bin"),
-        (("fit", "--json", "gone.bin", "--soc", "nonsense"), 2, "gone.bin"),
+        (("fit", "--json", "gone.bin", "--soc", "nonsense"), 2, "nonsense"),
         (("explain", "nonsense", "--json"), 2, "nonsense"),
         (("inspect", "gone.bin", "--json", "--nonsense"), 2, "--nonsense"),
     ],
@@ -53,6 +53,8 @@ def test_the_reason_is_an_object(
         (("plan", "--", "--json"), False),
         (("plan", "--format", "csv", "json"), False),
         (("plan", "--json", "--"), True),
+        (("plan", "--json", "--format", "text"), False),
+        (("plan", "--format=csv", "--json"), False),
         (("--format", "json"), True),
     ],
 )

@@ -133,7 +133,7 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
     rows: list[FitRow] = []
     for file in files:
         try:
-            rows.append(FileFits(file, _fits(Path(file), wish)))
+            rows.append(FileFits(file, _fits(Path(file), wish, one_of_many=True)))
         except CannotTell as exc:
             rows.append(refused(file, exc, exc.exit_code))
         except QnnMemError as exc:
@@ -141,14 +141,20 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
     return rows
 
 
-def _fits(path: Path, wish: _Wish) -> tuple[Fit, ...]:
+def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, ...]:
+    from dataclasses import replace
+
+    from qnnmem.cli.files import dims_in
     from qnnmem.load.file_kind import check_kind
 
     check_kind(path, "fit")
     answers = _binary_fits(path, wish.targets, wish.budgets, wish.load)
-    if answers is None:
-        answers = _model_fits(path, wish.targets, wish.options, wish.budgets, wish.tries)
-    return answers
+    if answers is not None:
+        return answers
+    options = wish.options
+    if one_of_many and options.dims:
+        options = replace(options, dims=dict(dims_in(path, options.dims.items())))
+    return _model_fits(path, wish.targets, options, wish.budgets, wish.tries)
 
 
 def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import TypeGuard
 
 import click
@@ -71,10 +72,10 @@ def _sentence(exc: Exception) -> tuple[str, int]:
 def wants_json(words: Sequence[str]) -> bool:
     """Whether a program reads the result; asked of the words, for they may be what is wrong."""
     options = words[: words.index("--")] if "--" in words else words
-    return any(
-        word in ("--json", "--format=json") or (before, word) == ("--format", "json")
-        for before, word in zip(("", *options), options, strict=False)
-    )
+    forms = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
+    forms += [word for before, word in pairwise(options) if before == "--format"]
+    forms += ["json"] if "--json" in options else []
+    return set(forms) == {"json"}
 
 
 def _print_json(sentence: str, code: int) -> None:

@@ -182,25 +182,13 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
 
 
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
-    from qnnmem.cli.files import opened
+    from qnnmem.cli.files import dims_in, opened
     from qnnmem.cli.progress import ProgressBar
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
-            wish = wish._replace(dims=_dims_of(path, wish))
+            wish = wish._replace(dims=dims_in(path, wish.dims))
         return _plan(path, file, wish, bar, one_of_many=one_of_many)
-
-
-def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
-    """Of the dimensions that were fixed for all files those that this one has."""
-    from qnnmem.load import kind_of
-    from qnnmem.load.onnx import read_guarded
-    from qnnmem.load.onnx.inputs import named_dims
-
-    if kind_of(path) != "onnx":
-        return ()
-    names = named_dims(read_guarded(path).proto.graph)
-    return tuple((name, size) for name, size in wish.dims if name in names)
 
 
 def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool) -> PlanReport:
