@@ -36,7 +36,9 @@ from mutation import (
 from mutation_seeds import SEEDS, TFLITE, Flat
 
 import qnnmem
-from qnnmem.report.plan import PlanReport, render_json, render_text
+from qnnmem.report.plan import render_text
+from qnnmem.report.plan_json import render_json
+from qnnmem.report.planned import PlanReport
 from qnnmem.units import Align
 
 # Of 20 mutants. An ONNX file that parses costs a child process, some hundred times a CSV's time.

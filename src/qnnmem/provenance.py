@@ -13,6 +13,7 @@ class Origin(Enum):
     COMPUTED = "computed"  # we derived it
     DOCUMENTED = "documented"  # a vendor page states it
     REPORTED = "reported"  # users state it
+    GIVEN = "given"  # the one who asks has set it
 
 
 @dataclass(frozen=True, slots=True)

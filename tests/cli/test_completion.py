@@ -77,7 +77,7 @@ def test_files_are_completed_by_what_a_verb_takes() -> None:
     assert ask("lint", last="c") == plain("c.json")
     assert ask("plan", last=".h") == plain(".hidden.onnx")
     assert ask("plan", last="models/") == plain("models/m.onnx")
-    assert ask("fit", "b.bin", last="b") == []
+    assert ask("footprint", "b.bin", last="b") == []
 
 
 @pytest.mark.usefixtures("folder")

@@ -105,7 +105,7 @@ def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> N
     assert run(binary, "--json", "-o", target).return_value == 0
     before = target.read_text("utf-8")
     assert isinstance(run(binary, "-o", target).exception, OutputError)
-    assert run(binary, "-o", target, "--force").return_value == 0
+    assert run(binary, "--format", "text", "-o", target, "--force").return_value == 0
     assert target.read_text("utf-8") != before
 
 

@@ -128,7 +128,7 @@ def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
     before = target.read_text("utf-8")
     refused = run(path, "-o", target)
     assert (exit_code(refused), target.read_text("utf-8")) == (2, before)
-    assert exit_code(run(path, "-o", target, "--force")) == 0
+    assert exit_code(run(path, "--format", "text", "-o", target, "--force")) == 0
     assert target.read_text("utf-8").startswith("qnnmem context binary: ")
 
 

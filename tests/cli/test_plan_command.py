@@ -16,7 +16,7 @@ import pytest
 from command_line import exit_code, sentence, verb
 
 from qnnmem.load.csv import read as read_csv
-from qnnmem.report.plan import SCHEMA
+from qnnmem.report.plan_json import SCHEMA
 from qnnmem.report.schema import load_schema
 from qnnmem.units import Bytes
 
@@ -458,7 +458,7 @@ def test_one_of_a_thing_is_singular(tmp_path: Path) -> None:
     for text in texts:
         assert not re.search(r"(?<![\d,])1 (?:buffer|tensor|state|op|input|output)s\b", text), text
         assert "0 of them" not in text
-    assert "too large by itself (1 in scratch):" in texts[0]
+    assert "too large by itself (1 in scratch, 4 bytes):" in texts[0]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
         (("h_in", "h_out"),),
     )
     assert f"scratch    {graph.scratch_bytes:>12,} bytes" in result.output
-    assert f"persistent {graph.persistent_bytes:>12,} bytes, 1 state pairs" in result.output
+    assert f"persistent {graph.persistent_bytes:>12,} bytes, 1 state pair" in result.output
     commands = [line for line in lines if "qnnmem inspect" in line or "qnnmem net-run" in line]
     assert len(commands) == 2
     assert all(str(target) in shlex.split(command) for command in commands)

@@ -81,6 +81,45 @@ def test_the_table_gives_one_answer_first(lists: Path) -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_a_table_stays_within_eighty_columns(lists: Path) -> None:
+    """Long names are cut in the middle, large numbers and long answers are not."""
+    for name in ("x" * 70, "models/" + "y" * 100, "z"):
+        path = lists / "models" / f"{name.replace('/', '_')}_{name[-3:]}.csv"
+        path.write_text(SMALL.replace(",4\n", ",400000000000\n"))
+    (lists / "models" / f"{'damaged' * 20}.csv").write_text("id,lower,upper,size\nnonsense\n")
+    done = run("plan", "models", "--budget", "scratch=1K")
+    table = done.stdout.split("\n\n")[1].splitlines()
+    assert max(map(len, table)) <= 80
+    rows = [row for row in table if "800,000,000,000" in row]
+    assert [row.split()[-3:] for row in rows] == [["does", "not", "fit"]] * 3
+    assert len([row for row in table if row.endswith("not planned")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "damaged", "code", "fits"),
+    [
+        ((), False, 0, True),
+        (("--budget", "scratch=1K"), False, 1, False),
+        ((), True, 2, None),
+        (("--budget", "scratch=1K"), True, 2, False),
+    ],
+)
+def test_the_json_of_several_has_a_verdict(
+    budget: tuple[str, ...], damaged: bool, code: int, fits: bool | None, lists: Path
+) -> None:
+    """What a build asks: does all fit, what did the command end with, how many do not."""
+    if damaged:
+        (lists / "models" / "a.csv").write_text("nonsense")
+    done = run("plan", "models/*.csv", *budget, "--json")
+    values = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(values)
+    assert (exit_code(done), values["exit_code"], values["fits"]) == (code, code, fits)
+    assert sum(values["counts"].values()) == 2 * values["counts"]["files"] == 4
+    assert values["counts"]["refused"] == damaged
+    for plan in values["plans"]:
+        assert plan["exit_code"] == (0 if plan["fits"] else 1)
+
+
 @pytest.mark.parametrize(
     ("budget", "damaged", "code"),
     [

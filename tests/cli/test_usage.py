@@ -47,7 +47,7 @@ VERBS = every_verb()
         ("fit x --try many", "--try cannot be 'many'; it is a whole number from 0 to 20"),
         ("fit x --soc", "--soc needs a value"),
         ("fit x --load=3", "--load takes no value"),
-        ("fit x y", "fit takes only FILE; 'y' is too much"),
+        ("footprint x y", "footprint takes only FILE; 'y' is too much"),
         ("socs a b c", "socs takes only NAME; 'b c' is too much"),
         ("lpai choices x", "choices takes no arguments; 'x' is too much"),
         ("fit x --color blue", "--color cannot be 'blue'; it is auto, always or never"),

@@ -26,6 +26,8 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.report.bill import render_text as render_bill
+from qnnmem.report.fit import as_values, render_text
 from qnnmem.report.flags import flag
 from qnnmem.targets.socs import Soc, find_soc, pd_budget
 
@@ -77,9 +79,10 @@ def test_bounds_decide_only_on_one_side(low: int, high: int, fits: object, spare
 
 
 def test_a_small_binary_fits() -> None:
-    """Every limit has bytes to spare, and the tightest is not the VTCM that it takes whole."""
+    """Every limit takes part: the tightest is the VTCM that it takes whole, then another."""
     fit = fit_bill(bill_of(context(), SM8650), SM8650)
-    assert (fit.fits, fit.worst and fit.worst.pool) == (True, "pd")
+    assert (fit.fits, fit.worst and fit.worst.pool) == (True, "vtcm")
+    assert (fit.worst and fit.worst.spare, fit.beside_vtcm and fit.beside_vtcm.pool) == (0, "pd")
     assert [check.pool for check in fit.checks] == ["compile", "pd", "vtcm"]
 
 
@@ -113,6 +116,44 @@ def test_an_older_arch_cannot_be_told() -> None:
     made = replace(context(), dsp_arch=79)
     fit = fit_bill(bill_of(made, SM8650), SM8650)
     assert (fit.fits, "compile the model for it" in fit.why) == (None, True)
+    text = render_text([fit], "a.bin")
+    assert "no answer for SM8650" in text
+    rows = [line.split() for line in text.splitlines() if line.endswith("measured")]
+    assert [row[-2] for row in rows] == ["-", "-", "-"]
+
+
+@pytest.mark.parametrize("budgets", [{}, {"ram": 1}, {"ram": 1 << 40}])
+def test_parts_add_up_to_the_total(budgets: dict[str, int]) -> None:
+    """What is listed is all there is, VTCM among it, in text and in JSON."""
+    given = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in budgets.items()}
+    fit = fit_bill(bill_of(context(), SM8650), SM8650, given)
+    assert fit.total is not None
+    assert sum(part.size.value for part in fit.parts) == fit.total.value
+    lines = render_text([fit], "a.bin", verbose=True).splitlines()
+    rows = lines[lines.index("memory:") + 1 :]
+    sizes = [int(row.split()[0].replace(",", "")) for row in rows[: rows.index("")]]
+    assert sum(sizes[:-1]) == sizes[-1] == fit.total.value
+    assert any(row.split()[1:] == ["VTCM"] for row in rows)
+    (values,) = as_values([fit], "a.bin", "test")["socs"]
+    assert sum(part["bytes"] for part in values["parts"].values()) == values["total"]["bytes"]
+
+
+def test_a_limit_has_one_origin_wherever_it_is_shown() -> None:
+    """The bill of a binary and the answer whether it fits show the same lines about limits."""
+    bill = bill_of(context(), SM8650)
+    fit = fit_bill(bill, SM8650)
+    shown = [render_text([fit], "a.bin"), render_bill(bill, "a.bin")]
+    tables = [text[text.index("limit  ") :].split("\n\n")[0].rstrip() for text in shown]
+    assert tables[0] == tables[1]
+    assert "limit origin" in tables[0]
+
+
+def test_the_users_own_limit_is_said_to_be_given() -> None:
+    """It is neither reported nor measured."""
+    budgets = {"ram": Sourced(1, Origin.GIVEN, "--budget")}
+    text = render_text([fit_bill(bill_of(context(), SM8650), SM8650, budgets)], "a.bin")
+    (row,) = (line for line in text.splitlines() if line.startswith("RAM budget"))
+    assert row.split()[-1] == "given"
 
 
 def test_the_compiler_is_believed_over_our_sum() -> None:
@@ -125,7 +166,7 @@ def test_a_budget_replaces_or_adds_a_limit() -> None:
     """The user's limits count like the library's."""
     bill = bill_of(context(), SM8650)
     sizes = {"ram": 1000, "compile": 4000 * MIB}
-    budgets = {pool: Sourced(size, Origin.REPORTED, "test") for pool, size in sizes.items()}
+    budgets = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in sizes.items()}
     fit = fit_bill(bill, SM8650, budgets)
     ram = next(check for check in fit.checks if check.pool == "ram")
     assert bill.ram is not None

@@ -19,6 +19,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.preparation import _handed_out, _placed_once
 from qnnmem.lpai.program.run import Parts
+from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.execution import UserBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.system_context import io_tensors
@@ -254,7 +255,12 @@ def test_layouts_report_the_known_sizes(name: str, scratch: int) -> None:
     with pytest.raises(QnnError) as caught:
         graph.execute()
     assert caught.value.code == 1000
-    assert "layout without a program" in caught.value.finding.sentence
+    found = caught.value.finding
+    assert "layout without a program" in found.sentence
+    # The rule that is named must speak of what was broken.
+    rule = rules()[found.rule]
+    assert "program" in rule.title
+    assert "layout without a program" in rule.consequence
     context.free()
 
 

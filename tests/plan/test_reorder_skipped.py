@@ -10,7 +10,9 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.plan import PoolOptions, plan_model
 from qnnmem.plan.order import MOST_OPS
-from qnnmem.report.plan import PlanReport, render_json, render_text
+from qnnmem.report.plan import render_text
+from qnnmem.report.plan_json import render_json
+from qnnmem.report.planned import PlanReport
 
 
 def chain(ops: int) -> Model:

@@ -28,7 +28,7 @@ from qnnmem import (
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import MemoryPlan
 from qnnmem.report.c_header import c_names, c_prefix, render_c
-from qnnmem.report.plan import PlanReport
+from qnnmem.report.planned import PlanReport
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STRICT = ("-Wall", "-Wextra", "-pedantic", "-Werror", "-Wundef", "-Wshadow")

@@ -11,7 +11,9 @@ from qnnmem.ir import DType, FixedBuffer, Model, Op, Span, Tensor
 from qnnmem.load.csv import write as write_csv
 from qnnmem.lpai.tcm import judge_plan
 from qnnmem.plan import MemoryPlan, Pool, PoolOptions
-from qnnmem.report.plan import PlanReport, render_json, render_text
+from qnnmem.report.plan import render_text
+from qnnmem.report.plan_json import render_json
+from qnnmem.report.planned import PlanReport
 from qnnmem.units import Bytes, Step
 
 EVIL = (
@@ -70,7 +72,7 @@ def test_a_budget_that_breaks_says_by_how_much_and_who() -> None:
         "does not fit: scratch needs at least 896 bytes, 1 more than 895, "
         "with the ops in this order"
     )
-    assert "these cannot fit together (2 in scratch):" in text
+    assert "these cannot fit together (2 in scratch, 896 bytes):" in text
 
 
 def test_an_undecided_budget_says_so() -> None:

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
 from qnnmem.text import counted, plain_or_quoted, quote
 from qnnmem.units import format_size
 
+if TYPE_CHECKING:
+    from qnnmem.report.several import RefusedFile
+
+_T = TypeVar("_T")
+
 STDIN = "-"
 _STDIN_WORDS = "standard input"
 _NAMED = 5  # things left out that are named
+_MOST = 50_000  # files that are looked at in a folder and below
 _STEP = 1 << 20
 _TEXT = 1 << 20  # of lines that are read at once
 
@@ -32,18 +38,20 @@ class NamedFiles:
     left_out: tuple[str, ...] = ()  # sentences
 
 
-def named_files(words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str) -> NamedFiles:
-    """Files by name, by pattern and by folder; each once, those of a folder if they are wanted."""
-    found: dict[str, None] = {}
+def named_files(
+    words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str, *, each_once: bool = True
+) -> NamedFiles:
+    """Files by name, by pattern and by folder; those of a folder if they are wanted."""
+    found: list[str] = []
     left_out: list[str] = []
     for word in words:
         if word != STDIN and os.path.isdir(word):  # noqa: PTH112 - names are all there is here
             inside = _in_folder(word, is_wanted, kind)
             left_out += inside.left_out
-            found.update(dict.fromkeys(inside.files))
+            found += inside.files
         else:
-            found.update(dict.fromkeys(_matches(word)))
-    return NamedFiles(tuple(found), tuple(left_out))
+            found += _matches(word)
+    return NamedFiles(tuple(dict.fromkeys(found)) if each_once else tuple(found), tuple(left_out))
 
 
 def _matches(word: str) -> Sequence[str]:
@@ -51,17 +59,42 @@ def _matches(word: str) -> Sequence[str]:
 
     if word == STDIN or not has_magic(word) or os.path.lexists(word):
         return (word,)
+    if "**" in word:
+        _check_walk(word)
     names = sorted(name for name in glob(word, recursive=True) if not Path(name).is_dir())  # noqa: PTH207
     if not names:
         raise UsageError(f"no file matches {quote(word)}")
     return names
 
 
+def _check_walk(pattern: str) -> None:
+    """Refuses a pattern that would walk through most of a machine."""
+    from glob import has_magic
+
+    from qnnmem.doctor.folder import files_in
+
+    parts = pattern.split("/")
+    fixed = "/".join(parts[: next(i for i, part in enumerate(parts) if has_magic(part))])
+    folder = fixed or ("/" if pattern.startswith("/") else ".")
+    if os.path.isdir(folder):  # noqa: PTH112
+        for _ in _bounded(files_in(folder, below=True), folder):
+            pass
+
+
+def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
+    """What a walk finds, as long as it is no walk through a whole machine."""
+    for number, item in enumerate(found):
+        if number >= _MOST:
+            what = f"holds more than {_MOST:,} files; name the folder or the files that are meant"
+            raise LoadError(folder, what)
+        yield item
+
+
 def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> NamedFiles:
     from qnnmem.doctor.folder import LeftOut, files_in
 
     files, odd, others = [], [], 0
-    for item in files_in(folder.rstrip("/") or "/", below=True):
+    for item in _bounded(files_in(folder.rstrip("/") or "/", below=True), folder):
         if isinstance(item, LeftOut):
             odd.append(f"{plain_or_quoted(item.path, 200)}: {item.why}; it was left out")
         elif is_wanted(Path(item)):
@@ -102,6 +135,28 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
             yield path
         except QnnMemError as exc:
             raise _about_input(exc, path) from exc.__cause__
+
+
+def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Of the dimensions that were fixed for several files those that this one has."""
+    from qnnmem.load import kind_of
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.inputs import named_dims
+
+    if kind_of(path) != "onnx":
+        return ()
+    names = named_dims(read_guarded(path).proto.graph)
+    return tuple((name, size) for name, size in dims if name in names)
+
+
+def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
+    """One of several files, for which there is a sentence in place of an answer."""
+    from qnnmem.report.flags import flag
+    from qnnmem.report.several import RefusedFile
+
+    sentence = exc.sentence(flag)
+    named = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
+    return RefusedFile(file, named, exit_code)
 
 
 def input_lines() -> list[str]:

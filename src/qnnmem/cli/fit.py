@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit
-    from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.provenance import Sourced
+    from qnnmem.report.fit_table import FitRow
     from qnnmem.targets.socs import Soc
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--soc",
     "names",
@@ -52,50 +52,109 @@ if TYPE_CHECKING:
 @texts.verbose_option
 @texts.result_options("qnnmem.fit/1")
 def fit(
-    file: str,
+    files: tuple[str, ...],
     names: tuple[str, ...],
     all_socs: bool,
     budgets: tuple[tuple[str, int], ...],
     load: bool,
-    dims: tuple[tuple[str, int], ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    values: tuple[tuple[str, InputValue], ...],
-    precision: str,
-    vtcm_mb: int | None,
     tries: int,
-    time_limit: float,
     verbose: bool,
     as_json: bool,
     output: str | None,
     force: bool,
+    **compiled: Any,
 ) -> int:
     """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
     FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model,
-    which the real library compiles and loads. That needs the extra `htp`.
+    which the real library compiles and loads. That needs the extra `htp`. Several files, a pattern
+    or a folder give a table; each model in it is compiled, which takes its time.
 
-    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. Of several
+    files the worst counts: 2, then 1, then 3.
     """
     from pathlib import Path
 
-    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.files import named_files
+    from qnnmem.cli.output import check_free, say_refused, say_verdict, write
     from qnnmem.htp.fit import check_pools, exit_code
-    from qnnmem.load.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
+    from qnnmem.report.fit_table import code_of_all
 
-    path, target = Path(file), None if output is None else Path(output)
+    target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    check_kind(path, "fit")
     check_pools(pool for pool, _size in budgets)
-    limits = {pool: Sourced(size, Origin.REPORTED, "--budget") for pool, size in budgets}
-    targets = _targets(names, all_socs)
-    answers = _binary_fits(path, targets, limits, load)
-    if answers is None:
-        options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
-        answers = _model_fits(path, targets, options, limits, tries)
-    write(_render(answers, file, as_json, verbose), target, force, _verdict(answers))
-    return exit_code(answers)
+    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in budgets}
+    options = texts.chosen_compile(**compiled)
+    wish = _Wish(_targets(names, all_socs), limits, load, options, tries)
+    found = named_files(files, _is_judged, "HTP model")
+    say_verdict("\n".join(found.left_out))
+    if len(files) == 1 and files == found.files:
+        answers = _fits(Path(files[0]), wish)
+        text = _render(answers, files[0], as_json, verbose)
+        write(text, target, force, _verdict(answers))
+        return exit_code(answers)
+    rows = _fit_all(found.files, wish._replace(tries=0))
+    write(_render_all(rows, as_json, verbose), target, force, _verdict_on_files(rows))
+    say_refused(rows)
+    return code_of_all(rows)
+
+
+class _Wish(NamedTuple):
+    """For what a file is judged, and how."""
+
+    targets: tuple[Soc, ...]
+    budgets: Mapping[str, Sourced]
+    load: bool
+    options: CompileOptions
+    tries: int
+
+
+def _is_judged(path: Path) -> bool:
+    """Whether a file in a folder is a model or a context binary for HTP."""
+    from qnnmem.errors import QnnMemError
+    from qnnmem.load.file_kind import kind_of_file, kinds_for
+
+    try:
+        return kind_of_file(path).name in kinds_for("fit")
+    except QnnMemError:
+        return False
+
+
+def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
+    """A row for each file."""
+    from pathlib import Path
+
+    from qnnmem.cli.files import refused
+    from qnnmem.errors import CannotTell, QnnMemError
+    from qnnmem.report.fit_table import FileFits
+
+    rows: list[FitRow] = []
+    for file in files:
+        try:
+            rows.append(FileFits(file, _fits(Path(file), wish, one_of_many=True)))
+        except CannotTell as exc:
+            rows.append(refused(file, exc, exc.exit_code))
+        except QnnMemError as exc:
+            rows.append(refused(file, exc))
+    return rows
+
+
+def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, ...]:
+    from dataclasses import replace
+
+    from qnnmem.cli.files import dims_in
+    from qnnmem.load.file_kind import check_kind
+
+    check_kind(path, "fit")
+    answers = _binary_fits(path, wish.targets, wish.budgets, wish.load)
+    if answers is not None:
+        return answers
+    options = wish.options
+    if one_of_many and options.dims:
+        options = replace(options, dims=dict(dims_in(path, options.dims.items())))
+    return _model_fits(path, wish.targets, options, wish.budgets, wish.tries)
 
 
 def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
@@ -177,3 +236,18 @@ def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
     return report.render_text(answers, file, verbose=verbose)
+
+
+def _verdict_on_files(rows: Sequence[FitRow]) -> str:
+    from qnnmem.report.fit_table import verdict_on_files
+
+    return verdict_on_files(rows)
+
+
+def _render_all(rows: Sequence[FitRow], as_json: bool, verbose: bool) -> str:
+    from qnnmem.report import fit_table
+    from qnnmem.version import __version__
+
+    if as_json:
+        return fit_table.render_json(rows, f"qnnmem {__version__}")
+    return fit_table.render_all(rows, verbose=verbose)

@@ -72,9 +72,8 @@ def footprint(
     bill = _stored_bill(path, chosen, load)
     compiled = bill is None
     if bill is None:
-        bill = _compiled_bill(
-            path, chosen, texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
-        )
+        options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
+        bill = _compiled_bill(path, chosen, options, as_json=as_json)
     if bill is None:
         return 1
     write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
@@ -98,7 +97,9 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
     return bill_of_loaded(path, soc)
 
 
-def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | None:
+def _compiled_bill(
+    path: Path, soc: Soc | None, options: CompileOptions, *, as_json: bool
+) -> Bill | None:
     """The bill of a model; None when the library refused it, which is said."""
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import write
@@ -114,7 +115,7 @@ def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill
         result = bill_of_model(path, target, options, bar.say)
     if isinstance(result, Bill):
         return result
-    write(render_failure(result, "bill"), None, force=False)
+    write(render_failure(result, "bill", as_json=as_json), None, force=False)
     return None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from qnnmem.errors import UsageError
+from qnnmem.text import shorten
 from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
@@ -23,40 +24,77 @@ _MAX_DIM = 1 << 40
 _FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _FLOAT = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?", re.I)
+_LOOKED_AT = 200  # characters of what may be meant otherwise; nobody types more
+# How other tools write shapes: 1x3, 1,3, 1*3, [1, 3].
+_SEPARATOR = re.compile(r"[xX\u00d7*,]")
+_BRACKETS = re.compile(r"[\[(](.*?),?[\])]")
+# `name:value` and `name value`, which are meant for `name=value`.
+_COLON = re.compile(r"(?P<name>[^\s=]+?)\s*[:\s]\s*(?P<value>[\w.,@\u00d7*\[\]()-]+)")
+_SEVERAL = re.compile(r"[\w.:/-]+=[\dxX]+(?:[,;\s]+[\w.:/-]*[A-Za-z_][\w.:/-]*=[\dxX]+)+")
+_NEXT = re.compile(r"[,;\s]+(?=[\w.:/-]*=)")
+# What a result that is a file is written as, where nobody says so.
+_FORM_OF = {
+    **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
+    **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text"},
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def pair(text: str, form: str = "name=value") -> tuple[str, str]:
+def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, str]:
     """Both sides of `name=value`; the name may itself hold `=`, the last one splits."""
     left, _, right = text.rpartition("=")
     if not (left and right):
-        raise UsageError(f"'{text}' is not of the form {form}")
+        raise UsageError(f"'{text}' is not of the form {form}{_meant(text, example)}")
     return left, right
+
+
+def _meant(text: str, example: str) -> str:
+    """The right form of what was most likely meant, else an example of it."""
+    if not example:
+        return ""
+    option, _, _rest = example.partition(" ")
+    found = _COLON.fullmatch(text.strip()[:_LOOKED_AT])
+    if found is not None and ("shape" not in option or _SEPARATOR.search(found["value"])):
+        return f"; did you mean {option} {found['name']}={found['value']}?"
+    return f"; one word with =, e.g. {example}"
+
+
+def _one_at_a_time(text: str, option: str) -> None:
+    """Refuses `a=1,b=2`, which would be one odd name."""
+    if len(text) <= _LOOKED_AT and _SEVERAL.fullmatch(text):
+        words = " ".join(f"{option} {one.strip()}" for one in _NEXT.split(text))
+        raise UsageError(f"one at a time: {words}")
 
 
 def dimension(text: str) -> tuple[str, int]:
     """`batch=1`."""
-    name, value = pair(text, "dimension=number")
+    _one_at_a_time(text, "--dim")
+    name, value = pair(text, "dimension=number", "--dim batch=1")
     return name, whole_number(value)
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`input=1x3x224x224`, or `threshold=scalar`."""
-    name, value = pair(text, "tensor=1x3x224x224")
-    if value == "scalar":
+    """`input=1x3x224x224`, also `input=1,3,224,224` and `input=[1, 3, 224, 224]`; `t=scalar`."""
+    _one_at_a_time(text, "--shape")
+    name, value = pair(text, "tensor=1x3x224x224", "--shape x=1x3x224x224")
+    if value.strip() in ("scalar", "[]", "()"):
         return name, ()
-    return name, tuple(whole_number(part) for part in value.lower().split("x"))
+    bare = _BRACKETS.sub(r"\1", value.strip())
+    try:
+        return name, tuple(whole_number(part.strip()) for part in _SEPARATOR.split(bare))
+    except UsageError as exc:
+        raise UsageError(f"'{text}' is not of the form tensor=1x3x224x224: {exc}") from None
 
 
 def state(text: str) -> tuple[str, str]:
     """`h_in=h_out`."""
-    return pair(text, "input=output")
+    return pair(text, "input=output", "--state h_in=h_out")
 
 
 def budget(text: str) -> tuple[str, Bytes]:
     """`scratch=256K`."""
-    name, size = pair(text, "pool=size, e.g. scratch=256K")
+    name, size = pair(text, "pool=size", "--budget scratch=256K")
     if "," in name:
         raise UsageError("one budget at a time: repeat --budget for another pool")
     return name, parse_size(size)
@@ -82,11 +120,12 @@ def whole_number(text: str) -> int:
 
 def value(text: str) -> tuple[str, InputValue]:
     """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
-    name, given = pair(text, "input=value")
+    name, given = pair(text, "input=value", "--value sr=16000")
     if given.startswith("@") or given.lower().endswith(_FILES):
         return name, Path(given.removeprefix("@"))
-    numbers = tuple(_number(part.strip(), text) for part in given.split(","))
-    return name, numbers if "," in given else numbers[0]
+    bare = _BRACKETS.sub(r"\1", given.strip())
+    numbers = tuple(_number(part.strip(), text) for part in bare.split(","))
+    return name, numbers if "," in bare or bare != given.strip() else numbers[0]
 
 
 def _number(word: str, text: str) -> bool | int | float:
@@ -223,11 +262,16 @@ def vtcm_option(command: F) -> F:
 
 
 def form_options(
-    schema: str, forms: Sequence[str] = ("text", "json"), note: str = "How the result is written."
+    schema: str,
+    forms: Sequence[str] = ("text", "json"),
+    note: str = "How the result is written.",
+    *,
+    to_file: bool = False,
 ) -> Callable[[F], F]:
     """`--format`, and `--json` as the short word for one of them.
 
-    A command gets `as_json`; one that has more than two forms gets `form` instead.
+    A command gets `as_json`; one that has more than two forms gets `form` instead. Where the result
+    goes `to_file`, the suffix of that says the form if no option does.
     """
 
     def decorate(command: F) -> F:
@@ -235,11 +279,15 @@ def form_options(
         def chosen(*words: Any, as_json: bool, form: str | None, **given: Any) -> Any:
             if as_json and form not in (None, "json"):
                 raise UsageError(f"--json and --format {form} exclude each other")
-            form = "json" if as_json else form or forms[0]
+            form = "json" if as_json else form
+            if to_file:
+                form = _by_suffix(given["output"], form, forms)
+            form = form or forms[0]
             if len(forms) > 2:
                 return command(*words, form=form, **given)
             return command(*words, as_json=form == "json", **given)
 
+        default = f"{forms[0]}, or as the file of -o ends" if to_file else forms[0]
         return _apply(
             cast(F, chosen),
             (
@@ -247,7 +295,7 @@ def form_options(
                     "--format",
                     "form",
                     type=click.Choice(list(forms)),
-                    help=f"{note}  [default: {forms[0]}]",
+                    help=f"{note}  [default: {default}]",
                 ),
                 click.option(
                     "--json",
@@ -259,6 +307,19 @@ def form_options(
         )
 
     return decorate
+
+
+def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> str | None:
+    """The form that the name of the file says; what it says in vain is told."""
+    said = None if output is None else _FORM_OF.get(Path(output).suffix.lower())
+    if said is None or said == form:
+        return form
+    if form is None and said in forms:
+        return said
+    from qnnmem.cli.say import note
+
+    note(f"note: {shorten(str(output), 200)} gets {form or forms[0]}, whatever its suffix says")
+    return form
 
 
 def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
@@ -274,7 +335,7 @@ def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Call
             ),
             click.option("--force", is_flag=True, help="Replace the output file if it exists."),
         )
-        return form_options(schema, forms)(_apply(command, where))
+        return form_options(schema, forms, to_file=True)(_apply(command, where))
 
     return decorate
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from typing import TypeGuard
+
+import click
 
 from qnnmem.cli.say import note, say
 from qnnmem.cli.streams import discard_output, finish_output
@@ -37,22 +41,52 @@ def outcome(is_interrupted: Callable[[], bool]) -> int:
 
 
 def _say(exc: Exception) -> int:
+    sentence, code = _sentence(exc)
+    say(sentence, code)
+    for line in getattr(exc, "__notes__", ()):
+        note(line)
+    settings = getattr(exc, "settings", ())
+    if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
+        from qnnmem.cli.retry import retry_command
+
+        note(f"try: {retry_command(sys.argv[1:], settings)}")
+    if wants_json(sys.argv[1:]):
+        _print_json(sentence, code)
+    return code
+
+
+def _sentence(exc: Exception) -> tuple[str, int]:
+    """What went wrong, and the exit code that says so."""
     if isinstance(exc, QnnMemError):
         from qnnmem.report.flags import flag
 
-        code = say(exc.sentence(flag), exc.exit_code)
-        for line in getattr(exc, "__notes__", ()):
-            note(line)
-        settings = getattr(exc, "settings", ())
-        if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
-            from qnnmem.cli.retry import retry_command
+        return exc.sentence(flag), exc.exit_code
+    if isinstance(exc, click.ClickException):
+        from qnnmem.cli.usage import sentence
 
-            note(f"try: {retry_command(sys.argv[1:], settings)}")
-        return code
+        return sentence(exc), exc.exit_code
     if around := blame(exc):
-        return say(around, _ENVIRONMENT)
+        return around, _ENVIRONMENT
     # The last resort: say it in one sentence, whatever it was.
-    return say(f"internal error, please report it: {type(exc).__name__}: {exc}", BUG)
+    return f"internal error, please report it: {type(exc).__name__}: {exc}", BUG
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a program reads the result; asked of the words, for they may be what is wrong."""
+    options = words[: words.index("--")] if "--" in words else words
+    forms = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
+    forms += [word for before, word in pairwise(options) if before == "--format"]
+    forms += ["json"] if "--json" in options else []
+    return set(forms) == {"json"}
+
+
+def _print_json(sentence: str, code: int) -> None:
+    """An object also where there is no result: whoever parses the output finds the reason there."""
+    from qnnmem.report.error import render_json
+
+    with suppress(OSError, ValueError):
+        sys.stdout.write(render_json(sentence, code))
+    finish_output()
 
 
 def _is_printing(exc: Exception) -> TypeGuard[OSError]:

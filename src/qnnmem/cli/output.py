@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from qnnmem.cli.say import note
+from qnnmem.cli.say import note, say
 from qnnmem.cli.screen import fitted
 from qnnmem.cli.streams import discard_output
 from qnnmem.errors import OutputError
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _LONGEST = 2000  # characters of a verdict
 
@@ -29,6 +29,20 @@ def say_verdict(verdict: str) -> None:
     """Says on the side what the result says in a file; lines and all, names made safe."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
+
+
+def say_refused(rows: Iterable[object]) -> None:
+    """Says which of several files there is no answer about, and why: each reason once."""
+    from qnnmem.report.several import RefusedFile
+
+    groups: dict[str, list[RefusedFile]] = {}
+    for row in rows:
+        if isinstance(row, RefusedFile):
+            groups.setdefault(row.reason, []).append(row)
+    for reason, group in groups.items():
+        more = f" and {counted(len(group) - 1, 'other file')}" if len(group) > 1 else ""
+        shown = f"{group[0].input}{more}: {reason}" if more else group[0].sentence
+        say(shown, group[0].exit_code)
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--soc",
     metavar="SOC",
@@ -48,15 +48,17 @@ def place(
     output: str | None,
     force: bool,
 ) -> int:
-    """Say whether the context binaries FILES can be loaded together, in this order.
+    """Say whether the context binaries FILE can be loaded together, in this order.
 
-    A context goes to the first process domain with room. The same file may be named more than once.
+    A context goes to the first process domain with room. The same file may be named more than once;
+    a pattern or a folder stands for the context binaries in it, in the order of their names.
 
     Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
     """
     from pathlib import Path
 
-    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.files import named_files
+    from qnnmem.cli.output import check_free, say_verdict, write
     from qnnmem.errors import UsageError
     from qnnmem.htp.place import plan_residency
     from qnnmem.htp.place.admission import exact
@@ -70,17 +72,31 @@ def place(
     if verify and budget is not None:
         raise UsageError("--verify asks the library, which has a budget of its own; leave --budget")
     chosen = None if soc is None else find_soc(soc)
-    room = pd_budget() if budget is None else Sourced(budget, Origin.REPORTED, "--budget")
-    residents, model_id = _residents([Path(file) for file in files], chosen)
+    room = pd_budget() if budget is None else Sourced(budget, Origin.GIVEN, "--budget")
+    found = named_files(files, _is_context, "HTP context", each_once=False)
+    say_verdict("\n".join(found.left_out))
+    paths = [Path(file) for file in found.files]
+    residents, model_id = _residents(paths, chosen)
     checked: tuple[Admission, ...] | None = None
     if verify:
-        checked = _verify([Path(file) for file in files], residents, room.value, model_id)
+        checked = _verify(paths, residents, room.value, model_id)
         residents = exact(residents, checked)
     answer = plan_residency(residents, room)
     text = _render(answer, checked, as_json, verbose)
     write(text, target, force, verdict(answer))
     wrong = checked is not None and not all(one.agrees for one in checked)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
+
+
+def _is_context(path: Path) -> bool:
+    """Whether a file in a folder is a context binary of HTP, or a model that holds one."""
+    from qnnmem.errors import QnnMemError
+    from qnnmem.load.file_kind import kind_of_file, kinds_for
+
+    try:
+        return kind_of_file(path).name in kinds_for("place")
+    except QnnMemError:
+        return False
 
 
 def _residents(paths: Sequence[Path], soc: Soc | None) -> tuple[tuple[Resident, ...], int | None]:

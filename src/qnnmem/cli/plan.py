@@ -15,10 +15,11 @@ from qnnmem.units import Bytes, parse_size
 
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.ir import Model
     from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.plan import MemoryPlan, Pool
-    from qnnmem.report.plan import PlanReport
     from qnnmem.report.plan_table import Row
+    from qnnmem.report.planned import PlanReport
 
 _TCM = "tcm"
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
@@ -82,6 +83,7 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
     "qnnmem.plan/1",
     ("text", "json", "csv", "c"),
     "csv: the scratch buffers with offsets; c: a header with all offsets.",
+    to_file=True,
 )
 @click.option(
     "-o",
@@ -109,7 +111,8 @@ def plan(
     3 cannot tell. Of several files the worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.files import STDIN, named_files
-    from qnnmem.cli.output import check_free, say_verdict, write
+    from qnnmem.cli.output import check_free, say_refused, say_verdict, write
+    from qnnmem.report.plan_table import exit_code
 
     target = None if output is None else Path(output)
     if target is not None:
@@ -125,10 +128,11 @@ def plan(
     if form == "c" or (len(files) == 1 and files == found.files):
         report = _plan_file(found.files[0], wish)
         write(_render(report, form, verbose), target, force, _verdict([report]))
-        return _exit_code([report])
+        return report.exit_code
     rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
-    return _exit_code(rows)
+    say_refused(rows)
+    return exit_code(rows)
 
 
 class _Wish(NamedTuple):
@@ -164,10 +168,8 @@ def _is_model(path: Path) -> bool:
 
 
 def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
-    """A row for each file; what cannot be planned is said at once."""
-    from qnnmem.cli.say import say
-    from qnnmem.report.flags import flag
-    from qnnmem.report.plan_table import RefusedFile
+    """A row for each file."""
+    from qnnmem.cli.files import refused
 
     _budgets(wish)  # what is wrong for every file is said once
     rows: list[Row] = []
@@ -175,36 +177,21 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
         try:
             rows.append(_plan_file(file, wish, one_of_many=True))
         except QnnMemError as exc:
-            sentence = exc.sentence(flag)
-            shown = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
-            say(shown, exc.exit_code)
-            rows.append(RefusedFile(file, shown))
+            rows.append(refused(file, exc))
     return rows
 
 
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
-    from qnnmem.cli.files import opened
+    from qnnmem.cli.files import dims_in, opened
     from qnnmem.cli.progress import ProgressBar
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
-            wish = wish._replace(dims=_dims_of(path, wish))
-        return _plan(path, file, wish, bar)
+            wish = wish._replace(dims=dims_in(path, wish.dims))
+        return _plan(path, file, wish, bar, one_of_many=one_of_many)
 
 
-def _dims_of(path: Path, wish: _Wish) -> tuple[tuple[str, int], ...]:
-    """Of the dimensions that were fixed for all files those that this one has."""
-    from qnnmem.load import kind_of
-    from qnnmem.load.onnx import read_guarded
-    from qnnmem.load.onnx.inputs import named_dims
-
-    if kind_of(path) != "onnx":
-        return ()
-    names = named_dims(read_guarded(path).proto.graph)
-    return tuple((name, size) for name, size in wish.dims if name in names)
-
-
-def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:
+def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool) -> PlanReport:
     from qnnmem import load
     from qnnmem.plan import PoolOptions, plan_model
 
@@ -227,7 +214,9 @@ def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar) -> PlanReport:
     result = plan_model(
         model, options, budget=budgets, time_limit=wish.time_limit, seed=wish.seed, watch=bar
     )
-    return _report(result, file, _now() - started, _given(wish), tcm)
+    seconds = _now() - started
+    report = _report(result, file, seconds, wish, tcm)
+    return report if one_of_many else _with_remedies(report, model, wish, bar)
 
 
 def _given(wish: _Wish) -> tuple[str, ...]:
@@ -268,28 +257,52 @@ def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
 
 
 def _report(
-    result: MemoryPlan, file: str, seconds: float, given: tuple[str, ...], tcm: Bytes | None
+    result: MemoryPlan, file: str, seconds: float, wish: _Wish, tcm: Bytes | None
 ) -> PlanReport:
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.provenance import Origin, Sourced
-    from qnnmem.report.plan import PlanReport
+    from qnnmem.report.planned import PlanReport
     from qnnmem.version import __version__
 
-    asked = None if tcm is None else Sourced(tcm, Origin.REPORTED, "--budget")
+    asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
     return PlanReport(
         result,
         judge_plan(result),
         file,
         f"qnnmem {__version__}",
         seconds,
-        given,
+        _given(wish),
         None if asked is None else judge_plan(result, asked),
+        time_limit=wish.time_limit,
     )
+
+
+def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressBar) -> PlanReport:
+    """The report, with what makes pools smaller that are too large."""
+    from dataclasses import replace
+
+    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.plan.remedies import Shortage, find_remedies, shortages
+
+    def tcm_need(plan: MemoryPlan) -> int:
+        verdict = judge_plan(plan)
+        return 0 if verdict is None else verdict.need
+
+    lacking = shortages(report.plan)
+    asked = report.tcm_budget
+    if asked is not None and asked.missing:
+        lacking += (Shortage(_TCM, Bytes(asked.limit.value), tcm_need),)
+    if not lacking:
+        return report
+    bar.say("trying what needs less")
+    found = find_remedies(model, report.plan, lacking, time_limit=wish.time_limit, seed=wish.seed)
+    return replace(report, remedies=found)
 
 
 def _render(report: PlanReport, form: str, verbose: bool) -> str:
     from qnnmem.report.c_header import render_c
-    from qnnmem.report.plan import render_answer, render_json, render_text
+    from qnnmem.report.plan import render_answer, render_text
+    from qnnmem.report.plan_json import render_json
 
     if form == "csv":
         return _csv(report.plan)
@@ -303,6 +316,7 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
 def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     from qnnmem.report import plan_table
     from qnnmem.report.plan import render_text
+    from qnnmem.report.several import RefusedFile
     from qnnmem.version import __version__
 
     if form == "json":
@@ -310,14 +324,15 @@ def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
     if form == "csv":
         return plan_table.render_csv(rows)
     table = plan_table.render_text(rows)
-    planned = (row for row in rows if not isinstance(row, plan_table.RefusedFile))
+    planned = (row for row in rows if not isinstance(row, RefusedFile))
     return "\n".join([table, *map(render_text, planned)]) if verbose else table
 
 
 def _verdict(rows: Sequence[Row]) -> str:
     """What was asked and answered, for those who do not see the result."""
-    from qnnmem.report.plan import PlanReport, budget_lines
+    from qnnmem.report.plan import budget_lines
     from qnnmem.report.plan_table import verdict
+    from qnnmem.report.planned import PlanReport
 
     if len(rows) == 1 and isinstance(rows[0], PlanReport):
         return "\n".join(budget_lines(rows[0]))
@@ -339,15 +354,3 @@ def _csv(result: MemoryPlan) -> str:
         for b in result.buffers
         if b.pool is Pool.SCRATCH
     )
-
-
-def _exit_code(rows: Sequence[Row]) -> int:
-    """The worst of all: not planned, then too small, then unknown."""
-    from qnnmem.report.plan_table import RefusedFile
-
-    if any(isinstance(row, RefusedFile) for row in rows):
-        return 2
-    verdicts = {row.fits for row in rows if not isinstance(row, RefusedFile)}
-    if False in verdicts:
-        return 1
-    return 3 if None in verdicts else 0

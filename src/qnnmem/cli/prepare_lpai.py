@@ -149,6 +149,8 @@ def prepare_lpai(
     options, notes = _with_config(options, config, io, hw_ver)
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
+    if weight_bits != "8" and quantize is None:
+        raise UsageError("--weight-bits is for --quantize int8 or int16; without it weights stay")
     told = _prepare(_named(files, names), options, target, notes, force, as_json=as_json)
     write(told, None, force)
     return 0

@@ -77,7 +77,7 @@ def qmem(
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
     if isinstance(result, CompileFailure):
-        write(render_failure(result, "table"), None, force=False)
+        write(render_failure(result, "table", as_json=as_json), None, force=False)
         return 1
     write(_render(result, file, as_json, verbose), target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1

@@ -10,7 +10,6 @@ from importlib import import_module
 import click
 
 from qnnmem.cli.help import Page, color_option, dress
-from qnnmem.cli.say import say
 from qnnmem.version import __version__
 
 # What `qnnmem --help` lists. The module of a verb has its name, with underscores for dashes.
@@ -109,10 +108,6 @@ def run() -> int:
     except _NO_ARGUMENTS as exc:
         click.echo(exc.format_message(), color=exc.ctx.color if exc.ctx else None)
         return 0
-    except click.ClickException as exc:
-        from qnnmem.cli.usage import sentence
-
-        return say(sentence(exc), exc.exit_code)
     except click.Abort as exc:
         raise KeyboardInterrupt from exc
     return result if isinstance(result, int) else 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
+from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.ir.model import Model
 from qnnmem.plan.blockers import find_blockers
 from qnnmem.plan.effort import Effort
@@ -191,9 +192,13 @@ def _with_scratch(plan: MemoryPlan, scratch: Plan) -> MemoryPlan:
 
 
 def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
+    sizes = pool_sizes(plan, pool)
+    return tuple(sorted(sizes, key=lambda name: (-sizes[name], name))[:5])
+
+
+def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
+    """What lies in a pool by name, in bytes; of constants those outside of bodies."""
     if pool is Pool.CONSTANTS:
-        tensors = plan.model.tensors
-        names = sorted(plan.model.constants, key=lambda n: (-tensors[n].nbytes, n))
-        return tuple(names[:5])
-    members = sorted((b for b in plan.buffers if b.pool is pool), key=lambda b: (-b.size, b.name))
-    return tuple(b.name for b in members[:5])
+        tensors, bits = plan.model.tensors, plan.options.bits
+        return {name: stored_bytes(tensors[name], bits) for name in plan.model.constants}
+    return {b.name: b.size for b in plan.buffers if b.pool is pool}

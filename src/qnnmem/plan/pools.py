@@ -160,7 +160,7 @@ class MemoryPlan:
     def __repr__(self) -> str:
         """The answer in one line."""
         name = quote(self.model.name)
-        scratch = f"scratch {self.scratch_bytes:,} bytes, {self.scratch.proof}"
+        scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.scratch.proof}"
         others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
         rest = "".join(f", {pool.value} {self.pool_bytes(pool):,}" for pool in others)
         return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"

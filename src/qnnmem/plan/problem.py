@@ -51,7 +51,7 @@ class Problem:
 
     def __repr__(self) -> str:
         """One line, however many buffers there are."""
-        within = "" if self.capacity is None else f" within {self.capacity:,} bytes"
+        within = "" if self.capacity is None else f" within {counted(self.capacity, 'byte')}"
         return f"<Problem: {counted(len(self.buffers), 'buffer')}{within}>"
 
     def _check(self) -> None:
@@ -85,7 +85,7 @@ class Plan:
     def __repr__(self) -> str:
         """The answer in one line."""
         buffers = counted(len(self.offsets), "buffer")
-        return f"<Plan: {self.peak:,} bytes, {self.proof}; {buffers}>"
+        return f"<Plan: {counted(self.peak, 'byte')}, {self.proof}; {buffers}>"
 
     @cached_property
     def peak(self) -> Bytes:
@@ -127,7 +127,7 @@ class Infeasible:
         have = 0 if self.problem.capacity is None else self.problem.capacity
         known = "does not fit" if self.proven else "not known to fit"
         return (
-            f"<Infeasible: {known} {have:,} bytes, at least {self.lower_bound:,} needed; "
+            f"<Infeasible: {known} {counted(have, 'byte')}, at least {self.lower_bound:,} needed; "
             f"{counted(len(self.blockers), 'buffer')} in the way>"
         )
 

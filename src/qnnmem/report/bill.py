@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
+from qnnmem.htp.fit import checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
+from qnnmem.report.limits import limit_lines, source_lines
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.sizes import size_words
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -52,7 +55,7 @@ def verdict(bill: Bill) -> str:
     if bill.ram is None:
         missing = [name for name, part in bill.parts if part is None]
         return f"total not known{target}: the file does not say {', '.join(missing)}"
-    total = f"{_bytes(bill.ram.value)} of memory{target}"
+    total = f"{size_words(bill.ram.value)} of memory{target}"
     if bill.dominant is None:
         return total
     name, part = bill.dominant
@@ -72,7 +75,7 @@ def _about(bill: Bill, file: str, compiled: bool) -> str:
     graphs = counted(len(context.graphs), "graph")
     made = shorten(context.build_id) or "without version"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
-    size = _bytes(context.file_bytes)
+    size = size_words(context.file_bytes)
     kind = "compiles to a" if compiled else "is a"
     return (
         f"{shorten(file, _WIDE)} {kind} context binary of {size}, {graphs}{arch}, by QAIRT {made}"
@@ -98,42 +101,11 @@ def _row(name: str, part: Sourced | None, verbose: bool) -> str:
 
 
 def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
-    yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  origin"
-    yield _limited("compile, a graph", bill.compile_estimate, bill.compile_limit)
-    if bill.pd is None or bill.pd.is_exact:
-        yield _limited("process domain", None if bill.pd is None else bill.pd.high, bill.pd_budget)
-    else:
-        yield _limited("PD at least", bill.pd.low, bill.pd_budget)
-        yield _limited("PD at most", bill.pd.high, bill.pd_budget)
+    checks = checks_of(bill, bill.soc)
+    yield from limit_lines(checks, verbose=verbose)
     if verbose:
-        yield from _how(bill)
+        yield from ("", *source_lines(checks))
     yield from _measured(bill, verbose)
-
-
-def _how(bill: Bill) -> Iterator[str]:
-    yield ""
-    if bill.compile_estimate is not None:
-        yield _source("compile", "needed", bill.compile_estimate)
-    if bill.compile_limit is not None:
-        yield _source("compile", "limit", bill.compile_limit)
-    if bill.pd is not None:
-        yield _source("process domain", "needed", bill.pd.high)
-    yield _source("process domain", "limit", bill.pd_budget)
-
-
-def _source(name: str, what: str, part: Sourced) -> str:
-    return f"{name:<14}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
-
-
-def _limited(name: str, need: Sourced | None, limit: Sourced | None) -> str:
-    cells = [_cell(need, 16), _cell(limit, 16)]
-    spare = "-" if need is None or limit is None else f"{limit.value - need.value:,}"
-    origin = "" if need is None else need.origin.value
-    return f"{name:<16}{''.join(cells)}{spare:>17}  {origin}".rstrip()
-
-
-def _cell(part: Sourced | None, width: int) -> str:
-    return f"{'not known' if part is None else format(part.value, ','):>{width}}"
 
 
 def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
@@ -195,10 +167,6 @@ def next_look(bill: Bill, file: str, given: Sequence[str] = ()) -> str:
         words = ["qnnmem", "footprint", file_word(file), *given]
         return next_line("with the SoC you mean, for example", words, "--soc=SM8650")
     return next_line("every field of the file", ["qnnmem", "inspect", file_word(file)], "--json")
-
-
-def _bytes(size: int) -> str:
-    return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"
 
 
 def render_json(bill: Bill, file: str, tool: str) -> str:

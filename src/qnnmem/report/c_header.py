@@ -17,7 +17,8 @@ from pathlib import PurePath
 from qnnmem.errors import UsageError
 from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
-from qnnmem.report.plan import PlanReport
+from qnnmem.report.planned import PlanReport
+from qnnmem.report.sizes import size_column
 from qnnmem.units import MAX_BYTES
 
 # C99 tells identifiers apart by their first 63 characters.
@@ -96,7 +97,7 @@ def _about(report: PlanReport) -> Iterator[str]:
     yield " *"
     for pool, size in report.pools:
         proof = f", {plan.scratch.proof}" if pool is Pool.SCRATCH else ""
-        yield f" * {pool.value:<11}{size:>15,} bytes, computed{proof}"
+        yield f" * {pool.value:<11}{size_column(size, 15)}, computed{proof}"
     if report.given:
         yield f" * planned with {_comment(' '.join(report.given))}"
     yield " *"

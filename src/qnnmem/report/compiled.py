@@ -8,14 +8,16 @@ from pathlib import Path
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure
 from qnnmem.report import bill
+from qnnmem.report.error import render_json
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
 _LAST_LINES = 5  # of the log of a crash
+_REFUSED = 1  # exit code
 
 
 def render_text(
@@ -48,7 +50,7 @@ def render_json(
 def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Iterator[str]:
     compiled = made.compiled
     context, target = compiled.context, shorten(str(binary), _WIDE)
-    size = f"{context.file_bytes:,} bytes for {compiled.soc.name}"
+    size = f"{counted(context.file_bytes, 'byte')} for {compiled.soc.name}"
     yield f"{target}: {size}, compiled by {compiled.library}"
     for graph in context.graphs:
         yield f"  graph {shorten(graph.name, _WIDE)}"
@@ -63,9 +65,12 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
         yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
 
 
-def render_failure(failure: CompileFailure, missing: str) -> str:
+def render_failure(failure: CompileFailure, missing: str, *, as_json: bool = False) -> str:
     """Why there is no binary, bill or table, whichever is `missing`."""
-    return "\n".join(_failure(failure, missing)) + "\n"
+    lines = list(_failure(failure, missing))
+    if as_json:
+        return render_json("; ".join(line.strip() for line in lines), _REFUSED)
+    return "\n".join(lines) + "\n"
 
 
 def _failure(failure: CompileFailure, missing: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.inspect-htp/1"
@@ -31,7 +31,7 @@ def _lines(context: HtpContext, path: str) -> Iterator[str]:
     soc = "no SoC named" if context.soc_model is None else f"soc_model {context.soc_model}"
     arch = "" if context.dsp_arch is None else f", Hexagon v{context.dsp_arch}"
     yield f"QNN context binary: {what}, {soc}{arch}, by QAIRT {shorten(context.build_id)}"
-    size = f"{context.file_bytes:,} bytes ({format_size(context.file_bytes)})"
+    size = f"{counted(context.file_bytes, 'byte')} ({format_size(context.file_bytes)})"
     core = ".".join(map(str, context.core_api))
     yield f"{shorten(path, 200)}: {size}, backend {context.backend_id}, core API {core}"
     for graph in context.graphs:
@@ -49,7 +49,7 @@ def _graph_lines(graph: HtpGraph) -> Iterator[str]:
         *(("spill/fill", graph.spill_fill), ("VTCM as stored", graph.vtcm)),
     )
     for name, size in sizes:
-        shown = "not in the file" if size is None else f"{size:,} bytes"
+        shown = "not in the file" if size is None else counted(size, "byte")
         yield f"  {name:<15}{shown:>22}"
     for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
         yield f"  {kind}:" if tensors else f"  {kind}: none"
@@ -63,7 +63,7 @@ def _tensor_line(tensor: HtpTensor) -> str:
     quant = ""
     if tensor.scale is not None and tensor.offset is not None:
         quant = f", scale {tensor.scale:.6g} offset {tensor.offset}"
-    what = f"{tensor.data_type.name} {shape}, {tensor.nbytes:,} bytes{quant}"
+    what = f"{tensor.data_type.name} {shape}, {counted(tensor.nbytes, 'byte')}{quant}"
     return f"{shorten(tensor.name)}  {what}, {tensor.mem_type.name.lower()}"
 
 

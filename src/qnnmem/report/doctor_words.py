@@ -28,7 +28,7 @@ def verdict(incident: Incident) -> str:
     words = f"{incident.stage} stage: {kind}: {shorten(incident.cause_meaning, WIDE)}"
     if incident.shortage_bytes is not None:
         size = incident.shortage_bytes
-        words += f"; {format_size(size)} ({size:,} bytes) missing"
+        words += f"; {format_size(size)} ({counted(size, 'byte')}) missing"
     return f"{words} ({incident.cause}); confidence {incident.confidence}"
 
 
@@ -89,12 +89,12 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
             name = key.removesuffix("_bytes").replace("_", " ")
-            rows.append((name, f"{value:,} bytes", format_size(value), PRINTED))
+            rows.append((name, counted(value, "byte"), format_size(value), PRINTED))
         else:
             rows.append((key.replace("_", " "), shorten(str(value), WIDE), "", PRINTED))
     shortage = incident.shortage_bytes
     if shortage is not None:
-        rows.append(("missing", f"{shortage:,} bytes", format_size(shortage), MISSING))
+        rows.append(("missing", counted(shortage, "byte"), format_size(shortage), MISSING))
     return rows
 
 
@@ -105,7 +105,7 @@ def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
     return [
         (
             part.name,
-            f"{part.bytes:,} bytes",
+            counted(part.bytes, "byte"),
             format_size(part.bytes),
             shorten(f"{part.origin}: {part.source}", WIDE),
         )
@@ -145,16 +145,16 @@ def healthy(stats: ReadingStats) -> str:
 def amount(stats: ReadingStats) -> str:
     """How much was read."""
     files = len(stats.files)
-    names = shorten(stats.files[0], WIDE) if files == 1 else f"{files:,} files"
+    names = shorten(stats.files[0], WIDE) if files == 1 else counted(files, "file")
     lines = counted(stats.lines, "line")
-    return f"{lines}, {stats.bytes:,} bytes of {names}"
+    return f"{lines}, {counted(stats.bytes, 'byte')} of {names}"
 
 
 def summary(stats: ReadingStats, first: Incident) -> str:
     """The first line of a report: the verdict, with the number of incidents if several."""
     if stats.incidents == 1:
         return verdict(first)
-    return f"{stats.incidents:,} incidents; the first: {verdict(first)}"
+    return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"
 
 
 def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:

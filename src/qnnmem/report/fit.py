@@ -10,9 +10,10 @@ from typing import Any
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
 from qnnmem.report.flags import flag, with_flags
+from qnnmem.report.limits import known, limit_lines, source_lines
 from qnnmem.report.schema import write_json
 from qnnmem.report.sourced import bytes_values
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fit/1"
 _WIDE = 400
@@ -43,28 +44,40 @@ def verdict(fit: Fit) -> str:
     worst = fit.worst
     if fit.fits is None or worst is None or worst.spare is None:
         return f"{words}: {shorten(with_flags(fit.why), _WIDE)}" if fit.why else words
-    title = TITLES[worst.pool]
-    if fit.fits:
-        return f"{words}: {worst.spare:,} bytes to spare in the {title}, the tightest"
-    return f"{words}: {-worst.spare:,} bytes missing in the {title}"
+    if not fit.fits:
+        return f"{words}: {counted(-worst.spare, 'byte')} missing in the {TITLES[worst.pool]}"
+    return f"{words}: {_tightest(fit)}"
+
+
+def _tightest(fit: Fit) -> str:
+    worst, rest = fit.worst, fit.beside_vtcm
+    if worst is None or worst.spare is None:
+        return "nothing is known to be tight"
+    spare = f"{counted(worst.spare, 'byte')} to spare in the {TITLES[worst.pool]}"
+    if worst.pool != "vtcm" or worst.spare or rest is None or rest.spare is None:
+        return f"{spare}, the tightest"
+    then = f"next tightest {rest.spare:,} in the {TITLES[rest.pool]}"
+    return f"{spare}, which it takes whole; {then}"
 
 
 def _summary(fits: Sequence[Fit]) -> str:
     count = {answer: sum(fit.fits is answer for fit in fits) for answer in (True, False, None)}
     if count[True] == len(fits):
-        return f"fits all {len(fits)} SoCs"
-    parts = [f"fits {count[True]} of {len(fits)} SoCs"]
+        return f"fits all {counted(len(fits), 'SoC')}"
+    parts = [f"fits {count[True]} of {counted(len(fits), 'SoC')}"]
     parts += [f"does not fit {count[False]}"] if count[False] else []
     parts += [f"cannot tell for {count[None]}"] if count[None] else []
     return ", ".join(parts)
 
 
 def _details(fit: Fit, verbose: bool) -> Iterator[str]:
-    yield f"{'limit':<16}{'needed':>16}{'limit':>16}{'to spare':>17}  limit origin"
-    for check in fit.checks:
-        yield from _check_lines(check, verbose)
+    # Where limits hold and the answer is open all the same, they are not what it hangs on.
+    decides = fit.fits is not None or any(check.is_between for check in fit.checks)
+    if not decides:
+        yield f"what is known, which is no answer for {fit.soc.name}:"
+    yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
-        yield from ("", *_sources(fit), "")
+        yield from ("", *source_lines(fit.checks), "")
     if fit.code is not None:
         yield f"the library answered with code {fit.code}: {shorten(with_flags(fit.why), _WIDE)}"
     elif verbose and fit.fits is not True and fit.why:
@@ -72,12 +85,9 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
     # What fits needs no change; what does not is changed where most of it is.
-    if fit.largest and (verbose or fit.fits is not True):
-        yield ""
-        yield "largest:"
-        yield from (
-            f"{item.size.value:>16,}  {item.kind:<7} {shorten(item.name)}" for item in fit.largest
-        )
+    if verbose or fit.fits is not True:
+        yield from _parts(fit)
+        yield from _tensors(fit)
     if fit.suggestions or fit.tried:
         yield ""
         yield "what to change:"
@@ -85,42 +95,26 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
         yield from (_line_of("no use", one) for one in fit.tried)
 
 
-def _check_lines(check: Check, verbose: bool) -> Iterator[str]:
-    limit = None if check.limit is None else check.limit.value
-    origin = "" if check.limit is None else check.limit.origin.value
-    title = TITLES[check.pool]
-    if check.need is None or check.need.is_exact:
-        need = None if check.need is None else check.need.high.value
-        yield _line(title, need, limit, origin)
+def _parts(fit: Fit) -> Iterator[str]:
+    """All that the memory is made of, the largest first, and the sum."""
+    parts = sorted(fit.parts, key=lambda part: (-part.size.value, part.name))
+    if not parts:
         return
-    bounds = {"at least": check.need.low, "at most": check.need.high}
-    if not verbose and check.fits is not None:
-        del bounds["at least" if check.fits else "at most"]  # the other one decides
-    for words, bound in bounds.items():
-        short = {"process domain": "PD"}.get(title, title)
-        yield _line(f"{short} {words}", bound.value, limit, origin)
+    yield ""
+    yield f"memory{'' if fit.total else ' as far as it is known'}:"
+    yield from (f"{part.size.value:>16,}  {part.name}" for part in parts if part.size.value)
+    if fit.total is not None:
+        yield f"{fit.total.value:>16,}  all"
 
 
-def _sources(fit: Fit) -> Iterator[str]:
-    """Where needs and limits come from."""
-    for check in fit.checks:
-        title = TITLES[check.pool]
-        if check.need is not None:
-            need = check.need.high
-            yield f"{title:<16}  needed {need.origin.value}: {shorten(need.source, _WIDE)}"
-        if check.limit is not None:
-            limit = check.limit
-            yield f"{title:<16}  limit {limit.origin.value}: {shorten(limit.source, _WIDE)}"
-
-
-def _line(title: str, need: int | None, limit: int | None, origin: str) -> str:
-    spare = None if need is None or limit is None else limit - need
-    cells = (f"{_number(need):>16}", f"{_number(limit):>16}", f"{_number(spare):>17}")
-    return f"{title:<16}{''.join(cells)}  {origin}".rstrip()
-
-
-def _number(value: int | None) -> str:
-    return "not known" if value is None else f"{value:,}"
+def _tensors(fit: Fit) -> Iterator[str]:
+    tensors = [item for item in fit.largest if item.kind != "part"]
+    if tensors:
+        yield ""
+        yield "largest tensors:"
+        yield from (
+            f"{item.size.value:>16,}  {item.kind:<7} {shorten(item.name)}" for item in tensors
+        )
 
 
 def _suggested(one: Suggestion) -> str:
@@ -134,15 +128,16 @@ def _line_of(word: str, one: Suggestion) -> str:
 def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:
     yield f"{'SoC':<12}{'answer':<14}{'to spare':>17}  limit"
     for fit in fits:
-        worst = fit.worst
-        spare = None if worst is None else worst.spare
-        title = "" if worst is None else TITLES[worst.pool]
-        why = title
+        worst, rest = fit.worst, fit.beside_vtcm
+        spare = known(None if worst is None else worst.spare)
+        why = "" if worst is None else TITLES[worst.pool]
+        if fit.fits and worst and rest and worst.pool == "vtcm" and worst.spare == 0:
+            why += f", then {TITLES[rest.pool]} {known(rest.spare)}"
         if fit.fits is None:
-            why = shorten(with_flags(fit.why), 100) if verbose else ""
+            spare, why = "-", shorten(with_flags(fit.why), 100) if verbose else ""
         same = f" (as {fit.same_as})" if fit.same_as else ""
         answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
-        yield f"{fit.soc.name:<12}{answer:<14}{_number(spare):>17}  {why}{same}".rstrip()
+        yield f"{fit.soc.name:<12}{answer:<14}{spare:>17}  {why}{same}".rstrip()
 
 
 def render_json(fits: Sequence[Fit], file: str, tool: str) -> str:
@@ -172,6 +167,8 @@ def _fit_values(fit: Fit) -> dict[str, Any]:
         "operator": fit.operator,
         "same_as": fit.same_as,
         "checks": [_check_values(check) for check in fit.checks],
+        "total": bytes_values(fit.total),
+        "parts": {part.name: bytes_values(part.size) for part in fit.parts},
         "largest": [
             {"graph": i.graph, "name": i.name, "kind": i.kind, "bytes": i.size.value}
             for i in fit.largest

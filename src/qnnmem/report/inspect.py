@@ -10,6 +10,7 @@ from typing import Any
 
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.report.schema import write_json
+from qnnmem.report.sizes import size_words
 from qnnmem.report.tcm import together, verdict_words
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -43,7 +44,7 @@ def _about(ours: Values, path: str) -> Iterator[str]:
     floats = sum(graph["float_ops"] for graph in ours["graphs"])
     if floats:
         yield f"computes in floating point ({counted(floats, 'op')}): desk experiment only"
-    size, constants = _bytes(ours["file_bytes"]), _bytes(ours["constants_bytes"])
+    size, constants = size_words(ours["file_bytes"]), size_words(ours["constants_bytes"])
     maker = f"format {ours['format_version']}, made by {shorten(ours['producer'])}"
     yield f"{shorten(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
 
@@ -56,7 +57,8 @@ def _graph(graph: Values, tcm: TcmVerdict | None) -> str:
 
 def _heading(graph: Values) -> Iterator[str]:
     program = "program in planned order" if graph["in_order"] else "program"
-    what = f"{program} of {_bytes(graph['program_bytes'])}" if graph["program_bytes"] else "layout"
+    size = graph["program_bytes"]
+    what = f"{program} of {size_words(size)}" if size else "layout"
     facts = f"{counted(graph['ops'], 'op')}, {what}, alignment {graph['align']}"
     yield f"graph {shorten(graph['name'])}: {facts}"
     if not graph["program_bytes"]:
@@ -107,7 +109,7 @@ def _windows(graph: Values) -> Iterator[str]:
 
 def _window(window: Values) -> str:
     mode = "blocks until full" if window["blocking"] else "never blocks"
-    frames = f"{window['frames']:,} of {window['size']:,} frames arrive per execute"
+    frames = f"{window['frames']:,} of {counted(window['size'], 'frame')} arrive per execute"
     reset = f", reset by {shorten(window['reset'])}" if window["reset"] is not None else ""
     padding = f", starts with {window['padding']:,} zero frames" if window["padding"] else ""
     name, stride = shorten(window["name"]), window["stride"]
@@ -135,7 +137,7 @@ def _tensor(tensor: Values) -> str:
     quant = ""
     if tensor["scale"] is not None:
         quant = f", scale {tensor['scale']:.6g} zero point {tensor['zero_point']}"
-    size = f"{tensor['bytes']:,} bytes"
+    size = counted(tensor["bytes"], "byte")
     return f"{shorten(tensor['name'])}  {tensor['data_type']} {shape[:_WIDE]}, {size}{quant}"
 
 
@@ -143,7 +145,3 @@ def _where(tensor: Values) -> str:
     if tensor["offset"] is None:
         return str(tensor["pool"])
     return f"{tensor['pool']} + {tensor['offset']:,}"
-
-
-def _bytes(size: int) -> str:
-    return f"{size:,} bytes" if size < 1 << 10 else f"{size:,} bytes ({format_size(size)})"

@@ -14,6 +14,7 @@ from qnnmem.lpai.selftest import RuleResult
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag
 from qnnmem.report.schema import write_json
+from qnnmem.text import counted
 
 RULES_SCHEMA = "qnnmem.lpai-rules/1"
 CHOICES_SCHEMA = "qnnmem.lpai-choices/1"
@@ -79,7 +80,7 @@ def _rule_values(rule: Rule) -> dict[str, Any]:
 
 
 def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
-    yield f"{len(rules)} rules; `qnnmem lpai rules ID` explains one"
+    yield f"{counted(len(rules), 'rule')}; `qnnmem lpai rules ID` explains one"
     yield ""
     yield "id    rule, and the codes that answer who breaks it:"
     for rule in rules:
@@ -118,7 +119,7 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
     count = sum(one.keeping + one.breaking for one in results)
     wrong = sum(len(one.failures) for one in results)
     verdict = f"{wrong} did not go as expected" if wrong else "all as expected"
-    yield f"{len(results)} rules, {count} cases: {verdict}"
+    yield f"{counted(len(results), 'rule')}, {counted(count, 'case')}: {verdict}"
     yield ""
     yield f"{'id':<4}  {'kept':>4}  {'broken':>6}  {'verdict':<7}  rule"
     for one in results:

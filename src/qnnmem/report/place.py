@@ -48,15 +48,15 @@ def verdict(plan: Residency) -> str:
     if not plan.fits:
         return f"does not fit: {count} need {domains}, a process has {DOMAINS.value}"
     left = plan.given.domains[-1].left if plan.given.domains else plan.budget.value
-    return f"fits: {count} in {domains}, {left:,} bytes left in the last"
+    return f"fits: {count} in {domains}, {counted(left, 'byte')} left in the last"
 
 
 def _domains(plan: Residency, placement: Placement, verbose: bool) -> Iterator[str]:
     budget = plan.budget
     source = f": {budget.source}" if verbose else ""
-    yield f"budget of a domain: {budget.value:,} bytes, {budget.origin.value}{source}"
+    yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}{source}"
     for number, domain in enumerate(placement.domains):
-        yield f"domain {number}: {domain.used:,} bytes used, {domain.left:,} left"
+        yield f"domain {number}: {counted(domain.used, 'byte')} used, {domain.left:,} left"
         for member in domain.members:
             one = plan.residents[member]
             low = f" (at least {one.need.low.value:,})" if verbose and not one.need.is_exact else ""
@@ -82,8 +82,9 @@ def _notes(plan: Residency, verbose: bool) -> Iterator[str]:
     saved = sum(plan.sharing)
     if saved:
         yield (
-            f"spill/fill: one buffer for all contexts of a domain saves up to {saved:,} bytes of "
-            "RAM; contexts that share it must not run at the same time"
+            "spill/fill: one buffer for all contexts of a domain saves up to "
+            f"{counted(saved, 'byte')} of RAM; contexts that share it must not run at the same "
+            "time"
         )
     if verbose and len(plan.given.domains) > 1:
         yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"

@@ -1,97 +1,31 @@
-"""A memory plan for people, as text, and for programs, as JSON of schema `qnnmem.plan/1`."""
+"""A memory plan for people: the short answer, and the whole story."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from qnnmem.installation import command_for
-from qnnmem.lpai.tcm import TcmVerdict
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
+from qnnmem.lpai.tcm import BINARY, TcmVerdict
+from qnnmem.plan import Io, Pool
+from qnnmem.plan.memory import pool_sizes
 from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
-from qnnmem.report.schema import write_json
-from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
+from qnnmem.report.planned import PlanReport
 from qnnmem.text import counted, shorten
-from qnnmem.units import Bytes, format_size
-
-SCHEMA = "qnnmem.plan/1"
+from qnnmem.units import format_size
 
 # Beyond this a picture of letters says nothing.
 LARGEST_MAP = 20_000
 SHOWN_AT_PEAK = 8
 # Notes of the short answer; -v has all.
 SHOWN_NOTES = 3
+_TCM_NAMES = {BINARY: "constants"}  # of a plan, which has no binary yet
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
-
-
-def search_missing() -> str:
-    """That a better plan may be found, and by what."""
-    return (
-        "the exact search is not installed and may find a lower plan or prove this one minimal: "
-        + command_for("search")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """A memory plan with its verdicts, where it came from and how long it took."""
-
-    plan: MemoryPlan
-    tcm: TcmVerdict | None  # None for a bare list of buffers
-    input: str
-    tool: str
-    seconds: float
-    given: tuple[str, ...] = ()  # options the user gave, for commands to paste
-    tcm_budget: TcmVerdict | None = None  # against what the user can spare
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether every budget holds; None where the search could not tell in time."""
-        answers = {budget.fits for budget in self.plan.budgets}
-        answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
-        return False if False in answers else None if None in answers else True
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether the question was if it fits."""
-        return bool(self.plan.budgets) or self.tcm_budget is not None
-
-    @property
-    def op_at_peak(self) -> str | None:
-        """The op that runs at the fullest step; None before the first and after the last."""
-        peak, ops = self.plan.peak, self.plan.model.ops
-        if peak is None or not 0 <= peak.step < len(ops):
-            return None
-        return f"{ops[peak.step].name} ({ops[peak.step].type})"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the reader of the file said, and how far the proof goes."""
-        notes = list(self.plan.model.notes)
-        if any(op.bodies for op in self.plan.model.ops):
-            notes.append(
-                "the bodies of control-flow ops are planned apart and take one block while the op "
-                "runs; the minimum is one of this arrangement"
-            )
-        if self.plan.reordered is not None and self.plan.reordered.skipped is not None:
-            notes.append(f"reordering ops was skipped: {self.plan.reordered.skipped}")
-        if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
-            notes.append("the clock ended the search, so another run may find another plan")
-        if self.plan.search_missing:
-            notes.append(search_missing())
-        return tuple(notes)
-
-    @property
-    def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
-        """Pools and their sizes, in the order they are shown."""
-        return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)
 
 
 def render_answer(report: PlanReport) -> str:
     """The short answer: whether it fits, bytes of each pool, what is proven, what to do next."""
-    parts = (_verdict, _other_pools, _budgets, _first_notes, _next)
+    parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
     return "\n".join(line for part in parts for line in part(report)) + "\n"
 
 
@@ -100,9 +34,9 @@ def render_text(report: PlanReport) -> str:
 
     Names from the file are made safe to print.
     """
-    parts = (_verdict, _about, _pools, _budgets, _reorder, _peak, _tcm, _map, _notes)
+    parts = (_verdict, _about, _pools, _budgets, remedy_lines, _reorder, _peak, _tcm, _map, _notes)
     blocks = ["\n".join(lines) for part in parts if (lines := list(part(report)))]
-    blocks += _next(report, detailed=True)
+    blocks += next_lines(report, detailed=True)
     return "\n\n".join(["\n".join(blocks[:2]), *blocks[2:]]) + "\n"
 
 
@@ -167,7 +101,8 @@ def _other_pools(report: PlanReport) -> Iterator[str]:
     if inside:
         del sizes[Pool.IO.value]
     parts = (f"{'IO' if name == 'io' else name} {size:,}" for name, size in sizes.items())
-    yield f"{', '.join(parts)} bytes{inside}"
+    unit = "byte" if list(sizes.values())[-1] == 1 else "bytes"
+    yield f"{', '.join(parts)} {unit}{inside}"
 
 
 def _first_notes(report: PlanReport) -> Iterator[str]:
@@ -220,17 +155,39 @@ def _pools(report: PlanReport) -> Iterator[str]:
 
 
 def _budgets(report: PlanReport) -> Iterator[str]:
+    """What stands in the way of each budget, by its bytes and its share of what is needed."""
     for budget in report.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
         why = "fullest step" if budget.fits is None else _WHY[budget.pool]
         if why == _WHY[Pool.SCRATCH] and len(budget.blockers) == 1:
             why = "too large by itself"
-        yield f"{why} ({len(budget.blockers)} in {budget.pool.value}):"
-        for name in budget.blockers[:SHOWN_AT_PEAK]:
-            yield f"  {shorten(name)}"
-        if len(budget.blockers) > SHOWN_AT_PEAK:
-            yield f"  … and {len(budget.blockers) - SHOWN_AT_PEAK} more"
+        sizes = pool_sizes(report.plan, budget.pool)
+        parts = [(name, sizes[name]) for name in budget.blockers]
+        yield from _parts(why, budget.pool.value, parts, budget.need)
+    tcm = report.tcm_budget
+    if tcm is not None and tcm.missing:
+        rows = sorted(tcm.rows, key=lambda row: (-row.exact, row.what))
+        parts = [(_TCM_NAMES.get(row.what, row.what), row.exact) for row in rows]
+        yield from _parts("largest", "TCM", parts, tcm.need)
+
+
+def _parts(why: str, pool: str, parts: Sequence[tuple[str, int]], need: int) -> Iterator[str]:
+    total = sum(size for _name, size in parts)
+    yield f"{why} ({len(parts)} in {pool}, {_bytes(total)}{_share(total, need)}):"
+    for name, size in parts[:SHOWN_AT_PEAK]:
+        yield f"  {size:>13,} {_percent(size, need):>7}  {shorten(name)}"
+    rest = [size for _name, size in parts[SHOWN_AT_PEAK:]]
+    if rest:
+        yield f"  {sum(rest):>13,} {_percent(sum(rest), need):>7}  {len(rest):,} more"
+
+
+def _share(part: int, whole: int) -> str:
+    return "" if part == whole else f", {_percent(part, whole)} of {whole:,}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.1f} %"
 
 
 def _reorder(report: PlanReport) -> Iterator[str]:
@@ -261,12 +218,12 @@ def _peak(report: PlanReport) -> Iterator[str]:
     yield f"peak at step {peak.step}{where}: {_bytes(peak.size)} alive in {held}"
     letters = _letters(report)
     for buffer in peak.live[:SHOWN_AT_PEAK]:
-        share = 100 * buffer.size / max(peak.size, 1)
-        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>5.1f} %  {shorten(buffer.name)}"
+        share = _percent(buffer.size, peak.size)
+        yield f"  {letters[buffer.name]} {buffer.size:>13,} {share:>7}  {shorten(buffer.name)}"
     rest = peak.live[SHOWN_AT_PEAK:]
     if rest:
         total = sum(buffer.size for buffer in rest)
-        yield f"  {OTHER} {total:>13,} {100 * total / peak.size:>5.1f} %  {len(rest)} more"
+        yield f"  {OTHER} {total:>13,} {_percent(total, peak.size):>7}  {len(rest)} more"
 
 
 def _letters(report: PlanReport) -> dict[str, str]:
@@ -301,160 +258,11 @@ def _notes(report: PlanReport) -> Iterator[str]:
         yield f"note: {shorten(note, 200)}"
 
 
-def _next(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
-    plan = report.plan
-    if report.input == "-":  # what came from a pipe would have to come again
-        return
-    command = ["qnnmem", "plan", file_word(report.input), *report.given]
-    is_float = any(tensor.dtype.is_float for tensor in plan.model.tensors.values())
-    lacks_scratch = any(b.pool is Pool.SCRATCH and b.fits is False for b in plan.budgets)
-    if plan.likely_states:
-        line = _next_states(plan.likely_states, command)
-    elif not (plan.scratch.optimal or plan.scratch.search_missing):
-        line = next_line("search longer", command, "--time-limit=60")
-    elif plan.options.bits is None and is_float:
-        why = "LPAI runs 8- and 16-bit models; as int8 it would be"
-        line = next_line(why, command, "--bits=8")
-    elif lacks_scratch and plan.model.ops and not plan.options.reorder:
-        line = next_line("another order of the ops may need less", command, "--reorder")
-    elif lacks_scratch and plan.model.ops and plan.options.io is Io.INSIDE:
-        line = next_line("inputs and outputs in buffers of their own", command, "--io=outside")
-    elif detailed:
-        line = next_line("every offset, as a C header", command, "--format=c")
-    else:
-        line = next_line("the peak, and what lies where", command, "-v")
-    if line:
-        yield line
-
-
 def _in_this_order(report: PlanReport, pool: Pool) -> str:
     """What a proof of scratch does not speak of: another order of the ops."""
     other = report.plan.model.ops and not report.plan.options.reorder
     return ", with the ops in this order" if pool is Pool.SCRATCH and other else ""
 
 
-def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
-    """All pairs or none: a plan with a part of the state is wrong without looking so."""
-    settings = [f"--state={old}={new}" for old, new in pairs]
-    line = next_line("these look like state kept between runs", command, *settings)
-    why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
-    return line or next_line(why, command, "--format=json")
-
-
 def _bytes(size: int) -> str:
-    return f"{size:,} bytes"
-
-
-def render_json(report: PlanReport) -> str:
-    """One JSON object; sizes are integer bytes, steps count ops from 0."""
-    return write_json(as_values(report))
-
-
-def as_values(report: PlanReport) -> dict[str, Any]:
-    """The object behind the JSON text."""
-    plan = report.plan
-    return {
-        "schema": SCHEMA,
-        "tool": report.tool,
-        "input": report.input,
-        "scratch_bytes": plan.scratch_bytes,
-        "persistent_bytes": plan.persistent_bytes,
-        "io_bytes": plan.io_bytes,
-        "constant_bytes": plan.constant_bytes,
-        "lower_bound_bytes": plan.scratch.lower_bound,
-        "optimal": plan.scratch.optimal,
-        "seconds": round(report.seconds, 6),
-        "align_bytes": plan.align,
-        "io": plan.options.io.value,
-        "bits": plan.options.bits,
-        "inputs": list(plan.model.inputs),
-        "outputs": list(plan.model.outputs),
-        "peak": _peak_values(report),
-        "tcm": _tcm_values(report),
-        "budgets": _budgets_values(report),
-        "reorder": _reorder_values(report),
-        "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
-        "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
-        "notes": list(report.notes),
-        "origins": _origins(report),
-    }
-
-
-def _peak_values(report: PlanReport) -> dict[str, Any] | None:
-    peak = report.plan.peak
-    if peak is None:
-        return None
-    return {
-        "step": peak.step,
-        "op": report.op_at_peak,
-        "bytes": peak.size,
-        "live": [{"name": buffer.name, "bytes": buffer.size} for buffer in peak.live],
-    }
-
-
-def _tcm_values(report: PlanReport) -> dict[str, Any] | None:
-    tcm = report.tcm
-    if tcm is None:
-        return None
-    return {
-        "fits": tcm.fits,
-        "need_bytes": tcm.need,
-        "limit_bytes": tcm.limit.value,
-        "buffers": tcm.buffers,
-        "max_buffers": tcm.max_buffers.value,
-    }
-
-
-def _budgets_values(report: PlanReport) -> list[dict[str, Any]]:
-    values: list[dict[str, Any]] = [
-        {
-            "pool": budget.pool.value,
-            "need_bytes": budget.need,
-            "at_least_bytes": budget.at_least,
-            "have_bytes": budget.have,
-            "fits": budget.fits,
-            "blockers": list(budget.blockers),
-        }
-        for budget in report.plan.budgets
-    ]
-    tcm = report.tcm_budget
-    if tcm is not None:
-        sizes = {"need_bytes": tcm.need, "at_least_bytes": tcm.need, "have_bytes": tcm.limit.value}
-        values.append({"pool": "tcm", **sizes, "fits": tcm.fits, "blockers": []})
-    return values
-
-
-def _reorder_values(report: PlanReport) -> dict[str, Any] | None:
-    found = report.plan.reordered
-    if found is None:
-        return None
-    return {
-        "before_bytes": found.before,
-        "after_bytes": found.after,
-        "proven": found.proven,
-        "order": [op.name for op in report.plan.model.ops],
-    }
-
-
-def _buffer_values(buffer: PlacedBuffer) -> dict[str, Any]:
-    return {
-        "name": buffer.name,
-        "pool": buffer.pool.value,
-        "size_bytes": buffer.size,
-        "lower": buffer.live.lower,
-        "upper": buffer.live.upper,
-        "offset_bytes": buffer.offset,
-        "aliases": list(buffer.aliases),
-    }
-
-
-def _origins(report: PlanReport) -> dict[str, str]:
-    origins = dict.fromkeys(
-        ("scratch_bytes", "persistent_bytes", "io_bytes", "constant_bytes", "lower_bound_bytes"),
-        "computed",
-    )
-    if report.tcm is not None:
-        origins["tcm.need_bytes"] = "computed"
-        origins["tcm.limit_bytes"] = f"{report.tcm.limit.origin.value}: {report.tcm.limit.source}"
-        origins["tcm.max_buffers"] = origins["tcm.limit_bytes"]
-    return origins
+    return counted(size, "byte")

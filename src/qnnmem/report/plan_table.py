@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.plan import Pool
-from qnnmem.report.plan import PlanReport, as_values
+from qnnmem.report.plan_json import as_values
+from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
+from qnnmem.report.several import RefusedFile, table_lines, worst_code
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.plans/1"
-_NAME = 30  # columns for a file
+_SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
+_TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
 _NAMED = 3  # files that the verdict names
 _ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 _COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedFile:
-    """A file that cannot be planned, and the sentence that says why."""
-
-    input: str
-    sentence: str
 
 
 Row = PlanReport | RefusedFile
@@ -75,28 +68,14 @@ def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    folder = _common_folder([row.input for row in rows])
-    if folder:
-        yield f"in {shorten(folder, 200)}"
-    names = [row.input.removeprefix(folder) for row in rows]
-    width = min(_NAME, max(len("file"), *map(len, names)))
-    yield f"{'file':<{width}}{'scratch':>12}{'persistent':>12}{'constants':>14}  answer"
-    for row, file in zip(rows, names, strict=True):
-        name = f"{shorten(file, width):<{width}}"
-        if isinstance(row, RefusedFile):
-            yield f"{name}{'-':>12}{'-':>12}{'-':>14}  not planned"
-            continue
-        sizes = dict(row.pools)
-        scratch, kept = sizes[Pool.SCRATCH], sizes[Pool.PERSISTENT]
-        yield f"{name}{scratch:>12,}{kept:>12,}{sizes[Pool.CONSTANTS]:>14,}  {_answer(row)}"
+    yield from table_lines(_TITLES, [_cells(row) for row in rows])
 
 
-def _common_folder(files: Sequence[str]) -> str:
-    """The folder that all lie in, where their names are too long with it."""
-    if all(len(file) <= _NAME for file in files):
-        return ""
-    start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
-    return start[: start.rfind("/") + 1]
+def _cells(row: Row) -> tuple[str, ...]:
+    if isinstance(row, RefusedFile):
+        return row.input, *["-"] * len(_SHOWN), "not planned"
+    sizes = dict(row.pools)
+    return row.input, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
 
 
 def _answer(row: PlanReport) -> str:
@@ -107,9 +86,14 @@ def _answer(row: PlanReport) -> str:
 
 def render_json(rows: Sequence[Row], tool: str) -> str:
     """One object, with the object of each plan as it would be alone."""
+    counts = _counts(rows)
+    holds = None if counts["cannot_tell"] or counts["refused"] else True
     values: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": tool,
+        "fits": False if counts["does_not_fit"] else holds,
+        "exit_code": exit_code(rows),
+        "counts": counts,
         "plans": [as_values(row) for row in rows if isinstance(row, PlanReport)],
         "refused": [
             {"input": row.input, "sentence": row.sentence}
@@ -118,6 +102,22 @@ def render_json(rows: Sequence[Row], tool: str) -> str:
         ],
     }
     return write_json(values)
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """The worst of all: not planned, then too small, then unknown."""
+    return worst_code([row.exit_code for row in rows])
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, int]:
+    answers = [row.fits for row in rows if isinstance(row, PlanReport)]
+    return {
+        "files": len(rows),
+        "fits": answers.count(True),
+        "does_not_fit": answers.count(False),
+        "cannot_tell": answers.count(None),
+        "refused": len(rows) - len(answers),
+    }
 
 
 def render_csv(rows: Sequence[Row]) -> str:

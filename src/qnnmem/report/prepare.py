@@ -14,9 +14,10 @@ from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan
 from qnnmem.report.flags import flag_word
-from qnnmem.report.plan import search_missing
+from qnnmem.report.planned import search_missing
+from qnnmem.report.sizes import size_column
 from qnnmem.report.tcm import together, verdict_words
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 _WIDE = 400
@@ -34,11 +35,13 @@ def render_text(
         *error_lines(prepared.errors),
         *(join_words(words, flag_word) for words in assumed if words),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
-        f"{size:,} bytes ({format_size(size)})",
+        f"{counted(size, 'byte')} ({format_size(size)})",
     ]
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
-        lines.append(f"{floats} ops compute in floating point, which LPAI cannot: desk only")
+        lines.append(
+            f"{counted(floats, 'op')} compute in floating point, which LPAI cannot: desk only"
+        )
     for graph, plan, alone in zip(context.graphs, prepared.plans, tcm.graphs, strict=True):
         lines += ["", *_graph(graph, plan), *([] if alone is None else [_tcm(alone)])]
     if shared := together(tcm):
@@ -86,22 +89,23 @@ def _widths(given: QuantizeError, tried: Tried) -> str:
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
     proof = "proven minimal" if plan.scratch.optimal else "not proven minimal"
     order = "" if graph.in_order or not graph.program else ", run op by op"
-    yield f"graph {shorten(graph.name)}: {len(graph.model.ops)} ops{order}"
-    yield f"  scratch    {graph.scratch_bytes:>12,} bytes, {proof}"
-    state = f", {len(graph.states)} state pairs" if graph.states else ""
-    yield f"  persistent {graph.persistent_bytes:>12,} bytes{state}"
+    yield f"graph {shorten(graph.name)}: {counted(len(graph.model.ops), 'op')}{order}"
+    yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {proof}"
+    state = f", {counted(len(graph.states), 'state pair')}" if graph.states else ""
+    yield f"  persistent {size_column(graph.persistent_bytes, 12)}{state}"
     where = "inside scratch" if graph.io is Io.INSIDE else "in the application's buffers"
-    yield f"  IO         {sum(size for _, size in plan.io_sizes):>12,} bytes, {where}"
+    yield f"  IO         {size_column(sum(size for _, size in plan.io_sizes), 12)}, {where}"
     for window in graph.windows:
         kind = "blocking" if window.blocking else "non-blocking"
-        frames = f"{window.size} frames, {window.frames} per execution"
+        frames = f"{counted(window.size, 'frame')}, {window.frames} per execution"
         yield f"  window {shorten(window.name)}: {frames}, {kind}"
     if not graph.program:
         yield "  a layout: pools and contract can be tried, execution cannot"
 
 
 def _tcm(verdict: TcmVerdict) -> str:
-    return f"  TCM        {verdict.need:>12,} bytes for binary and IO, {verdict_words(verdict)}"
+    need = size_column(verdict.need, 12)
+    return f"  TCM        {need} for binary and IO, {verdict_words(verdict)}"
 
 
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.lpai.tcm_changes import TcmAccount
+from qnnmem.text import counted
 
 _MAX_ROWS = 64
 _MAX_CHANGES = 6
@@ -15,12 +16,12 @@ def verdict_words(verdict: TcmVerdict) -> str:
     """Whether it fits, by how much, and in how many allocations."""
     spare = verdict.limit.value - verdict.need
     if verdict.fits:
-        words = f"fits with {spare:,} bytes to spare"
+        words = f"fits with {counted(spare, 'byte')} to spare"
     elif spare < 0:
-        words = f"does not fit, {-spare:,} bytes too many"
+        words = f"does not fit, {counted(-spare, 'byte')} too many"
     else:
         words = "does not fit, too many allocations"
-    return f"{words} ({verdict.buffers} allocations)"
+    return f"{words} ({counted(verdict.buffers, 'allocation')})"
 
 
 def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:
@@ -56,5 +57,5 @@ def _changes(account: TcmAccount) -> Iterator[str]:
         yield "  what would change that:"
     for change in account.changes[:_MAX_CHANGES]:
         enough = "enough" if change.sufficient else "not enough alone"
-        yield f"  - {change.what}: saves {change.saves:,} bytes, {enough}"
+        yield f"  - {change.what}: saves {counted(change.saves, 'byte')}, {enough}"
     yield f"  {account.advice}"

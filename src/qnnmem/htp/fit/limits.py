@@ -19,13 +19,13 @@ def check_pools(names: Iterable[str]) -> None:
 
 
 def limits(
-    soc: Soc, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
+    soc: Soc | None, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
 ) -> dict[str, Sourced | None]:
     """Every limit that counts by pool: those of the SoC, and those that the user set."""
     return {
-        "compile": compile_limit or soc.compile_limit,
+        "compile": compile_limit or (soc.compile_limit if soc else None),
         "pd": pd_budget(),
-        "vtcm": soc.vtcm_bytes,
+        "vtcm": soc.vtcm_bytes if soc else None,
         **budgets,
     }
 

@@ -10,6 +10,7 @@ from qnnmem.errors import Setting
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.fit.value import Fit, Suggestion
 from qnnmem.targets.socs import Soc, socs
+from qnnmem.text import counted
 
 TRIED = 3  # nearby settings that are compiled
 _PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
@@ -54,9 +55,9 @@ def with_suggestions(fit: Fit, options: CompileOptions, judge: Judge, tries: int
 
 
 def _spare(fit: Fit) -> str:
-    worst = fit.worst
+    worst = fit.beside_vtcm
     spare = None if worst is None else worst.spare
-    return "compiled and fits" if spare is None else f"compiled, {spare:,} bytes to spare"
+    return "compiled and fits" if spare is None else f"compiled, {counted(spare, 'byte')} to spare"
 
 
 def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:

@@ -11,6 +11,7 @@ from qnnmem.htp.fit.value import TITLES, Check, Fit
 from qnnmem.htp.library import library_there
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
+from qnnmem.text import counted
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
@@ -18,7 +19,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 
     A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
     """
-    checks = tuple(_checks(bill, soc, budgets or {}))
+    checks = checks_of(bill, soc, budgets)
     wrong_arch = _wrong_architecture(bill, soc)
     verdicts = [check.fits for check in checks]
     fits = False if False in verdicts else None if None in verdicts or wrong_arch else True
@@ -28,10 +29,19 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
         checks=checks,
         why=_why(checks, fits) or wrong_arch,
         largest=_largest(bill),
+        parts=tuple(Item("", name, "part", size) for name, size in bill.parts if size is not None),
+        total=bill.ram,
     )
 
 
-def _checks(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced]) -> Iterator[Check]:
+def checks_of(
+    bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
+) -> tuple[Check, ...]:
+    """A bill against every limit; without a SoC against those that all have."""
+    return tuple(_checks(bill, soc, budgets or {}))
+
+
+def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iterator[Check]:
     needs: dict[str, SizeRange | None] = {
         "compile": exactly(bill.compile_estimate),
         "pd": bill.pd,
@@ -42,9 +52,10 @@ def _checks(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced]) -> Iterator[Ch
         "spill-fill": exactly(bill.spill_fill),
         "host-ram": exactly(bill.host_ram),
     }
-    own = bill.soc is not None and bill.soc.model_id == soc.model_id
+    own = bill.soc is not None and soc is not None and bill.soc.model_id == soc.model_id
     for pool, limit in limits(soc, budgets, bill.compile_limit if own else None).items():
-        passed = pool == "compile" and bill.context.soc_model == soc.model_id
+        made_for_it = soc is not None and bill.context.soc_model == soc.model_id
+        passed = pool == "compile" and made_for_it
         yield Check(pool, needs[pool], limit, accepted=passed and pool not in budgets)
 
 
@@ -71,7 +82,7 @@ def _why(checks: tuple[Check, ...], fits: bool | None) -> Words:
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value
-            return f"{TITLES[check.pool]} needs {missing:,} bytes more than there are"
+            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than there are"
     for check in checks:
         if fits is None and check.fits is None:
             return _unknown(check)
@@ -85,7 +96,7 @@ def _unknown(check: Check) -> Words:
     if check.limit is None:
         return f"the limit of the {title} is not known"
     low, high = check.need.low.value, check.need.high.value
-    what = f"the {title} needs {low:,} to {high:,} bytes and has {check.limit.value:,}; "
+    what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
     where = "" if library_there() else ", on Linux x86-64"
     return what, Setting("load"), f" lets the library say exactly{where}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qnnmem.errors import Setting, Words
@@ -45,6 +46,11 @@ class Check:
         return False if self.need.low.value > self.limit.value else None
 
     @property
+    def is_between(self) -> bool:
+        """Whether both numbers are known and do not decide."""
+        return self.fits is None and self.need is not None and self.limit is not None
+
+    @property
     def spare(self) -> int | None:
         """Bytes left at the worst; negative when some are missing."""
         if self.need is None or self.limit is None:
@@ -74,6 +80,8 @@ class Fit:
     code: int | None = None  # of QNN
     operator: str = ""  # that does not fit VTCM
     largest: tuple[Item, ...] = ()
+    parts: tuple[Item, ...] = ()  # what the memory is made of, as far as known
+    total: Sourced | None = None  # their sum, where all are known
     suggestions: tuple[Suggestion, ...] = ()
     tried: tuple[Suggestion, ...] = ()  # compiled without success
     same_as: str = ""  # SoC that was compiled for, where that has the same limits
@@ -81,15 +89,18 @@ class Fit:
 
     @property
     def worst(self) -> Check | None:
-        """The check that decides: one that fails, else the tightest.
+        """The check that decides: one that fails, else the tightest."""
+        return _tightest([check for check in self.checks if check.fits is False] or self.checks)
 
-        A graph takes all the VTCM that it is given, so there is never any to spare.
-        """
-        failing = [check for check in self.checks if check.fits is False]
-        known = failing or [
-            check for check in self.checks if check.spare is not None and check.pool != "vtcm"
-        ]
-        return min(known, key=_tightness, default=None)
+    @property
+    def beside_vtcm(self) -> Check | None:
+        """The tightest but VTCM, of which a graph mostly takes all that it is given."""
+        return _tightest([check for check in self.checks if check.pool != "vtcm"])
+
+
+def _tightest(checks: Iterable[Check]) -> Check | None:
+    known = (check for check in checks if check.spare is not None or check.refused)
+    return min(known, key=_tightness, default=None)
 
 
 def _tightness(check: Check) -> float:

@@ -1,0 +1,81 @@
+"""What to do after a plan: what was found to help, and the command that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.plan.remedies import Remedy
+from qnnmem.report.flags import flag, flag_word
+from qnnmem.report.planned import PlanReport
+from qnnmem.report.shell import file_word, next_line
+from qnnmem.text import counted
+
+_LONGER = 60  # seconds to search at least, when told to search longer
+_LONGEST = 86_400
+
+
+def next_lines(report: PlanReport, *, detailed: bool = False) -> Iterator[str]:
+    """The command to go on with; none for what came from a pipe, which would have to come again."""
+    plan = report.plan
+    if report.input == "-":
+        return
+    command = ["qnnmem", "plan", file_word(report.input), *report.given]
+    proven = plan.scratch.optimal or any(b.fits is False for b in plan.budgets)
+    if plan.likely_states:
+        line = _next_states(plan.likely_states, command)
+    elif report.remedies is not None and report.remedies.found:
+        best = report.remedies.found[0]
+        line = next_line(_saving(best), command, *map(flag_word, best.settings))
+    elif not (proven or plan.scratch.search_missing) and report.time_limit < _LONGEST:
+        longer = min(max(_LONGER, 6 * report.time_limit), _LONGEST)
+        line = next_line("search longer", command, f"--time-limit={longer:.0f}")
+    elif plan.options.bits is None and report.computes_in_floats and report.remedies is None:
+        why = "LPAI runs 8- and 16-bit models; as int8 it would be"
+        line = next_line(why, command, "--bits=8")
+    elif detailed:
+        line = next_line("every offset, as a C header", command, "--format=c")
+    else:
+        line = next_line("the peak, and what lies where", command, "-v")
+    if line:
+        yield line
+
+
+def remedy_lines(report: PlanReport) -> Iterator[str]:
+    """Every option that was planned for pools that are too large, and what it saves."""
+    if report.remedies is None:
+        return
+    for remedy in report.remedies.found:
+        yield f"{' '.join(map(flag, remedy.settings))}: {_saving(remedy)}"
+    yield from useless_lines(report, among_others=bool(report.remedies.found))
+
+
+def useless_lines(report: PlanReport, *, among_others: bool = False) -> Iterator[str]:
+    """That nothing helps, or what among other options does not."""
+    remedies = report.remedies
+    if remedies is None or bool(remedies.found) is not among_others:
+        return
+    used = {setting for remedy in remedies.found for setting in remedy.settings}
+    useless = ", ".join(flag(setting) for setting in remedies.tried if setting not in used)
+    if useless:
+        pools = " or ".join(_pool(pool) for pool in report.lacking)
+        yield f"planned, too, and no smaller in {pools}: {useless}"
+    elif not remedies.tried and report.plan.model.ops:
+        yield "no option that was not given makes it smaller"
+
+
+def _saving(remedy: Remedy) -> str:
+    still = "which then fits" if remedy.fits else f"still {remedy.after - remedy.have:,} too many"
+    beside = f", {remedy.moved:,} of IO in the application's buffers" if remedy.moved else ""
+    return f"{counted(remedy.saved, 'byte')} less of {_pool(remedy.pool)}, {still}{beside}"
+
+
+def _pool(name: str) -> str:
+    return {"io": "IO", "tcm": "TCM"}.get(name, name)
+
+
+def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
+    """All pairs or none: a plan with a part of the state is wrong without looking so."""
+    settings = [f"--state={old}={new}" for old, new in pairs]
+    line = next_line("these look like state kept between runs", command, *settings)
+    why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
+    return line or next_line(why, command, "--format=json")

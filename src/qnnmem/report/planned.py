@@ -1,0 +1,113 @@
+"""A memory plan with its verdicts, where it came from and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qnnmem.installation import command_for
+from qnnmem.ir import DType, Model
+from qnnmem.lpai.tcm import TcmVerdict
+from qnnmem.plan import MemoryPlan, Pool
+from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S
+from qnnmem.plan.remedies import Remedies
+from qnnmem.units import Bytes
+
+
+def search_missing() -> str:
+    """That a better plan may be found, and by what."""
+    return (
+        "the exact search is not installed and may find a lower plan or prove this one minimal: "
+        + command_for("search")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A memory plan with its verdicts, where it came from and how long it took."""
+
+    plan: MemoryPlan
+    tcm: TcmVerdict | None  # None for a bare list of buffers
+    input: str
+    tool: str
+    seconds: float
+    given: tuple[str, ...] = ()  # options the user gave, for commands to paste
+    tcm_budget: TcmVerdict | None = None  # against what the user can spare
+    remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
+    time_limit: float = DEFAULT_TIME_LIMIT_S
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every budget holds; None where the search could not tell in time."""
+        answers = {budget.fits for budget in self.plan.budgets}
+        answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
+        return False if False in answers else None if None in answers else True
+
+    @property
+    def exit_code(self) -> int:
+        """0 every budget holds, 1 one is too small, 3 it cannot be told."""
+        return {True: 0, False: 1, None: 3}[self.fits]
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the question was if it fits."""
+        return bool(self.plan.budgets) or self.tcm_budget is not None
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The pools that are over their budgets."""
+        pools = tuple(b.pool.value for b in self.plan.budgets if b.fits is False)
+        short = self.tcm_budget is not None and not self.tcm_budget.fits
+        return (*pools, "tcm") if short else pools
+
+    @property
+    def op_at_peak(self) -> str | None:
+        """The op that runs at the fullest step; None before the first and after the last."""
+        peak, ops = self.plan.peak, self.plan.model.ops
+        if peak is None or not 0 <= peak.step < len(ops):
+            return None
+        return f"{ops[peak.step].name} ({ops[peak.step].type})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the file said, and how far the proof goes."""
+        notes = [*self._idle_options(), *self.plan.model.notes]
+        if any(op.bodies for op in self.plan.model.ops):
+            notes.append(
+                "the bodies of control-flow ops are planned apart and take one block while the op "
+                "runs; the minimum is one of this arrangement"
+            )
+        if self.plan.reordered is not None and self.plan.reordered.skipped is not None:
+            notes.append(f"reordering ops was skipped: {self.plan.reordered.skipped}")
+        if self.plan.scratch.cut_by_clock and not self.plan.scratch.optimal:
+            notes.append("the clock ended the search, so another run may find another plan")
+        if self.plan.search_missing:
+            notes.append(search_missing())
+        return tuple(notes)
+
+    @property
+    def computes_in_floats(self) -> bool:
+        """Whether any tensor but constants, such as scales, is floating-point."""
+        return any(kind.is_float for kind in _buffered(self.plan.model))
+
+    def _idle_options(self) -> Iterator[str]:
+        """Options that change nothing for this model."""
+        plan = self.plan
+        if plan.options.bits is None or plan.model.format == "csv" or self.computes_in_floats:
+            return
+        kinds = ", ".join(sorted({kind.value for kind in _buffered(plan.model)}))
+        yield f"--bits {plan.options.bits} changes no buffer: none is floating-point ({kinds})"
+
+    @property
+    def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
+        """Pools and their sizes, in the order they are shown."""
+        return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)
+
+
+def _buffered(model: Model) -> Iterator[DType]:
+    """Types of all tensors but constants, those of bodies included."""
+    constants = set(model.constants)
+    yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
+    for op in model.ops:
+        for body in op.bodies:
+            yield from _buffered(body)
