@@ -86,6 +86,7 @@ class Attempts:
             self.barrier = _cleaned(str(exc))
         except LoadError as exc:
             self.barrier = exc.reason
+        self._end = time.monotonic() + _SECONDS  # importing onnxruntime is no attempt
 
     @property
     def is_over(self) -> bool:
