@@ -117,6 +117,14 @@ def test_what_differs_is_written_anew(shown: str, said: str, instead: str) -> No
     assert ran(shown, said).text == f"$ a\n{instead}\n"
 
 
+def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
+    """Results that are kept between runs are those of the page itself."""
+    here = tmp_path / "clone"
+    here.mkdir()
+    said, code = consoles._run(Command(('echo "$XDG_CACHE_HOME"',), ()), here, tmp_path)
+    assert (said, code) == ((str(tmp_path / "cache"),), 0)
+
+
 def test_a_page_is_run_and_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -245,6 +245,8 @@ def _run(command: Command, here: Path, programs: Path) -> tuple[tuple[str, ...],
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
     settings = {"PATH": path, "PYTHONPATH": source, "NO_COLOR": "1", "COLUMNS": "80"}
+    # What an earlier run has kept is said in the output; a reader's first run has nothing.
+    settings["XDG_CACHE_HOME"] = str(here.parent / "cache")
     done = subprocess.run(  # noqa: S603 - the commands of our own pages
         ["/bin/sh", "-c", command.text],
         cwd=here,

@@ -191,7 +191,8 @@ def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
 def test_a_model_with_a_value_is_compiled_as_a_copy(detector: Path, tmp_path: Path) -> None:
     """HTP gets a file in which the input is a constant and one branch is left."""
     shapes = {"input": (1, 576), "state": (1, 1, 4)}
-    source = model_source(detector, {}, shapes, {"sr": 16000}, tmp_path)
+    options = CompileOptions(shapes=shapes, values={"sr": 16000})
+    source = model_source(detector, options, tmp_path)
     model = onnx.load(source.model)
     assert [item.name for item in model.graph.input] == ["input", "state"]
     assert "If" not in {node.op_type for node in model.graph.node}

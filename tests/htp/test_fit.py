@@ -256,6 +256,28 @@ def test_only_what_was_compiled_is_verified() -> None:
     assert len([one for one in fit.suggestions if not one.verified]) == 2
 
 
+@pytest.mark.parametrize("given", [600.0, 10.0])
+def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: float) -> None:
+    """Patience with nearby settings is ours: what takes longer stays a suggestion, not no use."""
+    patience = min(given, 22.0)  # the first compile took a second
+
+    def judge(soc: Soc, options: CompileOptions) -> Fit:
+        assert options.time_limit_s == patience
+        good = fit_bill(bill_of(context(), SM8650), SM8650)
+        seconds = patience if "batch" in options.dims and soc is SM8350 else 1.0
+        return replace(good, fits=None, why="give more time", seconds=seconds)
+
+    options = CompileOptions(dims={"batch": 3000}, time_limit_s=given)
+    fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)
+    assert [(flag(one.setting), one.verified) for one in fit.suggestions] == [
+        ("--dim batch=2048", False),
+        ("--dim batch=1500", False),
+        ("--precision int8", False),
+    ]
+    assert f"not finished within {patience:.0f} s" in str(fit.suggestions[0].reason)
+    assert [flag(one.setting) for one in fit.tried] == ["--soc SM8550"]
+
+
 def test_alike_socs_share_a_compile() -> None:
     """SoCs with the same arch, VTCM, limit and FP16 get the same answer."""
     asked = []

@@ -98,10 +98,16 @@ def largest_weights(path: Path, options: CompileOptions, context: HtpContext) ->
 
     There are none for a model that the compiler reads and our own loader does not.
     """
-    from qnnmem.load import load
+    from qnnmem.load.onnx import read
 
     try:
-        model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
+        model = read(
+            path,
+            dims=options.dims,
+            shapes=options.shapes,
+            values=options.values,
+            time_limit_s=options.shaping_limit_s,
+        )
     except LoadError:
         return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)

@@ -112,7 +112,7 @@ class _Job:
         """Compile the file as it is where that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
-        source = model_source(self.path, wanted.dims, wanted.shapes, wanted.values, self.scratch)
+        source = model_source(self.path, wanted, self.scratch)
         if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
         result = self._compile(source)

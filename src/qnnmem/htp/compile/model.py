@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qnnmem.load.onnx.fixed import InputValue
+from qnnmem.htp.compile.value import CompileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +15,7 @@ class ModelSource:
     path: Path  # what the user named
     model: Path
     folder: Path
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, InputValue] = field(default_factory=dict)
+    options: CompileOptions = field(default_factory=CompileOptions)
     scratch: Path | None = None  # None: shapes are fixed already
 
     def fixed(self) -> ModelSource:
@@ -27,22 +24,23 @@ class ModelSource:
             return self
         from qnnmem.load.onnx import executable
 
-        model = executable(self.path, dims=self.dims, shapes=self.shapes, values=self.values)
+        wanted = self.options
+        model = executable(
+            self.path,
+            dims=wanted.dims,
+            shapes=wanted.shapes,
+            values=wanted.values,
+            time_limit_s=wanted.shaping_limit_s,
+        )
         target = self.scratch / "fixed.onnx"
         target.write_bytes(model.SerializeToString(deterministic=True))
         return ModelSource(self.path, target, self.folder)
 
 
-def model_source(
-    path: Path,
-    dims: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    values: Mapping[str, InputValue],
-    scratch: Path,
-) -> ModelSource:
+def model_source(path: Path, options: CompileOptions, scratch: Path) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
-    source = ModelSource(path, path, path.absolute().parent, dims, shapes, values, scratch)
-    if dims or shapes or values or not _is_static(path):
+    source = ModelSource(path, path, path.absolute().parent, options, scratch)
+    if options.dims or options.shapes or options.values or not _is_static(path):
         return source.fixed()
     return source
 

@@ -18,6 +18,9 @@ from qnnmem.targets.socs import Soc
 
 Progress = Callable[[str], None]  # takes what is being done, in a few words
 
+# A short limit is meant for the compiler, which may take hours; shapes take seconds.
+_LEAST_SHAPING_S = 60.0
+
 
 def no_progress(_text: str) -> None:
     """Progress that is not shown."""
@@ -57,6 +60,11 @@ class CompileOptions:
     log_file: Path | None = None
     time_limit_s: float = TIME_LIMIT_S
     memory_limit: int | None = None  # None: three quarters of the machine
+
+    @property
+    def shaping_limit_s(self) -> float:
+        """Seconds for fixing shapes before a compile: as many, but never less than a minute."""
+        return max(_LEAST_SHAPING_S, self.time_limit_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,9 @@ def with_suggestions(fit: Fit, options: CompileOptions, judge: Judge, tries: int
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
             good.append(Suggestion(near.setting, True, _spare(answer)))
+        elif answer.fits is None and (answer.seconds or 0.0) >= limit:  # which says nothing of it
+            reason = f"{near.reason}; its compile was not finished within {limit:.0f} s"
+            good.append(Suggestion(near.setting, False, reason))
         else:
             bad.append(Suggestion(near.setting, False, answer.why))
     return replace(fit, suggestions=tuple(good), tried=tuple(bad))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError
+from qnnmem.ir.tensor import DType, Tensor
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.inputs import dims_of, fix_inputs
 from qnnmem.load.onnx.passes.fold import fold
@@ -17,11 +18,12 @@ from qnnmem.load.onnx.tensor import OnnxType, type_of, value_info
 from qnnmem.load.onnx.trial.child import TrialChild, TrialInput
 from qnnmem.load.onnx.trial.questions import NUMPY
 from qnnmem.text import printable, quote
+from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     import onnx
 
-# A model that is larger takes too long to be sent to the child and run there.
+# A model that is larger, or inputs that are, take too long to be sent to the child and run there.
 MAX_TRIED_BYTES = 512 << 20
 _INT64 = 7
 _MOST = 80  # attempts
@@ -84,6 +86,7 @@ class Attempts:
             self.barrier = _cleaned(str(exc))
         except LoadError as exc:
             self.barrier = exc.reason
+        self._end = time.monotonic() + _SECONDS  # importing onnxruntime is no attempt
 
     @property
     def is_over(self) -> bool:
@@ -127,6 +130,9 @@ class Attempts:
             if kind is None or kind.shape is None or kind.elem not in NUMPY:
                 raise ChildFailed(f"no data can be made up for input {quote(item.name)}")
             found.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
+        size = sum(Tensor(x.name, DType(x.dtype), x.shape).nbytes for x in found)
+        if size > MAX_TRIED_BYTES:
+            raise ChildFailed(f"inputs of {format_size(size)}, which is more than is made up")
         return found, constants
 
 
