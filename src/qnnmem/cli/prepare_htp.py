@@ -176,7 +176,7 @@ def _prepare(
         if not isinstance(made, CompileFailure):
             _place(made.compiled, Path(name), target, epcontext, force)
     if isinstance(made, CompileFailure):
-        write(report.render_failure(made, "binary"), None, force)
+        write(report.render_failure(made, "binary", as_json=as_json), None, force)
         return 1
     if as_json:
         text = report.render_json(made, file, target, TOOL, epcontext)

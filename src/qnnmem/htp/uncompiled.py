@@ -55,7 +55,7 @@ def _check_readable(path: Path, options: CompileOptions) -> None:
     """What a compile does before the library is asked."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
         scratch = Path(folder)
-        source = model_source(path, options.dims, options.shapes, options.values, scratch)
+        source = model_source(path, options, scratch)
         if options.precision is not HtpPrecision.FP16:
             source.fixed()
 

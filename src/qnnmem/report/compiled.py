@@ -7,8 +7,7 @@ from pathlib import Path
 
 from qnnmem.htp.bill.measure import MeasuredModel
 from qnnmem.htp.compile import CompileFailure
-from qnnmem.report import bill
-from qnnmem.report.error import render_json
+from qnnmem.report import bill, error
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
@@ -69,7 +68,7 @@ def render_failure(failure: CompileFailure, missing: str, *, as_json: bool = Fal
     """Why there is no binary, bill or table, whichever is `missing`."""
     lines = list(_failure(failure, missing))
     if as_json:
-        return render_json("; ".join(line.strip() for line in lines), _REFUSED)
+        return error.render_json("; ".join(line.strip() for line in lines), _REFUSED)
     return "\n".join(lines) + "\n"
 
 
