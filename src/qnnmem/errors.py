@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from qnnmem.finding import Finding
+from qnnmem.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class QnnMemError(Exception):
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
         """Where, what and cure, every setting written by `word`."""
-        where = f"{self.where}: " if self.where else ""
+        where = f"{printable(self.where)}: " if self.where else ""
         cure = f"; {join_words(self.cure, word)}" if self.cure else ""
         return f"{where}{join_words(self.what, word)}{cure}"
 

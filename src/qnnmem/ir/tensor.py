@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from qnnmem.arguments import expect, expect_items
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 
@@ -55,6 +58,16 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if type(self.name) is not str:
+            expect(self.name, str, "a tensor's name is a text")
+        if type(self.dtype) is not DType:
+            raise UsageError(f"the type of a tensor is a DType, not {quote(self.dtype)}")
+        shape = expect_items(self.shape, int, "a shape is a list of whole numbers")
+        if shape and min(shape) < 0:
+            raise UsageError("a shape has no numbers below 0")
+        object.__setattr__(self, "shape", shape)
 
     @property
     def elements(self) -> int:
