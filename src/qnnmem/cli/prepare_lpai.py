@@ -164,8 +164,6 @@ def _prepare(
     as_json: bool,
 ) -> str:
     """Write the binary and say what is in it."""
-    import sys
-
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.say import note
     from qnnmem.lpai.binary import write
@@ -188,10 +186,9 @@ def _prepare(
             raise word_float_model(exc, request) from None
         size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
-    if not sys.stdout.isatty():  # nobody may be reading what goes there
-        for line in error_lines(prepared.errors):
-            note(line)
     if as_json:
+        for line in error_lines(prepared.errors):  # a text begins with them
+            note(line)
         tool = f"qnnmem {__version__}"
         return render_json(prepared, tcm, notes, str(target), size, tool)
     return render_text(prepared, tcm, notes, str(target), size)
