@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.arguments import expect
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.ir import Tensor
@@ -17,7 +18,7 @@ from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.convert import to_native
+from qnnmem.lpai.runtime.convert import to_float, to_native
 from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Counters, Graph
@@ -41,6 +42,11 @@ class Session:
 
     Threads may share one: its runs come one after the other, each with its own inputs and outputs.
     State is the session's, not the thread's.
+
+    A quantized input may be given in real numbers, which are quantized, or as it is stored. Outputs
+    come in the same form: as float32 where any input was given in real numbers, else as stored;
+    `native` True asks for stored values, False for real numbers, whatever was given. Outputs that
+    are not quantized, such as indices, come as they are.
     """
 
     def __init__(
@@ -53,8 +59,11 @@ class Session:
         sanitize: bool = True,
         trusted: bool = False,
         log: Log | None = None,
+        native: bool | None = None,
     ) -> None:
         _check_words(path, graph, mem_type)
+        expect(native, (bool, NoneType), "native is True, False or None")
+        self._native = native
         self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
         self._extensions = Extensions(self.backend, mem_type)
@@ -71,7 +80,7 @@ class Session:
         self._set_up()
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
-        """Outputs of one inference.
+        """Outputs of one inference, in the form of the inputs; see `Session`.
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
@@ -114,11 +123,15 @@ class Session:
         return self.graph.undisturbed(lambda: self._execute(given))
 
     def _execute(self, given: Mapping[str, Any]) -> Arrays | None:
-        for name, value in given.items():
-            self._write(name, value)
+        real = [self._write(name, value) for name, value in given.items()]
         if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
             return None
-        return {name: self._array(name).copy() for name in self.compiled.outputs}
+        native = not any(real) if self._native is None else self._native
+        return {name: self._read_output(name, native=native) for name in self.compiled.outputs}
+
+    def _read_output(self, name: str, *, native: bool) -> NDArray[Any]:
+        quant, stored = self.compiled.quants.get(name), self._array(name)
+        return stored.copy() if native or quant is None else to_float(stored, quant)
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
         """Outputs of every execution that completes, frame after frame."""
@@ -222,13 +235,15 @@ class Session:
             return typed(self._io[name], self.compiled.model.tensors[name])
         return self.graph.view(name).array
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write(self, name: str, value: Any) -> bool:
+        """Put an input where the graph reads it; gives whether it came in real numbers."""
         import numpy
 
         tensor: Tensor = self.compiled.model.tensors[name]
         given = numpy.asarray(value)
         quant = self.compiled.quants.get(name)
-        if given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float:
+        is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
+        if is_real:
             given = to_native(given, tensor, quant)
         target = self._array(name)
         if given.shape != target.shape or given.dtype != target.dtype:
@@ -237,6 +252,7 @@ class Session:
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
         target[...] = given
+        return is_real
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:
