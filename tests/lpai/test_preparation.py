@@ -128,7 +128,7 @@ def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
 
 def test_likely_state_is_suggested(plain: lpai.Prepared, quantized: lpai.Prepared) -> None:
     """A pair that looks like state is named with the setting, but only while none is given."""
-    hint = "h_in and h_out look like state; states h_in=h_out keeps it in persistent memory"
+    hint = "h_in and h_out look like state; states={'h_in': 'h_out'} keeps it in persistent memory"
     assert hint in plain.warnings
     assert not any("look like state" in warning for warning in quantized.warnings)
 
