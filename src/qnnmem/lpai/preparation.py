@@ -253,13 +253,26 @@ def _load(
     except LoadError as exc:
         if source.parent != folder:
             raise
-        # The file that cannot be read is ours; the one that was given could be.
-        what = chain_words("cannot be prepared once it is quantized: ", exc.what)
-        raise LoadError(path, what, cure=exc.cure) from exc
+        raise _not_ours(path, source, exc, allow_float=options.allow_float) from exc
     notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
     loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
     return loaded, warnings
+
+
+def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
+    """Why the model that was given cannot be prepared, where the file we made of it is refused."""
+    import onnx
+
+    from qnnmem.load.onnx.well_formed import sort_nodes
+
+    model = onnx.load(quantized, load_external_data=False)
+    sort_nodes(path, model.graph)  # the quantizer puts its nodes last
+    left = find_control(model)
+    if left is not None and not allow_float:
+        return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
+    what = chain_words("cannot be prepared once it is quantized: ", error.what)
+    return LoadError(path, what, cure=error.cure)
 
 
 def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
