@@ -232,6 +232,6 @@ def test_a_quantized_model_that_cannot_be_read_is_told_by_the_name_given(
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     monkeypatch.setattr(preparation, "_quantize", write_nonsense)
     with pytest.raises(LoadError, match="cannot be prepared once it is quantized") as e:
-        preparation.prepare({"g": path}, preparation.PrepareOptions(quantize=8))
+        preparation.prepare({"g": path}, lpai.PrepareOptions(quantize=8))
     assert str(e.value).startswith(str(path))
     assert str(e.value).count(".onnx") == 1

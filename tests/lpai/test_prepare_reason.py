@@ -9,7 +9,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from qnnmem import LoadError, lpai
-from qnnmem.lpai import preparation
 
 
 def looping(path: Path) -> Path:
@@ -62,7 +61,7 @@ def test_a_crash_of_the_quantized_model_names_the_operator(
     monkeypatch.setattr("qnnmem.load.onnx.read_with_graph", crash)
     with pytest.raises(LoadError) as refused:
         lpai.prepare(
-            path, preparation.PrepareOptions(quantize=8, allow_float=allow_float, time_limit_s=60)
+            path, lpai.PrepareOptions(quantize=8, allow_float=allow_float, time_limit_s=60)
         )
     assert str(refused.value) == f"{path}: " + (
         "cannot be prepared once it is quantized: a trial run crashed"

@@ -78,3 +78,33 @@ def test_a_form_is_yes_or_no(binary: Path) -> None:
     """One sentence."""
     with pytest.raises(UsageError, match="native is True, False or None, not 'yes'"):
         lpai.open(binary, native="yes")
+
+
+def test_a_session_says_what_it_takes(binary: Path) -> None:
+    """In one line, and where something else is given."""
+    with lpai.open(binary, trusted=True) as session:
+        assert (
+            repr(session)
+            == "<Session of 'm': 'x' uint8 [1, 4] -> 'y' uint8 [1, 3], 'best' int64 [1, 1]>"
+        )
+        wrong = r"input 'x' is uint8 or real numbers \[1, 4\], but was given as float32 \[4\]"
+        with pytest.raises(UsageError, match=wrong):
+            session.run({"x": X[0]})
+        with pytest.raises(UsageError, match="under the names of the inputs, here 'x'"):
+            session.run(X)  # type: ignore[arg-type]
+
+
+def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(
+    binary: Path, tmp_path: Path
+) -> None:
+    """A list of paths, words of the command line, and a method that writes."""
+    model = binary.with_name("m.onnx")
+    prepared = lpai.prepare([model], {"quantize": "int8"})
+    assert prepared.write(tmp_path / "a.bin") == (tmp_path / "a.bin").stat().st_size
+    assert (tmp_path / "a.bin").read_bytes() == binary.read_bytes()
+    with pytest.raises(UsageError, match="two files have the same name"):
+        lpai.prepare([model, str(model)])
+    with pytest.raises(UsageError, match="there is no option 'bits'; options are dims, shapes"):
+        lpai.prepare(model, {"bits": 8})
+    with pytest.raises(UsageError, match="quantize is 8 or 16, not 'int4'"):
+        lpai.prepare(model, {"quantize": "int4"})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.lpai.preparation import PrepareOptions
+    from qnnmem.lpai.prepare_options import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,7 +126,7 @@ def prepare_lpai(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.lpai.preparation import PrepareOptions
+    from qnnmem.lpai.prepare_options import PrepareOptions
 
     target = Path(output)
     check_free(target, force)

@@ -11,12 +11,11 @@ Files that are not ONNX give a layout: pools, tensors and contract without a pro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.arguments import expect
 from qnnmem.errors import (
     FloatModel,
     LoadError,
@@ -29,77 +28,26 @@ from qnnmem.errors import (
 )
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.load import as_dims, as_shapes
-from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
+from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.plan import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.plan.planner import Watcher
-from qnnmem.plan.pools import as_io, as_states
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
-from qnnmem.units import Size, as_align, round_up
+from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     import onnx
 
 
 Say = Callable[[str], None]
-DEFAULT_HW_VERSION = "v6"
-_BITS = (8, 16)
 # Usual seconds of the steps.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareOptions:
-    """How models become a binary; the defaults are those of the LPAI documentation."""
-
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, InputValue] = field(default_factory=dict)
-    states: tuple[tuple[str, str], ...] = ()
-    rnn_state: bool = False
-    io: Io = Io.INSIDE
-    align: Size = 64
-    inplace: bool = False
-    reorder: bool = False
-    quantize: Literal[8, 16] | None = None
-    weight_bits: Literal[8, 16] = 8
-    calibration: Path | str | None = None
-    seed: int = 0
-    allow_float: bool = False
-    hw_version: str = DEFAULT_HW_VERSION
-    # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
-    # child process that runs or folds a model its own limit of one to ten minutes.
-    time_limit_s: float | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", as_dims(self.dims))
-        object.__setattr__(self, "shapes", as_shapes(self.shapes))
-        expect_mapping(self.values, "values are a mapping from inputs to what they are")
-        object.__setattr__(self, "states", as_states(self.states))
-        object.__setattr__(self, "io", as_io(self.io))
-        as_align(self.align)
-        for name, bits in (("quantize", self.quantize), ("weight_bits", self.weight_bits)):
-            known = type(bits) is int and bits in _BITS
-            if not known and not (bits is None and name == "quantize"):
-                raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
-        for name in ("rnn_state", "inplace", "reorder", "allow_float"):
-            expect(getattr(self, name), bool, f"{name} is True or False")
-        expect(self.calibration, (Path, str, NoneType), "calibration is the path of data")
-        expect(self.seed, int, "a seed is a whole number")
-        expect(self.hw_version, str, "hw_version is a word such as v6")
-        limit = self.time_limit_s
-        expect(limit, (int, float, NoneType), "time_limit_s is a number of seconds")
-
-    @property
-    def fixed(self) -> tuple[Setting, ...]:
-        """What fixes the model, as settings."""
-        return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,6 +68,13 @@ class Prepared:
         """What the user should know, settings by their Python names."""
         return tuple(join_words(note) for note in self.notes)
 
+    def write(self, path: Path | str, *, force: bool = True) -> int:
+        """Write the context binary that `open` reads; gives its bytes."""
+        from qnnmem.lpai.binary import write
+
+        expect(path, (Path, str), "a binary is written to a path")
+        return write(self.context, path, force=force)
+
 
 @dataclass(frozen=True)
 class _Loaded:
@@ -133,18 +88,18 @@ class _Loaded:
 
 
 def prepare(
-    files: Mapping[str, Path | str] | Path | str,
+    files: Mapping[str, Path | str] | Sequence[Path | str] | Path | str,
     options: PrepareOptions | Mapping[str, Any] | None = None,
     say: Say | None = None,
     watch: Watcher | None = None,
 ) -> Prepared:
     """Context of one graph per file, under the names given; `watch` sees the planner's progress.
 
-    A path alone is a graph with the name of its file.
+    A path alone, or each of several, is a graph with the name of its file.
     """
     from qnnmem.version import __version__
 
-    files, options = _as_files(files), _as_options(options)
+    files, options = as_files(files), as_prepare_options(options)
     for name, call in (("say", say), ("watch", watch)):
         if call is not None and not callable(call):
             raise UsageError(f"{name} is a function, not {quote(call)}")
@@ -172,29 +127,6 @@ def prepare(
         tuple(graphs), options.hw_version, f"qnnmem {__version__}", memoryview(bytes(block))
     )
     return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
-
-
-def _as_files(files: object) -> Mapping[str, Path | str]:
-    if isinstance(files, Path | str):
-        return {Path(files).stem: files}
-    what = "files are a mapping from names of graphs to paths, or one path"
-    expect(files, Mapping, what)
-    found = expect_mapping(files, what)
-    expect_items(found.values(), (Path, str), what)
-    if not found:
-        raise UsageError("there is no model to prepare")
-    return found
-
-
-def _as_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
-    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
-    if given is None or isinstance(given, PrepareOptions):
-        return given or PrepareOptions()
-    known = [one.name for one in fields(PrepareOptions)]
-    for name in expect_mapping(given, "options are PrepareOptions or a mapping of its fields"):
-        if name not in known:
-            raise UsageError(f"there is no option {quote(name)}; options are {', '.join(known)}")
-    return PrepareOptions(**given)
 
 
 def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:

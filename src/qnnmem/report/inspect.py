@@ -90,6 +90,8 @@ def _pools(graph: Values) -> Iterator[str]:
         kind = "tensor" if pool == "constants" else "buffer"
         inside = ", in the file" if pool == "constants" else inside
         holds = f"{counted(held.get(pool, 0), kind)}{inside}"
+        if pool == "constants" and not graph["program_bytes"]:
+            holds = "a layout has none; `qnnmem plan` of the model counts them"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 

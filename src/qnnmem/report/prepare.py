@@ -10,7 +10,8 @@ from pathlib import Path
 from qnnmem.errors import FloatModel, Setting, UsageError, join_words
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.net_run.inputs import sanitized
-from qnnmem.lpai.preparation import Prepared, PrepareOptions
+from qnnmem.lpai.preparation import Prepared
+from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.lpai.quantize.error import QuantizeError, Tried, percent
 from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
 from qnnmem.plan import Io, MemoryPlan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from types import NoneType, TracebackType
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
+_SHOWN = 4  # tensors of a side
 
 
 class Session:
@@ -84,6 +85,9 @@ class Session:
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
+        if hasattr(feeds, "__array__"):
+            known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
+            raise UsageError(f"arrays are given under the names of the inputs, here {known}")
         found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
         if found is not None:
             return found
@@ -167,6 +171,17 @@ class Session:
         """Rules that were broken so far."""
         return tuple(self.backend.findings)
 
+    def __repr__(self) -> str:
+        """Inputs and outputs in one line."""
+        sides = (self.compiled.inputs, self.compiled.outputs)
+        shown = " -> ".join(self._shown(names) for names in sides)
+        return f"<Session of {quote(self.compiled.name)}: {shown}>"
+
+    def _shown(self, names: Sequence[str]) -> str:
+        tensors = [self.compiled.model.tensors[name] for name in names[:_SHOWN]]
+        words = (f"{quote(t.name)} {t.dtype.value} {list(t.shape)}" for t in tensors)
+        return ", ".join(words) + ", …" * (len(names) > _SHOWN)
+
     def close(self) -> None:
         """Free the context, then the memory it used, in the documented order."""
         with self._closing:
@@ -243,15 +258,15 @@ class Session:
         given = numpy.asarray(value)
         quant = self.compiled.quants.get(name)
         is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
-        if is_real:
-            given = to_native(given, tensor, quant)
         target = self._array(name)
-        if given.shape != target.shape or given.dtype != target.dtype:
+        if given.shape != target.shape or not (is_real or given.dtype == target.dtype):
+            real = quant is not None and not tensor.dtype.is_float
+            kind = f"{target.dtype.name}{' or real numbers' if real else ''}"
             raise UsageError(
-                f"input {quote(name)} is {target.dtype.name} {list(target.shape)}, "
+                f"input {quote(name)} is {kind} {list(target.shape)}, "
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
-        target[...] = given
+        target[...] = to_native(given, tensor, quant) if is_real else given
         return is_real
 
 
