@@ -91,7 +91,7 @@ def test_a_session_says_what_it_takes(binary: Path) -> None:
         with pytest.raises(UsageError, match=wrong):
             session.run({"x": X[0]})
         with pytest.raises(UsageError, match="under the names of the inputs, here 'x'"):
-            session.run(X)  # type: ignore[arg-type]
+            session.run(X)
 
 
 def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(

@@ -117,6 +117,16 @@ def test_a_budget_of_tcm_counts_as_on_the_command_line(limit: Any, fits: bool) -
         qnnmem.plan(Model("list", "csv"), budget={"tcm": limit})
 
 
+def test_a_budget_may_be_a_number_of_numpy() -> None:
+    """As every size may; what is no size is said."""
+    numpy = pytest.importorskip("numpy")
+    model = chain("x", "a", "y")
+    assert qnnmem.plan(model, budget=numpy.int64(2048)).budgets[0].have == 2048
+    for wrong in (True, 1.5, [("scratch", 1)], numpy.zeros(3), b"2K"):
+        with pytest.raises(UsageError):
+            qnnmem.plan(model, budget=wrong)  # type: ignore[arg-type]
+
+
 def test_options_may_be_a_mapping() -> None:
     """Of what differs from the defaults; a name that is none is said."""
     model = chain("x", "a", "y")

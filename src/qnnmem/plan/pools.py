@@ -137,7 +137,8 @@ def as_limits(budget: Budget | None) -> Limits:
     if budget is None:
         return Limits({})
     if not isinstance(budget, Mapping):
-        if isinstance(budget, bool | bytes) or not isinstance(budget, int | str):
+        whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # numpy's, too
+        if not whole and not isinstance(budget, str):
             what = 'a budget is a size of scratch or a mapping such as {"scratch": "256K"}'
             raise UsageError(f"{what}, not {quote(budget)}")
         budget = {Pool.SCRATCH: budget}
