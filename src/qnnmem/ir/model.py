@@ -45,12 +45,14 @@ class Op:
         if type(self.name) is not str or type(self.type) is not str:
             expect(self.name, str, "an op's name is a text")
             expect(self.type, str, "an op's type is a text")
-        for group in ("inputs", "outputs"):
-            _keep_items(self, group, str, f"an op's {group} are names of tensors")
+        _keep_items(self, "inputs", str, "an op's inputs are names of tensors")
+        _keep_items(self, "outputs", str, "an op's outputs are names of tensors")
         if type(self.effect) is not Effect:
             raise UsageError(f"an op's effect is an Effect, not {quote(self.effect)}")
-        _keep_items(self, "sources", int, "an op's sources are positions of nodes")
-        _keep_items(self, "bodies", Model, "an op's bodies are models")
+        if self.sources != ():
+            _keep_items(self, "sources", int, "an op's sources are positions of nodes")
+        if self.bodies != ():
+            _keep_items(self, "bodies", Model, "an op's bodies are models")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -119,7 +121,10 @@ class Model:
 
 
 def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> None:
-    object.__setattr__(value, field_name, expect_items(getattr(value, field_name), kind, what))
+    given = getattr(value, field_name)
+    found = expect_items(given, kind, what)
+    if found is not given:
+        object.__setattr__(value, field_name, found)
 
 
 def find_missing(model: Model) -> str | None:
