@@ -11,6 +11,7 @@ Files that are not ONNX give a layout: pools, tensors and contract without a pro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,12 +196,15 @@ def _load(
 def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
     """Why the model that was given cannot be prepared, where the file we made of it is refused."""
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
     from qnnmem.load.onnx.well_formed import sort_nodes
 
-    model = onnx.load(quantized, load_external_data=False)
-    sort_nodes(path, model.graph)  # the quantizer puts its nodes last
-    left = find_control(model)
+    left = None
+    with suppress(DecodeError):
+        model = onnx.load(quantized, load_external_data=False)
+        sort_nodes(path, model.graph)  # the quantizer puts its nodes last
+        left = find_control(model)
     if left is not None and not allow_float:
         return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
     what = chain_words("cannot be prepared once it is quantized: ", error.what)
