@@ -37,6 +37,7 @@ _WIDEST = 8  # bytes of one element, whatever its type
 _ROOM = 1 << 16  # for headers and names
 # What numpy raises for headers that are not headers; it reads them with Python's own parser.
 _BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
+_SMALL = 4  # made-up integers are below it
 _RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
 
 
@@ -47,6 +48,7 @@ class Input(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     integers: bool = True  # whether integers may stand for the real numbers of a float type
+    below: int | None = None  # rows of the table that made-up integers have to stay inside of
 
     @property
     def elements(self) -> int:
@@ -112,7 +114,7 @@ def read_sample(
 
 
 def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
-    """Made-up data: floats are normally distributed, integers small."""
+    """Made-up data: floats are normally distributed, integers small and inside their table."""
     import numpy
 
     random = numpy.random.default_rng([seed, number])
@@ -122,12 +124,11 @@ def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, 
 def _random(random: numpy.random.Generator, item: Input) -> NDArray[Any]:
     import numpy
 
-    if item.dtype.startswith("float"):
+    if item.dtype.startswith("float") and item.below is None:
         return numpy.asarray(random.standard_normal(item.shape), item.dtype)
     # Small numbers are valid indices and token ids in nearly every model.
-    return numpy.asarray(random.integers(0, 2 if item.dtype == "bool" else 4, item.shape)).astype(
-        item.dtype
-    )
+    most = 2 if item.dtype == "bool" else min(_SMALL, item.below or _SMALL)
+    return numpy.asarray(random.integers(0, most, item.shape)).astype(item.dtype)
 
 
 def _listed(path: Path, inputs: Sequence[Input], here: Path) -> Iterator[Sample]:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from qnnmem.finding import Finding
+from qnnmem.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,59 @@ class Setting:
     value: str = ""
 
     def __str__(self) -> str:
+        if self.value and self.name in _MAPPINGS:
+            return in_python([self])
         return f"{self.name} {self.value}" if self.value else self.name
 
 
+def in_python(settings: Sequence[Setting]) -> str:
+    """Arguments of a call that give settings their values: `dims={'batch': 1, 'n': 2}`."""
+    items: dict[str, list[str]] = {}
+    for setting in settings:
+        items.setdefault(setting.name, []).append(_item(setting))
+    return ", ".join(f"{name}={{{', '.join(found)}}}" for name, found in items.items())
+
+
+def _item(setting: Setting) -> str:
+    """The key and the value of a setting that is one of a mapping."""
+    key, _, value = setting.value.rpartition("=")
+    if setting.name == "shapes":
+        sizes = [] if value == "scalar" else value.split("x")
+        value = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    elif setting.name == "states" or value.startswith("@"):
+        value = repr(value.removeprefix("@"))
+    elif setting.name == "values":
+        value = {"true": "True", "false": "False"}.get(value, value)
+        value = f"[{value.replace(',', ', ')}]" if "," in value else value
+    return f"{key!r}: {value}"
+
+
+# Settings that are mappings in Python and options to be repeated on the command line.
+_MAPPINGS = ("dims", "shapes", "values", "states")
 Words: TypeAlias = "str | tuple[str | Setting, ...]"
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
     """One text, every setting in it written by `word`."""
     parts = (words,) if isinstance(words, str) else words
+    if word is str:
+        parts = _joined_mappings(parts)
     return "".join(word(part) if isinstance(part, Setting) else part for part in parts)
+
+
+def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...]:
+    """The parts with settings that follow one another as the arguments of one call."""
+    found: list[str | Setting] = []
+    run: list[Setting] = []
+    for part in (*parts, ""):
+        if isinstance(part, Setting) and part.value and part.name in _MAPPINGS:
+            run.append(part)
+        elif not (run and part == " "):
+            if run:
+                found.append(in_python(run))
+                run = []
+            found.append(part)
+    return tuple(found)
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
@@ -76,7 +120,7 @@ class QnnMemError(Exception):
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
         """Where, what and cure, every setting written by `word`."""
-        where = f"{self.where}: " if self.where else ""
+        where = f"{printable(self.where)}: " if self.where else ""
         cure = f"; {join_words(self.cure, word)}" if self.cure else ""
         return f"{where}{join_words(self.what, word)}{cure}"
 

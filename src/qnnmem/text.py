@@ -17,9 +17,15 @@ def quote(value: object) -> str:
     if isinstance(value, int):
         return _digits(value)
     if not isinstance(value, str):
-        return f"a {type(value).__name__}"  # the value may be deep or large
+        return a_kind(type(value))  # the value may be deep or large
     quoted = repr(value[: _QUOTED + 1])
     return quoted if len(quoted) <= _QUOTED else f"{quoted[: _QUOTED - 3]}..."
+
+
+def a_kind(kind: type) -> str:
+    """The kind of a thing with its article: `a dict`, `an object`."""
+    name = kind.__name__
+    return f"{'an' if name[:1] in 'aeiouAEIO' else 'a'} {name}"
 
 
 def _digits(value: int) -> str:

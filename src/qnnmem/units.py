@@ -7,6 +7,7 @@ import re
 from typing import NewType, TypeAlias
 
 from qnnmem.errors import UsageError
+from qnnmem.text import a_kind, quote
 
 Bytes = NewType("Bytes", int)
 Offset = NewType("Offset", int)
@@ -31,10 +32,11 @@ def parse_size(text: str) -> Bytes:
     """Bytes meant by `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
     match = re.fullmatch(_SIZE, text, re.IGNORECASE | re.ASCII)
     if match is None:
-        raise UsageError(f"'{text}' is not a size; write it like 2035712, 256K or 2MiB")
+        raise UsageError(f"{quote(text)} is not a size; write it like 2035712, 256K or 2MiB")
     size = int(match[1]) * _SCALE[(match[2] or "").upper()]
     if size > MAX_BYTES:
-        raise UsageError(f"'{text}' is larger than {MAX_BYTES:,} bytes, the largest size handled")
+        largest = f"{MAX_BYTES:,} bytes, the largest size handled"
+        raise UsageError(f"{quote(text)} is larger than {largest}")
     return Bytes(size)
 
 
@@ -48,7 +50,7 @@ def as_bytes(size: Size) -> Bytes:
         return Bytes(operator.index(size))  # numpy's integers, too
     except TypeError:
         raise UsageError(
-            f"a {type(size).__name__} is not a size; write it like 2035712 or '256K'"
+            f"{a_kind(type(size))} is not a size; write it like 2035712 or '256K'"
         ) from None
 
 
@@ -62,9 +64,7 @@ def as_step(step: int) -> Step:
     try:
         return Step(operator.index(step))
     except TypeError:
-        raise UsageError(
-            f"a {type(step).__name__} is not a step; steps are whole numbers"
-        ) from None
+        raise UsageError(f"{a_kind(type(step))} is not a step; steps are whole numbers") from None
 
 
 def format_size(size: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from command_line import exit_code, verb
 
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.binary import unpack, write
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Constant, FrameWindow, Quant
 from qnnmem.lpai.inspect import binary_info
 from qnnmem.plan import PoolOptions, plan_model
+from qnnmem.units import Bytes, Offset
 
 run = verb("inspect")
 
@@ -157,3 +159,28 @@ def test_what_is_no_binary_is_refused(
     result = run(path)
     assert (exit_code(result), result.output) == (code, "")
     assert words in str(result.exception)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_in_the_file_adds_up(tmp_path: Path, count: int) -> None:
+    """The constants of the table are those of the line, and the parts give the file's size."""
+    fourth = Constant("c", 2, (4,), Offset(0), Bytes(4), folded=False)
+    later = replace(fourth, name="d", offset=Offset(256), size=Bytes(60), shape=(60,))
+    one = replace(graph("first"), constants=(fourth, later))
+    other = replace(one, name="second", constants=(replace(fourth, offset=Offset(512)),))
+    path = tmp_path / "model.bin"
+    constants = memoryview(bytes(600))
+    write(CompiledContext((one, other)[:count], "v6", "qnnmem 0.1.0", constants), path)
+    text = run(path).output
+    line = re.search(r"^in the file: (.*) = ([\d,]+) bytes$", text, re.MULTILINE)
+    assert line
+    parts = {
+        words.rpartition(" ")[0]: int(words.rpartition(" ")[2].replace(",", ""))
+        for words in line[1].split(" + ")
+    }
+    held = [64, 4][:count]
+    assert [int(size) for size in re.findall(r"constants +(\d+) .* in the file", text)] == held
+    assert parts["constants"] == sum(held)
+    assert parts["constants"] + parts["gaps that align them"] == 600
+    assert parts["programs"] == count * len(b"program")
+    assert sum(parts.values()) == int(line[2].replace(",", "")) == path.stat().st_size

@@ -216,7 +216,7 @@ def test_a_run_prints_the_lines_of_the_tool_in_its_order(binary: Any) -> None:
     assert exit_code(result) == 0
     assert lines_of(result) == [
         "qnn-net-run pid:",
-        f"qnn-net-run build version: vqnnmem-{version()}",
+        f"qnn-net-run build version: qnnmem-{version()}",
         "qnn-net-run log level is : QNN_LOG_LEVEL_WARN",
         "Processing inference input(s):",
         "a.raw b.raw",
@@ -719,7 +719,7 @@ def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
 def test_the_version_needs_nothing_else() -> None:
     """It is the build line of a run."""
     result = verb("net-run")("--version")
-    assert result.stdout == f"qnn-net-run build version: vqnnmem-{version()}\n"
+    assert result.stdout == f"qnn-net-run build version: qnnmem-{version()}\n"
 
 
 def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:

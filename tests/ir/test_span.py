@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qnnmem.errors import UsageError
 from qnnmem.ir import Span
 from qnnmem.units import Step
 
@@ -19,7 +20,7 @@ spans = st.tuples(st.integers(-9, 9), st.integers(1, 9)).map(lambda p: span(p[0]
 @pytest.mark.parametrize(("lower", "upper"), [(3, 3), (4, 3), (0, -1)])
 def test_a_span_holds_at_least_one_step(lower: int, upper: int) -> None:
     """An empty or reversed span is refused."""
-    with pytest.raises(ValueError, match="empty span"):
+    with pytest.raises(UsageError, match="empty span"):
         span(lower, upper)
 
 

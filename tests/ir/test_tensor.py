@@ -82,3 +82,11 @@ def test_bytes_are_the_fewest_that_hold_all_bits(shape: list[int], dtype: DType)
 def test_another_width_can_be_asked_for() -> None:
     """A float32 tensor stored with 8 bits each takes a quarter."""
     assert Tensor("t", DType.FLOAT32, (5, 2)).nbytes_at(8) == 10
+
+
+def test_a_shape_may_hold_integers_of_numpy() -> None:
+    """And be a list; it is kept as plain numbers."""
+    numpy = pytest.importorskip("numpy")
+    tensor = Tensor("x", DType.INT8, [numpy.int64(2), 3])  # type: ignore[arg-type]
+    assert tensor.shape == (2, 3)
+    assert {type(size) for size in tensor.shape} == {int}

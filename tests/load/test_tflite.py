@@ -502,3 +502,9 @@ def test_damaged_files_are_refused_or_read(tmp_path: Path, sample: str) -> None:
         with suppress(LoadError):
             tflite.read(path, shapes={})
     assert time.monotonic() - began < 60
+
+
+def test_a_model_is_named_like_its_file(tmp_path: Path) -> None:
+    """As from every other format; converters call the graph `main` whatever it is."""
+    path = write_tflite(tmp_path / "wake word.tflite", chain())
+    assert tflite.read(path, shapes={}).name == "wake word"

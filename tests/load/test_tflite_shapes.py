@@ -306,3 +306,31 @@ def test_shapes_reach_into_branches_and_loops(tmp_path: Path) -> None:
     model = tflite.read(path, shapes={"x": (5, 4)})
     assert [model.tensors[name].shape for name in ("x", "y", "z")] == [(5, 4), (5, 8), (5, 8)]
     assert model.ops[1].bodies[1].tensors[model.ops[1].bodies[1].inputs[0]].shape == (5, 8)
+
+
+def test_a_transform_that_is_stored_with_the_size_of_its_input_is_corrected(tmp_path: Path) -> None:
+    """So converters write it; what follows has the corrected size, and is not refused."""
+    signature = (-1, 1, 16)
+    graph = G(
+        (
+            T("in", (1, 1, 16), signature=signature),
+            ints("length", 1, 16),
+            T("waves", (1, 1, 16), signature=signature),
+            T("loud", (1, 1, 16), signature=signature),
+            ints("start", 0, 0, 0),
+            ints("size", -1, 1, 9),
+            T("low", (1, 1, 9), signature=(-1, 1, 9)),
+        ),
+        (0,),
+        (6,),
+        (
+            O("RFFT2D", (0, 1), (2,)),
+            O("COMPLEX_ABS", (2,), (3,)),
+            O("SLICE", (3, 4, 5), (6,)),
+        ),
+    )
+    path = write_tflite(tmp_path / "m.tflite", graph)
+    for shapes, batch in (({}, 1), ({"in": (3, 1, 16)}, 3)):
+        tensors = tflite.read(path, shapes=shapes).tensors
+        assert tensors["waves"].shape == tensors["loud"].shape == (batch, 1, 9)
+        assert tensors["low"].shape == (batch, 1, 9)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qnnmem.lpai.choices import Choice, choices
-from qnnmem.lpai.preparation import PrepareOptions
+from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.lpai.profiles import ALIGNMENTS, Profile
 from qnnmem.lpai.rules import rules
 from qnnmem.lpai.runtime.heap import Heap

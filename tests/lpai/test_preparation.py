@@ -128,7 +128,7 @@ def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
 
 def test_likely_state_is_suggested(plain: lpai.Prepared, quantized: lpai.Prepared) -> None:
     """A pair that looks like state is named with the setting, but only while none is given."""
-    hint = "h_in and h_out look like state; states h_in=h_out keeps it in persistent memory"
+    hint = "h_in and h_out look like state; states={'h_in': 'h_out'} keeps it in persistent memory"
     assert hint in plain.warnings
     assert not any("look like state" in warning for warning in quantized.warnings)
 
@@ -232,6 +232,6 @@ def test_a_quantized_model_that_cannot_be_read_is_told_by_the_name_given(
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     monkeypatch.setattr(preparation, "_quantize", write_nonsense)
     with pytest.raises(LoadError, match="cannot be prepared once it is quantized") as e:
-        preparation.prepare({"g": path}, preparation.PrepareOptions(quantize=8))
+        preparation.prepare({"g": path}, lpai.PrepareOptions(quantize=8))
     assert str(e.value).startswith(str(path))
     assert str(e.value).count(".onnx") == 1

@@ -45,6 +45,8 @@ def chain(*names: str, title: str = "chain") -> Model:
         {"scratch": "2K"},
         {Pool.SCRATCH: 2048},
         {Pool.SCRATCH: "2 KiB"},
+        2048,
+        "2K",
     ],
 )
 def test_a_budget_is_written_as_one_likes(budget: Any) -> None:
@@ -57,7 +59,7 @@ def test_a_budget_is_written_as_one_likes(budget: Any) -> None:
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ({"tcm": 1}, "'tcm' is not a pool; pools are scratch, persistent, io, constants"),
+        ({"vtcm": 1}, "'vtcm' is not a pool; pools are scratch, persistent, io, constants and tcm"),
         ({"Scratch ": 1}, "is not a pool"),
         ({7: 1}, "7 is not a pool"),
         ({None: 1}, "is not a pool"),
@@ -102,6 +104,43 @@ def test_what_is_no_size_or_step_is_refused(wrong: Any) -> None:
         as_step(wrong)
     with pytest.raises(UsageError, match="is not a step"):
         Span(0, wrong)
+
+
+@pytest.mark.parametrize(("limit", "fits"), [("1K", True), (500, False)])
+def test_a_budget_of_tcm_counts_as_on_the_command_line(limit: Any, fits: bool) -> None:
+    """Constants, inputs and outputs against it, and the plan fits if they do."""
+    plan = qnnmem.plan(chain("x", "a", "y"), budget={"tcm": limit, "scratch": "1M"})
+    assert plan.tcm is not None
+    assert (plan.tcm.need, plan.tcm.fits, plan.fits) == (896, fits, fits)
+    assert [verdict.pool for verdict in plan.budgets] == [Pool.SCRATCH]
+    with pytest.raises(UsageError, match="a buffer list has no constants and no IO"):
+        qnnmem.plan(Model("list", "csv"), budget={"tcm": limit})
+
+
+def test_a_budget_may_be_a_number_of_numpy() -> None:
+    """As every size may; what is no size is said."""
+    numpy = pytest.importorskip("numpy")
+    model = chain("x", "a", "y")
+    assert qnnmem.plan(model, budget=numpy.int64(2048)).budgets[0].have == 2048
+    for wrong in (True, 1.5, [("scratch", 1)], numpy.zeros(3), b"2K"):
+        with pytest.raises(UsageError):
+            qnnmem.plan(model, budget=wrong)  # type: ignore[arg-type]
+
+
+def test_options_may_be_a_mapping() -> None:
+    """Of what differs from the defaults; a name that is none is said."""
+    model = chain("x", "a", "y")
+    plan = qnnmem.plan(model, options={"io": "outside", "align": "4K"})
+    assert plan.options == PoolOptions(io=Io.OUTSIDE, align=4096)
+    with pytest.raises(UsageError, match="options are PoolOptions or a mapping of io, align, "):
+        qnnmem.plan(model, options={"alignment": 64})
+
+
+def test_a_model_names_only_what_it_has() -> None:
+    """A tensor that is not there is said by its name."""
+    model = Model("m", "onnx", {}, (Op("op", "Relu", ("x",), ("y",)),))
+    with pytest.raises(UsageError, match="'x' is used, but is no tensor of the model"):
+        qnnmem.plan(model)
 
 
 def test_a_capacity_may_be_a_text() -> None:

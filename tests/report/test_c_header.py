@@ -197,7 +197,7 @@ def test_names_are_valid_unique_and_short_enough() -> None:
         ("3d model.onnx", "PLAN_3D_MODEL"),
         ("__init__.onnx", "INIT"),
         ("日本.onnx", "U65E5_U672C"),
-        ("x" * 300 + ".onnx", "X" * 20),
+        ("x" * 300 + ".onnx", "X" * 9 + "_" + "X" * 10),
         ("", "PLAN"),
         ("ß.tflite", "SS"),
     ],
@@ -269,7 +269,7 @@ def test_buffers_are_not_lost() -> None:
     """Every buffer and every view of it has its offset, whatever pool it is in."""
     plan = qnnmem.plan(chain(*(f"t{i}" for i in range(30))))
     text = header(plan)
-    assert text.count("_AT_t") == 30
+    assert text.count("#define MODEL_AT_t") == 30
     assert all(isinstance(b, Buffer) for b in plan.scratch.problem.buffers)
     assert {b.pool for b in plan.buffers} == {Pool.SCRATCH}
 
@@ -286,3 +286,79 @@ def test_the_program_of_the_tutorial_runs(tmp_path: Path) -> None:
     for program, standard in COMPILERS:
         if standard in ("c99", "c++17"):
             assert build(tmp_path, program, standard, source) == "7 7 7 7\n"
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    """Layers tell each other apart at either end, and no word is cut where a whole one fits."""
+    layers = [f"backbone_{i}/stage/very_long_block_name/conv/Conv2D_quant;bias" for i in range(12)]
+    ends = [f"model/functional_1/very_long_block_name/with_a_conv/out_{i}" for i in range(12)]
+    for names in (layers, ends):
+        found = c_names(names, 40)
+        assert len({name.lower() for name in found}) == len(names)
+        assert max(map(len, found)) <= 40
+        assert [name.count("_2") for name in found].count(1) <= 3  # by words, not by numbers
+    assert c_names(layers, 40)[3] == "backbone_3_stage_very_Conv2D_quant_bias"
+    assert c_names(ends, 40)[7] == "model_functional_1_with_a_conv_out_7"
+
+
+def test_a_long_file_name_begins_the_names_with_its_first_words() -> None:
+    """Not with the middle of a word."""
+    assert c_prefix("models/keyword_spotting_streaming_v2.onnx") == "KEYWORD_SPOTTING_V2"
+    assert c_prefix("kws.onnx") == "KWS"
+    assert c_prefix("9lives_of_a_very_long_cat_model.onnx").startswith("PLAN_")
+
+
+ROLES = """#include <stddef.h>
+#include <stdio.h>
+#include "plan.h"
+
+static const size_t in_at[] = MODEL_INPUT_OFFSETS, in_size[] = MODEL_INPUT_SIZES;
+static const size_t out_at[] = MODEL_OUTPUT_OFFSETS, out_size[] = MODEL_OUTPUT_SIZES;
+
+int main(void) {
+    size_t i;
+    for (i = 0; i < MODEL_INPUT_COUNT; i++) {
+        printf("in%lu %lu\\n", (unsigned long)in_at[i], (unsigned long)in_size[i]);
+    }
+    for (i = 0; i < MODEL_OUTPUT_COUNT; i++) {
+        printf("out%lu %lu\\n", (unsigned long)out_at[i], (unsigned long)out_size[i]);
+    }
+    return 0;
+}
+"""
+
+
+def two_in_two_out() -> Model:
+    """Make a model of two inputs, two outputs and something between."""
+    tensors = {name: Tensor(name, DType.FLOAT32, (8,)) for name in ("b", "a", "t", "z", "y")}
+    ops = (Op("1", "Add", ("b", "a"), ("t",)), Op("2", "Split", ("t",), ("z", "y")))
+    return Model("model", "onnx", tensors, ops, ("b", "a"), ("z", "y"))
+
+
+@pytest.mark.parametrize(("program", "standard"), COMPILERS)
+@pytest.mark.parametrize("io", ["inside", "outside"])
+def test_inputs_and_outputs_are_marked_and_listed(
+    io: str, program: str, standard: str, tmp_path: Path
+) -> None:
+    """The comment says which they are, and arrays of them are in the order of the model."""
+    plan = qnnmem.plan(two_in_two_out(), options={"io": io})
+    text = header(plan)
+    (tmp_path / "plan.h").write_text(text)
+    at = {buffer.name: buffer.offset for buffer in plan.buffers}
+    printed = build(tmp_path, program, standard, ROLES)
+    assert printed.split("\n")[:4] == [
+        *(f"in{at[name]} 32" for name in ("b", "a")),
+        *(f"out{at[name]} 32" for name in ("z", "y")),
+    ]
+    for name, role in (("a", "input"), ("b", "input"), ("y", "output"), ("z", "output")):
+        assert re.search(rf"#define MODEL_AT_{name} \d+U /\* {role}, steps", text)
+    assert re.search(r"#define MODEL_AT_t \d+U /\* steps", text)
+
+
+def test_state_is_no_input_of_the_application() -> None:
+    """It stays in persistent memory, and no array has it."""
+    plan = qnnmem.plan(two_in_two_out(), options={"states": {"b": "z"}})
+    text = header(plan)
+    assert "#define MODEL_INPUT_COUNT 1U" in text
+    assert "#define MODEL_INPUT_OFFSETS { MODEL_AT_a }" in text
+    assert "#define MODEL_OUTPUT_OFFSETS { MODEL_AT_y }" in text

@@ -185,7 +185,7 @@ def net_run(**flags: Any) -> int:
     from qnnmem.lpai.net_run.log import LEVELS, Console
     from qnnmem.version import __version__
 
-    build = f"qnn-net-run build version: vqnnmem-{__version__}"
+    build = f"qnn-net-run build version: qnnmem-{__version__}"
     if flags["version"]:
         click.echo(build)
         return 0

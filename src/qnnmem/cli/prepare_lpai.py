@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.load.onnx.fixed import InputValue
-    from qnnmem.lpai.preparation import PrepareOptions
+    from qnnmem.lpai.prepare_options import PrepareOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -126,7 +126,7 @@ def prepare_lpai(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.lpai.preparation import PrepareOptions
+    from qnnmem.lpai.prepare_options import PrepareOptions
 
     target = Path(output)
     check_free(target, force)
@@ -166,8 +166,6 @@ def _prepare(
     as_json: bool,
 ) -> str:
     """Write the binary and say what is in it."""
-    import sys
-
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.say import note
     from qnnmem.lpai.binary import write
@@ -181,10 +179,9 @@ def _prepare(
         prepared = prepare(models, options, bar.say, bar)
         size = write(prepared.context, target, force=force)
     tcm = judge_binary(prepared.context, size)
-    if not sys.stdout.isatty():  # nobody may be reading what goes there
-        for line in error_lines(prepared.errors):
-            note(line)
     if as_json:
+        for line in error_lines(prepared.errors):  # a text begins with them
+            note(line)
         tool = f"qnnmem {__version__}"
         return render_json(prepared, tcm, notes, str(target), size, tool)
     return render_text(prepared, tcm, notes, str(target), size)

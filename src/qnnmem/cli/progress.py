@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
 from qnnmem.plan import Progress
+from qnnmem.text import printable
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows what is going on, after one second and only on a terminal; a long pause anywhere."""
+    """Shows what is going on, after one second and only on a terminal; a long pause anywhere.
+
+    Where there is to be no colour there is one plain line.
+    """
 
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False
@@ -67,6 +71,16 @@ class ProgressBar:
                 self._bar.update(self._bar.task_ids[0], description=doing)
 
     def _start(self) -> None:
+        if self._colour:
+            self._draw()
+            return
+        from qnnmem.cli.say import note
+
+        with self._lock:
+            if not self._closed:  # a bar moves the cursor, which is not wanted either: said once
+                note(f"note: {printable(self._doing)}")
+
+    def _draw(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
@@ -78,7 +92,7 @@ class ProgressBar:
                 BarColumn(bar_width=24),
                 TimeElapsedColumn(),
                 TextColumn("{task.description}", markup=False),
-                console=Console(stderr=True, no_color=not self._colour),
+                console=Console(stderr=True),
                 transient=True,
             )
             self._bar.add_task(self._doing, total=None)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from qnnmem.errors import Words
-from qnnmem.ir.span import Span
+from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.errors import UsageError, Words
+from qnnmem.ir.span import Span, as_span
 from qnnmem.ir.tensor import Tensor
 from qnnmem.text import counted, quote
 from qnnmem.units import Align, Bytes, Offset, Size, as_align, as_bytes
@@ -40,6 +41,19 @@ class Op:
     bodies: tuple[Model, ...] = ()  # branches of an If, the body of a Loop or Scan
     repeats: bool = False  # bodies may run more than once (Loop, Scan)
 
+    def __post_init__(self) -> None:
+        if type(self.name) is not str or type(self.type) is not str:
+            expect(self.name, str, "an op's name is a text")
+            expect(self.type, str, "an op's type is a text")
+        _keep_items(self, "inputs", str, "an op's inputs are names of tensors")
+        _keep_items(self, "outputs", str, "an op's outputs are names of tensors")
+        if type(self.effect) is not Effect:
+            raise UsageError(f"an op's effect is an Effect, not {quote(self.effect)}")
+        if self.sources != ():
+            _keep_items(self, "sources", int, "an op's sources are positions of nodes")
+        if self.bodies != ():
+            _keep_items(self, "bodies", Model, "an op's bodies are models")
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class FixedBuffer:
@@ -52,11 +66,17 @@ class FixedBuffer:
     offset: Offset | None
 
     def __init__(
-        self, name: str, size: Size, live: Span, align: Size = 1, offset: int | None = None
+        self,
+        name: str,
+        size: Size,
+        live: Span | tuple[int, int],
+        align: Size = 1,
+        offset: int | None = None,
     ) -> None:
+        expect(name, str, "a buffer's name is a text")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
-        object.__setattr__(self, "live", live)
+        object.__setattr__(self, "live", as_span(live))
         object.__setattr__(self, "align", as_align(align))
         object.__setattr__(self, "offset", None if offset is None else Offset(as_bytes(offset)))
 
@@ -81,7 +101,16 @@ class Model:
     assumed: Words = ""  # what makes every number below a guess, to be said first
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        expect(self.name, str, "a model's name is a text")
+        expect(self.format, str, "a model's format is a text")
+        tensors = dict(expect_mapping(self.tensors, "tensors are a mapping from names to tensors"))
+        expect_items(tensors.values(), Tensor, "tensors are a mapping from names to tensors")
+        object.__setattr__(self, "tensors", MappingProxyType(tensors))
+        _keep_items(self, "ops", Op, "the ops of a model are a list of Op")
+        for group in ("inputs", "outputs", "constants", "states"):
+            _keep_items(self, group, str, f"the {group} of a model are names of tensors")
+        _keep_items(self, "buffers", FixedBuffer, "the buffers of a model are FixedBuffer")
+        _keep_items(self, "notes", str, "the notes of a model are texts")
 
     def __repr__(self) -> str:
         """One line, however large the model is."""
@@ -89,3 +118,17 @@ class Model:
             counted(len(self.buffers), "buffer") if self.buffers else counted(len(self.ops), "op")
         )
         return f"<Model {quote(self.name)}, {self.format}: {parts}>"
+
+
+def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> None:
+    given = getattr(value, field_name)
+    found = expect_items(given, kind, what)
+    if found is not given:
+        object.__setattr__(value, field_name, found)
+
+
+def find_missing(model: Model) -> str | None:
+    """The first name that is used and is no tensor of the model."""
+    groups = (model.inputs, model.outputs, model.constants, model.states)
+    used = (*groups, *(names for op in model.ops for names in (op.inputs, op.outputs)))
+    return next((name for names in used for name in names if name not in model.tensors), None)

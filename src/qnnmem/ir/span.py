@@ -20,7 +20,7 @@ class Span:
         object.__setattr__(self, "lower", lower if type(lower) is int else as_step(lower))
         object.__setattr__(self, "upper", upper if type(upper) is int else as_step(upper))
         if self.upper <= self.lower:
-            raise ValueError(f"empty span [{self.lower}, {self.upper})")
+            raise UsageError(f"empty span [{quote(self.lower)}, {quote(self.upper)})")
 
     def overlaps(self, other: Span) -> bool:
         """Whether the two share a step; touching spans do not."""

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
+from qnnmem.arguments import as_whole, expect, expect_items
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 
@@ -48,6 +51,9 @@ _BITS = {
 }
 
 
+_SHAPE = "a shape is a list of whole numbers"
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of fixed shape; elements below one byte are packed."""
@@ -55,6 +61,17 @@ class Tensor:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if type(self.name) is not str:
+            expect(self.name, str, "a tensor's name is a text")
+        if type(self.dtype) is not DType:
+            raise UsageError(f"the type of a tensor is a DType, not {quote(self.dtype)}")
+        if type(self.shape) is not tuple or {*map(type, self.shape)} - {int}:
+            shape = expect_items(self.shape, object, _SHAPE)
+            object.__setattr__(self, "shape", tuple(as_whole(size, _SHAPE) for size in shape))
+        if self.shape and min(self.shape) < 0:
+            raise UsageError("a shape has no numbers below 0")
 
     @property
     def elements(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
 from qnnmem.bounded_file import read_head
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir import Model
@@ -15,7 +16,7 @@ from qnnmem.ir import Model
 if TYPE_CHECKING:
     from qnnmem.load.onnx.fixed import InputValue
 
-__all__ = ["kind_of", "load"]
+__all__ = ["as_dims", "as_shapes", "kind_of", "load"]
 
 _FORMATS = {".onnx": "onnx", ".tflite": "tflite", ".eaix": "eaix", ".csv": "csv"}
 _READERS = frozenset(_FORMATS.values())
@@ -40,16 +41,20 @@ def load(
     branches which cannot be taken then are left out: a number, several, an array, or the path of
     a .npy or .raw file.
     """
+    expect(path, (str, Path), "a model is given by the path of its file")
+    dims = as_dims(dims)
+    shapes = as_shapes(shapes)
+    values = expect_mapping(values, "values are a mapping from inputs to what they are")
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
-        return _load_onnx(path, dims or {}, shapes or {}, values or {})
+        return _load_onnx(path, dims, shapes, values)
     if values:
         raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
     if kind == "tflite":
         from qnnmem.load import tflite
 
-        return tflite.read(path, shapes=shapes or {}, dims=dims or {})
+        return tflite.read(path, shapes=shapes, dims=dims)
     if dims:
         raise UsageError(
             (f"{path} has no named dimensions to fix; ", Setting("dims"), " is for ONNX models")
@@ -63,16 +68,32 @@ def load(
     return eaix.read(path) if kind == "eaix" else csv.read(path)
 
 
+def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
+    """Sizes of dimensions as a caller writes them."""
+    what = 'dims are a mapping from dimensions to sizes, such as {"batch": 1}'
+    found = expect_mapping(dims, what)
+    return {name: as_whole(size, what) for name, size in found.items()}
+
+
+def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs as a caller writes them."""
+    what = 'shapes are a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
+    found = expect_mapping(shapes, what)
+    return {
+        name: tuple(as_whole(size, what) for size in expect_items(shape, object, what))
+        for name, shape in found.items()
+    }
+
+
 def _load_onnx(
     path: Path,
     dims: Mapping[str, int],
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, tuple[int, ...]],
     values: Mapping[str, InputValue],
 ) -> Model:
     from qnnmem.load import onnx
 
-    fixed = {name: tuple(shape) for name, shape in shapes.items()}
-    return onnx.read(path, dims=dims, shapes=fixed, values=values, time_limit_s=_ONNX_TIME_LIMIT_S)
+    return onnx.read(path, dims=dims, shapes=shapes, values=values, time_limit_s=_ONNX_TIME_LIMIT_S)
 
 
 def kind_of(path: Path) -> str:

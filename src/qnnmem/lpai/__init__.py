@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import TcmFatal
 
 if TYPE_CHECKING:
-    from qnnmem.lpai.preparation import Prepared, PrepareOptions, prepare
+    from qnnmem.lpai.preparation import Prepared, prepare
+    from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.profiles import Mode, Profile, profile
     from qnnmem.lpai.runtime.backend import Backend
     from qnnmem.lpai.runtime.context import Context
@@ -47,8 +48,9 @@ _HOMES = {
     ),
     **dict.fromkeys(("EARLY_TERMINATION", "SUCCESS", "Graph"), "runtime.graph"),
     **dict.fromkeys(("Heap", "HeapBuffer"), "runtime.heap"),
-    **dict.fromkeys(("PrepareOptions", "Prepared", "prepare"), "preparation"),
+    **dict.fromkeys(("Prepared", "prepare"), "preparation"),
     **dict.fromkeys(("Mode", "Profile", "profile"), "profiles"),
+    "PrepareOptions": "prepare_options",
     "Signal": "runtime.queue",
     "Session": "runtime.session",
     "get_binary_info": "runtime.system_context",

@@ -11,10 +11,12 @@ Files that are not ONNX give a layout: pools, tensors and contract without a pro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
+from qnnmem.arguments import expect
 from qnnmem.errors import (
     FloatModel,
     LoadError,
@@ -27,55 +29,26 @@ from qnnmem.errors import (
 )
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
+from qnnmem.load.onnx.fixed import InputValue
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
 from qnnmem.lpai.deadline import Deadline
+from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
 from qnnmem.lpai.quantize import QuantizeError, classify, quantize_model
 from qnnmem.lpai.quantize.obstacle import Obstacle, find_control, find_obstacle
-from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, PoolOptions, plan_model
+from qnnmem.plan import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.plan.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
-from qnnmem.units import Size, round_up
+from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     import onnx
 
 
 Say = Callable[[str], None]
-DEFAULT_HW_VERSION = "v6"
 # Usual seconds of the steps.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareOptions:
-    """How models become a binary; the defaults are those of the LPAI documentation."""
-
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Mapping[str, InputValue] = field(default_factory=dict)
-    states: tuple[tuple[str, str], ...] = ()
-    rnn_state: bool = False
-    io: Io = Io.INSIDE
-    align: Size = 64
-    inplace: bool = False
-    reorder: bool = False
-    quantize: Literal[8, 16] | None = None
-    weight_bits: Literal[8, 16] = 8
-    calibration: Path | str | None = None
-    seed: int = 0
-    allow_float: bool = False
-    hw_version: str = DEFAULT_HW_VERSION
-    # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
-    # child process that runs or folds a model its own limit of one to ten minutes.
-    time_limit_s: float | None = None
-
-    @property
-    def fixed(self) -> tuple[Setting, ...]:
-        """What fixes the model, as settings."""
-        return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,6 +69,13 @@ class Prepared:
         """What the user should know, settings by their Python names."""
         return tuple(join_words(note) for note in self.notes)
 
+    def write(self, path: Path | str, *, force: bool = True) -> int:
+        """Write the context binary that `open` reads; gives its bytes."""
+        from qnnmem.lpai.binary import write
+
+        expect(path, (Path, str), "a binary is written to a path")
+        return write(self.context, path, force=force)
+
 
 @dataclass(frozen=True)
 class _Loaded:
@@ -109,17 +89,22 @@ class _Loaded:
 
 
 def prepare(
-    files: Mapping[str, Path | str],
-    options: PrepareOptions | None = None,
+    files: Mapping[str, Path | str] | Sequence[Path | str] | Path | str,
+    options: PrepareOptions | Mapping[str, Any] | None = None,
     say: Say | None = None,
     watch: Watcher | None = None,
 ) -> Prepared:
-    """Context of one graph per file, under the names given; `watch` sees the planner's progress."""
+    """Context of one graph per file, under the names given; `watch` sees the planner's progress.
+
+    A path alone, or each of several, is a graph with the name of its file.
+    """
     from qnnmem.version import __version__
 
-    options, say = options or PrepareOptions(), say or (lambda _text: None)
-    if not files:
-        raise UsageError("there is no model to prepare")
+    files, options = as_files(files), as_prepare_options(options)
+    for name, call in (("say", say), ("watch", watch)):
+        if call is not None and not callable(call):
+            raise UsageError(f"{name} is a function, not {quote(call)}")
+    say = say or (lambda _text: None)
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
@@ -201,13 +186,29 @@ def _load(
     except LoadError as exc:
         if source.parent != folder:
             raise
-        # The file that cannot be read is ours; the one that was given could be.
-        what = chain_words("cannot be prepared once it is quantized: ", exc.what)
-        raise LoadError(path, what, cure=exc.cure) from exc
+        raise _not_ours(path, source, exc, allow_float=options.allow_float) from exc
     notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
     loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
     _refuse_float(path, loaded, options)
     return loaded, warnings
+
+
+def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
+    """Why the model that was given cannot be prepared, where the file we made of it is refused."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    from qnnmem.load.onnx.well_formed import sort_nodes
+
+    left = None
+    with suppress(DecodeError):
+        model = onnx.load(quantized, load_external_data=False)
+        sort_nodes(path, model.graph)  # the quantizer puts its nodes last
+        left = find_control(model)
+    if left is not None and not allow_float:
+        return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
+    what = chain_words("cannot be prepared once it is quantized: ", error.what)
+    return LoadError(path, what, cure=error.cure)
 
 
 def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from qnnmem.errors import UsageError
 from qnnmem.qnn.enums import HwVersion, MemRegisterType, MemType, Target
+from qnnmem.text import quote
 
 # Start and size alignment by name. The values a device reports are not public; see `choices.toml`.
 ALIGNMENTS = {"default": (64, 64), "conservative": (256, 64), "v4-era": (16, 16)}
@@ -68,9 +69,9 @@ def profile(
     **overrides: Any,
 ) -> Profile:
     """The platform of a mode; `overrides` are fields of `Profile` that shall differ."""
-    if alignment not in ALIGNMENTS:
+    if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         known = ", ".join(ALIGNMENTS)
-        raise UsageError(f"'{alignment}' is not an alignment profile; known are {known}")
+        raise UsageError(f"{quote(alignment)} is not an alignment profile; known are {known}")
     start, size = ALIGNMENTS[alignment]
     base = replace(
         _of_mode(_mode(mode)),
@@ -119,7 +120,7 @@ def _mode(value: Mode | str) -> Mode:
     try:
         return Mode(value)
     except ValueError:
-        raise UsageError(f"'{value}' is not an LPAI mode; known are x86, arm, adsp") from None
+        raise UsageError(f"{quote(value)} is not an LPAI mode; known are x86, arm, adsp") from None
 
 
 def _hw_version(value: HwVersion | str) -> HwVersion:

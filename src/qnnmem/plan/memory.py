@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import Setting, UsageError
@@ -16,6 +17,7 @@ from qnnmem.plan.instance import arrange
 from qnnmem.plan.layout import Layout, constant_bytes
 from qnnmem.plan.planner import DEFAULT_TIME_LIMIT_S, Watcher, plan_within
 from qnnmem.plan.pools import (
+    Budget,
     BudgetVerdict,
     Io,
     MemoryPlan,
@@ -23,11 +25,14 @@ from qnnmem.plan.pools import (
     Pool,
     PoolOptions,
     Reordered,
-    as_budget,
+    as_limits,
+    as_options,
 )
 from qnnmem.plan.problem import Buffer, Infeasible, Plan, Problem, find_peak
 from qnnmem.plan.states import check_states, suggest_states
-from qnnmem.units import Align, Bytes, Size, round_up
+from qnnmem.plan.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.units import Align, Bytes, round_up
 
 DEFAULT_ALIGN = Align(64)
 
@@ -40,9 +45,9 @@ _MODELS_ONLY = (
 @collector_paused()
 def plan_model(
     model: Model,
-    options: PoolOptions | None = None,
+    options: PoolOptions | Mapping[str, Any] | None = None,
     *,
-    budget: Mapping[Pool, Size] | Mapping[str, Size] | None = None,
+    budget: Budget | None = None,
     time_limit: float = DEFAULT_TIME_LIMIT_S,
     seed: int = 0,
     watch: Watcher | None = None,
@@ -52,8 +57,11 @@ def plan_model(
     Budgets are judged after planning. For a buffer list a scratch budget is the question itself:
     the search stops at the first plan that fits.
     """
-    options, limits = options or PoolOptions(), as_budget(budget or {})
+    options, wanted = as_options(options), as_limits(budget)
+    limits = dict(wanted.pools)
     effort = Effort.of_seconds(time_limit)
+    if wanted.tcm is not None and model.format == "csv":
+        raise UsageError("a budget of tcm is for models: a buffer list has no constants and no IO")
     capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
     # A budget for scratch is a question of its own, for which half is kept.
@@ -83,7 +91,29 @@ def plan_model(
     )
     if capacity is not None:
         result = replace(result, budgets=(_judge_capacity(answer, capacity),))
-    return _with_budgets(result, limits, effort, seed)
+    result = _with_budgets(result, limits, effort, seed)
+    if wanted.tcm is None:
+        return result
+    limit = Sourced(wanted.tcm, Origin.REPORTED, "budget")
+    return replace(result, tcm=judge_plan(result, limit))
+
+
+def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
+    """Whether a planned model fits, its constants in place of the binary; None for a bare list.
+
+    The limit is the documented one by default.
+    """
+    model, sizes = plan.model, dict(plan.io_sizes)
+    if model.format == "csv":
+        return None
+    tensors = tuple(
+        TcmTensor(name, sizes[name], kind)
+        for kind, names in (("input", model.inputs), ("output", model.outputs))
+        for name in names
+        if name in sizes  # state is not allocated with IO
+    )
+    request = request_tcm(plan.constant_bytes, tensors, TcmAlignment(plan.align, plan.align))
+    return judge(request if limit is None else replace(request, limit=limit))
 
 
 def _lay_out(

@@ -7,16 +7,21 @@ holds inputs and outputs that the application brings; constants are the model bi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any, TypeAlias
 
+from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.model import Model
 from qnnmem.ir.span import Span
 from qnnmem.plan.problem import Peak, Plan
 from qnnmem.plan.states import StatePair
+from qnnmem.plan.tcm import TcmVerdict
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes
+
+TCM = "tcm"  # in budgets: the pool that model binary and IO share, if they are put there
 
 
 class Pool(Enum):
@@ -26,6 +31,11 @@ class Pool(Enum):
     PERSISTENT = "persistent"
     IO = "io"
     CONSTANTS = "constants"
+
+
+# How callers may write one: 262144, "256K", {"scratch": "256K", "tcm": "1M"}.
+Budget: TypeAlias = "Size | Mapping[Pool, Size] | Mapping[str, Size]"
+_BITS = (8, 16, 32)
 
 
 class Io(Enum):
@@ -59,16 +69,45 @@ class PoolOptions:
         inplace: bool = False,
         reorder: bool = False,
     ) -> None:
-        pairs = states.items() if isinstance(states, Mapping) else states
-        object.__setattr__(self, "io", _as_io(io))
+        if bits is not None and (type(bits) is not int or bits not in _BITS):
+            raise UsageError((Setting("bits"), f" is 8, 16 or 32, not {quote(bits)}"))
+        for name, flag in (("inplace", inplace), ("reorder", reorder)):
+            expect(flag, bool, f"{name} is True or False")
+        object.__setattr__(self, "io", as_io(io))
         object.__setattr__(self, "align", None if align is None else as_align(align))
         object.__setattr__(self, "bits", bits)
-        object.__setattr__(self, "states", tuple((old, new) for old, new in pairs))
+        object.__setattr__(self, "states", as_states(states))
         object.__setattr__(self, "inplace", inplace)
         object.__setattr__(self, "reorder", reorder)
 
 
-def _as_io(word: Io | str) -> Io:
+def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
+    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
+    if given is None or isinstance(given, PoolOptions):
+        return given or PoolOptions()
+    known = [one.name for one in fields(PoolOptions)]
+    what = f"options are PoolOptions or a mapping of {', '.join(known)}"
+    for name in expect_mapping(given, what):
+        if name not in known:
+            raise UsageError(f"{what}, not of {quote(name)}")
+    return PoolOptions(**given)
+
+
+def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:
+    """State as a caller writes it: pairs of names, or a mapping from inputs to outputs."""
+    pairs = tuple(states.items()) if isinstance(states, Mapping) else states
+    what = "states are pairs of an input and an output"
+    found = []
+    for pair in expect_items(pairs, object, what):
+        names = expect_items(pair, str, what)
+        if len(names) != 2:
+            raise UsageError(f"{what}; one of them has {counted(len(names), 'name')}")
+        found.append((names[0], names[1]))
+    return tuple(found)
+
+
+def as_io(word: Io | str) -> Io:
+    """Where inputs and outputs live, by its word."""
     try:
         return Io(word)
     except ValueError:
@@ -82,20 +121,38 @@ def as_pool(name: Pool | str) -> Pool:
         return Pool(name)
     except ValueError:
         pools = ", ".join(pool.value for pool in Pool)
-        raise UsageError(f"{quote(name)} is not a pool; pools are {pools}") from None
+        raise UsageError(f"{quote(name)} is not a pool; pools are {pools} and {TCM}") from None
 
 
-def as_budget(given: Mapping[Pool, Size] | Mapping[str, Size]) -> dict[Pool, Bytes]:
-    """Budgets as a caller writes them: `{"scratch": "256K"}` or `{Pool.SCRATCH: 262144}`."""
-    budget: dict[Pool, Bytes] = {}
-    for name, size in given.items():
-        pool = as_pool(name)
-        if pool in budget:
-            raise UsageError(f"pool {pool.value} has two budgets; give one")
-        budget[pool] = as_bytes(size)
-    if any(not 0 <= have <= MAX_BYTES for have in budget.values()):
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the pools may take, and what model binary and IO may take of TCM."""
+
+    pools: Mapping[Pool, Bytes]
+    tcm: Bytes | None = None
+
+
+def as_limits(budget: Budget | None) -> Limits:
+    """A budget as a caller writes it: `{"scratch": "256K"}`, or a size, which is scratch's."""
+    if budget is None:
+        return Limits({})
+    if not isinstance(budget, Mapping):
+        whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # numpy's, too
+        if not whole and not isinstance(budget, str):
+            what = 'a budget is a size of scratch or a mapping such as {"scratch": "256K"}'
+            raise UsageError(f"{what}, not {quote(budget)}")
+        budget = {Pool.SCRATCH: budget}
+    found: dict[Pool | str, Bytes] = {}
+    for name, size in budget.items():
+        pool = TCM if name == TCM else as_pool(name)
+        if pool in found:
+            shown = pool.value if isinstance(pool, Pool) else TCM
+            raise UsageError(f"pool {shown} has two budgets; give one")
+        found[pool] = as_bytes(size)
+    if any(not 0 <= have <= MAX_BYTES for have in found.values()):
         raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
-    return budget
+    tcm = found.pop(TCM, None)
+    return Limits({pool: have for pool, have in found.items() if isinstance(pool, Pool)}, tcm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +213,7 @@ class MemoryPlan:
     reordered: Reordered | None = None
     likely_states: tuple[StatePair, ...] = ()
     body_search_missing: bool = False  # as `Plan.search_missing`, for bodies of control-flow ops
+    tcm: TcmVerdict | None = None  # against a budget for it, where one was given
 
     def __repr__(self) -> str:
         """The answer in one line."""
@@ -189,4 +247,5 @@ class MemoryPlan:
     @property
     def fits(self) -> bool:
         """Whether every budget is known to hold."""
-        return all(budget.fits for budget in self.budgets)
+        within_tcm = self.tcm is None or self.tcm.fits
+        return within_tcm and all(budget.fits for budget in self.budgets)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from qnnmem.arguments import expect, expect_items
 from qnnmem.errors import UsageError
 from qnnmem.ir.span import Span, as_span
-from qnnmem.text import counted
+from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, Step, as_align, as_bytes
 
 
@@ -28,6 +29,8 @@ class Buffer:
     def __init__(
         self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
     ) -> None:
+        if type(name) is not str:  # planners make many
+            expect(name, str, "a buffer's name is a text")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
         object.__setattr__(self, "live", as_span(live))
@@ -45,7 +48,8 @@ class Problem:
     capacity: Bytes | None
 
     def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
-        object.__setattr__(self, "buffers", tuple(buffers))
+        found = expect_items(buffers, Buffer, "the buffers of a problem are a list of Buffer")
+        object.__setattr__(self, "buffers", found)
         object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
         self._check()
 
@@ -82,6 +86,12 @@ class Plan:
     cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
     search_missing: bool = False  # the exact search was needed but numba is not installed
 
+    def __post_init__(self) -> None:
+        expect(self.problem, Problem, "a plan is one of a Problem")
+        offsets = expect_items(self.offsets, int, "the offsets of a plan are a list of numbers")
+        object.__setattr__(self, "offsets", offsets)
+        expect(self.lower_bound, int, "the lower bound of a plan is a number of bytes")
+
     def __repr__(self) -> str:
         """The answer in one line."""
         buffers = counted(len(self.offsets), "buffer")
@@ -90,7 +100,8 @@ class Plan:
     @cached_property
     def peak(self) -> Bytes:
         """One past the highest byte in use."""
-        ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=True))
+        # Whether there are as many is for `verify` to say.
+        ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=False))
         return Bytes(max(ends, default=0))
 
     @property
@@ -109,7 +120,14 @@ class Plan:
     @cached_property
     def offset_of(self) -> dict[str, Offset]:
         """Offsets under buffer names."""
-        return dict(zip(self.problem.by_name, self.offsets, strict=True))
+        return dict(zip(self.problem.by_name, self.offsets, strict=False))
+
+
+def check_plan(plan: object) -> None:
+    """Refuse what is no plan of one pool."""
+    if not isinstance(plan, Plan):
+        cure = "plan(problem) makes one, and a MemoryPlan has one in .scratch"
+        raise UsageError(f"{quote(plan)} is not a Plan", cure=cure)
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from qnnmem.plan.problem import Plan
+from qnnmem.plan.problem import Plan, check_plan
 
 # A longer run is cut in two.
 _LONGEST_RUN = 1000
@@ -16,6 +16,7 @@ def verify(plan: Plan) -> str | None:
     Sweeps over time with the live buffers sorted by address: when a buffer is born, only its two
     neighbours in address order can collide with it. Shares no code with the planners.
     """
+    check_plan(plan)
     buffers, offsets = plan.problem.buffers, plan.offsets
     if len(offsets) != len(buffers):
         return f"{len(buffers)} buffers but {len(offsets)} offsets"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from qnnmem.errors import UsageError
+from qnnmem.text import quote
 
 UNDEFINED = 0x7FFFFFFF
 
@@ -53,7 +54,7 @@ class HwVersion(IntEnum):
         version = _HW_BY_WORD.get(text.strip().lower())
         if version is None:
             known = ", ".join(_HW_BY_WORD)
-            raise UsageError(f"'{text[:40]}' is not an LPAI hardware version; known are {known}")
+            raise UsageError(f"{quote(text)} is not an LPAI hardware version; known are {known}")
         return version
 
     @property

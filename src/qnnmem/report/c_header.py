@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from qnnmem.errors import UsageError
 from qnnmem.ir.lifetime import stored_bytes
-from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
+from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.sizes import size_column
 from qnnmem.units import MAX_BYTES
@@ -48,6 +48,7 @@ class _Place:
     size: int  # of the tensor itself, without padding
     align: int
     steps: str
+    role: str  # "input", "output", both, or nothing
 
 
 def render_c(report: PlanReport) -> str:
@@ -83,11 +84,27 @@ def c_names(names: Iterable[str], room: int) -> list[str]:
 
 
 def _identifier(name: str, room: int) -> str:
-    """Letters, digits and single underscores; of a long name the end, which tells most."""
+    """Letters, digits and single underscores; of a long name both ends, which tell it apart."""
     # Two underscores in a row are for compilers alone, in C++ anywhere in a name.
-    tail = name[-4 * room :]
-    spelled = "".join(c if c.isascii() else f"_u{ord(c):04X}_" for c in tail)
-    return re.sub(r"[^A-Za-z0-9]+", "_", spelled).strip("_")[-room:].strip("_")
+    ends = name if len(name) <= 8 * room else f"{name[: 4 * room]}_{name[-4 * room :]}"
+    spelled = "".join(c if c.isascii() else f"_u{ord(c):04X}_" for c in ends)
+    return _both_ends(re.sub(r"[^A-Za-z0-9]+", "_", spelled).strip("_"), room)
+
+
+def _both_ends(words: str, room: int) -> str:
+    """The first and the last words, of which no part is left where a whole word fits."""
+    if len(words) <= room:
+        return words
+    kept = room // 2
+    last = words[-kept:]
+    if words[-kept - 1] != "_":
+        last = last.partition("_")[2] or last
+    last = last.strip("_")
+    left = room - len(last) - 1
+    first = words[:left]
+    if words[left] != "_":
+        first = first.rpartition("_")[0] or first
+    return f"{first.strip('_')}_{last}"
 
 
 def _about(report: PlanReport) -> Iterator[str]:
@@ -131,6 +148,10 @@ def _body(report: PlanReport, prefix: str) -> Iterator[str]:
             yield f"/* {title} */"
         for place, name in inside:
             yield from _macros(place, prefix, name)
+    pool = Pool.IO if plan.options.io is Io.OUTSIDE else Pool.SCRATCH
+    there = {place.tensor: name for place, name in named if place.pool is pool}
+    for kind, tensors in (("input", plan.model.inputs), ("output", plan.model.outputs)):
+        yield from _in_order(kind, pool, [there[n] for n in tensors if n in there], prefix)
 
 
 def _assertion_macro(prefix: str) -> Iterator[str]:
@@ -154,20 +175,41 @@ def _assertion_macro(prefix: str) -> Iterator[str]:
 
 def _macros(place: _Place, prefix: str, name: str) -> Iterator[str]:
     shown = "" if place.tensor == name else f", {_comment(place.tensor)}"
-    yield f"#define {prefix}_AT_{name} {_number(place.offset)} /* {place.steps}{shown} */"
+    about = f"{place.role}{', ' if place.role else ''}{place.steps}{shown}"
+    yield f"#define {prefix}_AT_{name} {_number(place.offset)} /* {about} */"
     yield f"#define {prefix}_SIZE_{name} {_number(place.size)}"
     pool = f"{prefix}_{_BYTES[place.pool]}"
     yield f"{prefix}_PLACED({name}, {pool}, {_number(place.align)});"
 
 
+def _in_order(kind: str, pool: Pool, names: list[str], prefix: str) -> Iterator[str]:
+    """Offsets and sizes of what the application writes or reads, for arrays of it."""
+    if not names:  # C has no empty arrays
+        return
+    where = "IO" if pool is Pool.IO else pool.value
+    upper = f"{prefix}_{kind.upper()}"
+    yield ""
+    yield f"/* {kind}s in {where}, in the order of the model */"
+    yield f"#define {upper}_COUNT {_number(len(names))}"
+    yield f"#define {upper}_OFFSETS {{ {_listed(f'{prefix}_AT_', names)} }}"
+    yield f"#define {upper}_SIZES {{ {_listed(f'{prefix}_SIZE_', names)} }}"
+
+
+def _listed(before: str, names: list[str]) -> str:
+    return ", \\\n    ".join(f"{before}{name}" for name in names)
+
+
 def _places(plan: MemoryPlan) -> Iterator[_Place]:
+    inputs, outputs = set(plan.model.inputs), set(plan.model.outputs)
     listed = {buffer.name: buffer.align for buffer in plan.scratch.problem.buffers}
     for buffer in plan.buffers:
         align = listed[buffer.name] if buffer.pool is Pool.SCRATCH else plan.align
         steps = f"steps {buffer.live.lower} to {buffer.live.upper - 1}"
         for name in (buffer.name, *buffer.aliases):
             size = _tensor_bytes(plan, buffer, name)
-            yield _Place(name, buffer.pool, buffer.offset, size, align, steps)
+            roles = [w for w, of in (("input", inputs), ("output", outputs)) if name in of]
+            role = " and ".join(roles)
+            yield _Place(name, buffer.pool, buffer.offset, size, align, steps, role)
 
 
 def _tensor_bytes(plan: MemoryPlan, buffer: PlacedBuffer, name: str) -> int:

@@ -44,9 +44,25 @@ def _about(ours: Values, path: str) -> Iterator[str]:
     floats = sum(graph["float_ops"] for graph in ours["graphs"])
     if floats:
         yield f"computes in floating point ({counted(floats, 'op')}): desk experiment only"
-    size, constants = size_words(ours["file_bytes"]), size_words(ours["constants_bytes"])
     maker = f"format {ours['format_version']}, made by {shorten(ours['producer'])}"
-    yield f"{shorten(path, _WIDE)}: {size}, constants {constants} of them, {maker}"
+    yield f"{shorten(path, _WIDE)}: {size_words(ours['file_bytes'])}, {maker}"
+    parts = [f"{what} {size:,}" for what, size in _parts(ours) if size]
+    if len(parts) > 1:  # a layout is nothing but its description
+        yield f"in the file: {' + '.join(parts)} = {ours['file_bytes']:,} bytes"
+
+
+def _parts(ours: Values) -> Iterator[tuple[str, int]]:
+    """What the bytes of the file are, so that they add up."""
+    section, graphs = ours["constants_bytes"], ours["graphs"]
+    held = sum(graph["pools"]["constants"] for graph in graphs)
+    programs = sum(graph["program_bytes"] for graph in graphs)
+    if held <= section:
+        yield "constants", held
+        yield "gaps that align them", section - held
+    else:  # graphs of one binary may share them
+        yield "constants, of which graphs share some,", section
+    yield "programs", programs
+    yield "description", ours["file_bytes"] - section - programs
 
 
 def _graph(graph: Values, tcm: TcmVerdict | None) -> str:
@@ -74,7 +90,10 @@ def _pools(graph: Values) -> Iterator[str]:
     for pool, size in graph["pools"].items():
         inside = ", IO among them" if pool == "scratch" and graph["io"] == "inside" else ""
         kind = "tensor" if pool == "constants" else "buffer"
+        inside = ", in the file" if pool == "constants" else inside
         holds = f"{counted(held.get(pool, 0), kind)}{inside}"
+        if pool == "constants" and not graph["program_bytes"]:
+            holds = "a layout has none; `qnnmem plan` of the model counts them"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 

@@ -106,11 +106,14 @@ def _inputs(path: Path) -> Iterator[Input]:
     import onnx
     from onnx import helper
 
+    from qnnmem.load.onnx.indices import index_limits
+
     graph = onnx.load(path, load_external_data=False).graph
+    rows = index_limits(graph)
     constants = {item.name for item in graph.initializer}
     for item in graph.input:
         if item.name not in constants:
             kind = item.type.tensor_type
             shape = tuple(size.dim_value for size in kind.shape.dim)
             dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
-            yield Input(item.name, dtype, shape)
+            yield Input(item.name, dtype, shape, below=rows.get(item.name))

@@ -29,7 +29,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
         if nodes > MAX_NODES:
             raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to be planned")
         _check_names(path, one)
-    _sort_nodes(path, graph)
+    sort_nodes(path, graph)
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -73,7 +73,7 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
         yield from (found.name for found in node.attribute)
 
 
-def _sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
+def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
     """Bring nodes into execution order, stably and in place; cycles are refused."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
     maker: dict[str, int] = {}
@@ -90,7 +90,7 @@ def _sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -
     scope = available | maker.keys()
     for node in graph.node:
         for body in bodies(node):
-            _sort_nodes(path, body, scope)
+            sort_nodes(path, body, scope)
 
 
 def _order(

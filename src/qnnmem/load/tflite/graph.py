@@ -42,7 +42,7 @@ def read_graph(file: TfliteFile) -> Model:
     tensors = {**model.tensors, **constants, **file.states}
     notes = (*edge_notes(file), *model.notes)
     return Model(
-        name=file.graphs[0].name or file.path.stem,
+        name=file.path.stem,
         format="tflite",
         tensors=tensors,
         ops=model.ops,

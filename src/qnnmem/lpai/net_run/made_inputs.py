@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.bounded_file import read_head
 from qnnmem.calibration import Input, find_samples, random_sample, read_sample
 from qnnmem.errors import UsageError
+from qnnmem.load.onnx.indices import limits_of_program
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.net_run.inputs import InputList, is_convertible, sanitized
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs
 from qnnmem.lpai.net_run.outputs import OutputTree, file_stems
-from qnnmem.lpai.runtime.convert import to_float
+from qnnmem.lpai.runtime.convert import to_float, to_native
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 from qnnmem.units import format_size
@@ -148,6 +149,9 @@ def _of_graph(
         raise UsageError(f"graph {quote(graph.name)} has no inputs, so none can be made for it")
     wanted = [_wanted(graph, name, own) for name in dict.fromkeys(graph.inputs)]
     if isinstance(source, RandomInputs):
+        shapes = {name: tensor.shape for name, tensor in graph.model.tensors.items()}
+        rows = limits_of_program(graph.program, shapes) if graph.program else {}
+        wanted = [item._replace(below=rows.get(item.name)) for item in wanted]
         made = partial(_random, graph, wanted, source.seed)
         return _GraphInputs(graph, source.count, lru_cache(1)(made), own)
     samples = find_samples(source, wanted, apart=results)
@@ -175,7 +179,10 @@ def _random(graph: CompiledGraph, wanted: Sequence[Input], seed: int, number: in
     random = numpy.random.default_rng([seed, number, 1])
     for item in wanted:
         tensor, quant = graph.model.tensors[item.name], graph.quants.get(item.name)
-        if quant is not None:
+        if quant is not None and item.below is not None:
+            if item.dtype == tensor.dtype.value:
+                found[item.name] = to_native(found[item.name].astype("f4"), tensor, quant)
+        elif quant is not None:
             limits = numpy.iinfo(tensor.dtype.value)
             stored = random.integers(limits.min, limits.max, item.shape, limits.dtype, True)
             stored = numpy.asarray(stored, limits.dtype)

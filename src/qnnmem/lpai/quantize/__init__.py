@@ -142,11 +142,15 @@ def _result(header: Mapping[str, Any], samples: Sequence[Sample] | None) -> Quan
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
     from onnx import helper
 
+    from qnnmem.load.onnx.indices import index_limits
+
+    rows = index_limits(model.graph)
     found = []
     for item in model.graph.input:
         kind = item.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        found.append(Input(item.name, dtype.name, tuple(d.dim_value for d in kind.shape.dim)))
+        shape = tuple(size.dim_value for size in kind.shape.dim)
+        found.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
     if not found:
         raise LoadError(path, "has no inputs, so there is nothing to calibrate")
     return found

@@ -66,7 +66,7 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
     import onnx
 
     states = [(str(old), str(new)) for old, new in options["states"]]
-    inputs = [Input(name, dtype, tuple(shape)) for name, dtype, shape, *_ in options["inputs"]]
+    inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     model = onnx.ModelProto.FromString(payload)
     for tensor in tensors(model):
         embed(Path(options["path"]), tensor)
@@ -82,6 +82,7 @@ def quantize(options: Mapping[str, Any], payload: bytes, say: Say) -> Quantized:
     notes += made
     say("comparing with the float model")
     worst = _worst_error(model, result, measured.feeds)
+    notes += _changed_integers(model, result, measured.feeds)
     seconds = monotonic() - begin
     found: dict[str, Encoding] = {}
     if options["integer_io"]:
@@ -215,6 +216,22 @@ def _worst_error(
                 gap = float(numpy.where(numpy.isnan(gaps), numpy.inf, gaps).max())
                 errors[position] = max(errors[position], gap)
     return float((errors / numpy.maximum(spans, 1e-30)).max())
+
+
+def _changed_integers(
+    model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
+) -> Iterator[str]:
+    """How many values of outputs that are no real numbers, such as indices, are others now."""
+    before, after = open_session(model), open_session(result)
+    names = [item.name for item in before.get_outputs() if "float" not in item.type]
+    changed, total = [0] * len(names), [0] * len(names)
+    for feed in feeds if names else ():
+        pairs = zip(before.run(names, feed), after.run(names, feed), strict=True)
+        for at, (exact, rough) in enumerate(pairs):
+            total[at] += exact.size
+            changed[at] += int((exact != rough).sum()) if exact.shape == rough.shape else exact.size
+    for name, differ, of in zip(names, changed, total, strict=True):
+        yield f"output {quote(name)}, integers: {differ:,} of {of:,} values differ on these samples"
 
 
 def _say(replies: BinaryIO, text: str) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any, NoReturn
 
-from qnnmem.errors import QnnError, UsageError
+from qnnmem.arguments import expect
+from qnnmem.errors import QnnError
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
@@ -35,6 +36,9 @@ class Context:
     """A context; everything handed to it must stay until `free`."""
 
     def __init__(self, backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
+        expect(backend, Backend, "a context needs the backend that Backend.create made")
+        expect(compiled, CompiledContext, "create_from_binary makes a context of a binary")
+        expect(config, ContextConfig, "create_from_binary makes a context of its configs")
         self.backend, self.compiled, self.config = backend, compiled, config
         self.constants = compiled.constants
         self.sanitize = True
@@ -65,8 +69,7 @@ class Context:
         that, and a process that is a `limited` child itself tries it on its own. Without persistent
         binary the bytes are copied and the buffer may go.
         """
-        if not isinstance(backend, Backend):
-            raise UsageError("a context needs the backend that Backend.create made")
+        expect(backend, Backend, "a context needs the backend that Backend.create made")
         backend.check_alive(CREATE)
         config = read_configs(backend, configs)
         buffer = ClientBuffer(binary)

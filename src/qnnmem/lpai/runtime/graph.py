@@ -83,6 +83,8 @@ class Graph:
     """A graph of a context made from a binary."""
 
     def __init__(self, context: GraphContext, compiled: CompiledGraph, in_order: bool) -> None:
+        if not hasattr(context, "backend") or not isinstance(compiled, CompiledGraph):
+            raise UsageError("a graph is made by graph_retrieve of a Context")
         self.context, self.compiled, self.name = context, compiled, compiled.name
         self._backend = context.backend
         self._parts = Parts(compiled, context.constants)

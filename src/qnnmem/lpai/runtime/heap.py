@@ -44,6 +44,9 @@ class HeapBuffer:
     """Bytes of a heap: real memory at `address`, simulated memory at `heap_address`."""
 
     def __init__(self, heap: Heap, heap_address: int, size: int, align: int, name: str) -> None:
+        if not isinstance(heap, Heap) or not isinstance(heap_address, int):
+            raise UsageError("a buffer of a heap is made by its allocate")
+        _check(size, align, name)
         self.heap, self.heap_address, self.size, self.name = heap, heap_address, size, name
         self._storage = _storage(size + 2 * GUARD_BYTES + align)
         first = _address(self._storage) + GUARD_BYTES

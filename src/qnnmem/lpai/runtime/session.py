@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.arguments import expect
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.ir import Tensor
@@ -17,7 +18,7 @@ from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend, Log
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.convert import to_native
+from qnnmem.lpai.runtime.convert import to_float, to_native
 from qnnmem.lpai.runtime.descriptors import Config, Mem, custom, custom_property
 from qnnmem.lpai.runtime.extensions import Extensions
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, Counters, Graph
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
+_SHOWN = 4  # tensors of a side
 
 
 class Session:
@@ -41,6 +43,11 @@ class Session:
 
     Threads may share one: its runs come one after the other, each with its own inputs and outputs.
     State is the session's, not the thread's.
+
+    A quantized input may be given in real numbers, which are quantized, or as it is stored. Outputs
+    come in the same form: as float32 where any input was given in real numbers, else as stored;
+    `native` True asks for stored values, False for real numbers, whatever was given. Outputs that
+    are not quantized, such as indices, come as they are.
     """
 
     def __init__(
@@ -53,8 +60,11 @@ class Session:
         sanitize: bool = True,
         trusted: bool = False,
         log: Log | None = None,
+        native: bool | None = None,
     ) -> None:
         _check_words(path, graph, mem_type)
+        expect(native, (bool, NoneType), "native is True, False or None")
+        self._native = native
         self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
         self._extensions = Extensions(self.backend, mem_type)
@@ -71,10 +81,13 @@ class Session:
         self._set_up()
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
-        """Outputs of one inference.
+        """Outputs of one inference, in the form of the inputs; see `Session`.
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
+        if hasattr(feeds, "__array__"):
+            known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
+            raise UsageError(f"arrays are given under the names of the inputs, here {known}")
         found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
         if found is not None:
             return found
@@ -114,11 +127,15 @@ class Session:
         return self.graph.undisturbed(lambda: self._execute(given))
 
     def _execute(self, given: Mapping[str, Any]) -> Arrays | None:
-        for name, value in given.items():
-            self._write(name, value)
+        real = [self._write(name, value) for name, value in given.items()]
         if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
             return None
-        return {name: self._array(name).copy() for name in self.compiled.outputs}
+        native = not any(real) if self._native is None else self._native
+        return {name: self._read_output(name, native=native) for name in self.compiled.outputs}
+
+    def _read_output(self, name: str, *, native: bool) -> NDArray[Any]:
+        quant, stored = self.compiled.quants.get(name), self._array(name)
+        return stored.copy() if native or quant is None else to_float(stored, quant)
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
         """Outputs of every execution that completes, frame after frame."""
@@ -153,6 +170,17 @@ class Session:
     def findings(self) -> tuple[Finding, ...]:
         """Rules that were broken so far."""
         return tuple(self.backend.findings)
+
+    def __repr__(self) -> str:
+        """Inputs and outputs in one line."""
+        sides = (self.compiled.inputs, self.compiled.outputs)
+        shown = " -> ".join(self._shown(names) for names in sides)
+        return f"<Session of {quote(self.compiled.name)}: {shown}>"
+
+    def _shown(self, names: Sequence[str]) -> str:
+        tensors = [self.compiled.model.tensors[name] for name in names[:_SHOWN]]
+        words = (f"{quote(t.name)} {t.dtype.value} {list(t.shape)}" for t in tensors)
+        return ", ".join(words) + ", …" * (len(names) > _SHOWN)
 
     def close(self) -> None:
         """Free the context, then the memory it used, in the documented order."""
@@ -222,21 +250,24 @@ class Session:
             return typed(self._io[name], self.compiled.model.tensors[name])
         return self.graph.view(name).array
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write(self, name: str, value: Any) -> bool:
+        """Put an input where the graph reads it; gives whether it came in real numbers."""
         import numpy
 
         tensor: Tensor = self.compiled.model.tensors[name]
         given = numpy.asarray(value)
         quant = self.compiled.quants.get(name)
-        if given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float:
-            given = to_native(given, tensor, quant)
+        is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
         target = self._array(name)
-        if given.shape != target.shape or given.dtype != target.dtype:
+        if given.shape != target.shape or not (is_real or given.dtype == target.dtype):
+            real = quant is not None and not tensor.dtype.is_float
+            kind = f"{target.dtype.name}{' or real numbers' if real else ''}"
             raise UsageError(
-                f"input {quote(name)} is {target.dtype.name} {list(target.shape)}, "
+                f"input {quote(name)} is {kind} {list(target.shape)}, "
                 f"but was given as {given.dtype.name} {list(given.shape)}"
             )
-        target[...] = given
+        target[...] = to_native(given, tensor, quant) if is_real else given
+        return is_real
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:

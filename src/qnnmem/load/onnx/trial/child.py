@@ -181,7 +181,7 @@ class TrialChild(ChildProcess):
         else:
             reason = (
                 f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
-                "the model is damaged or too large to examine"
+                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
             )
         return LoadError(self._path, f"{_DOING[verb]} {reason}")
 

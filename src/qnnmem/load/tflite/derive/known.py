@@ -13,6 +13,8 @@ from qnnmem.load.tflite.file import TfliteFile
 from qnnmem.load.tflite.schema import RawGraph, RawOp, RawTensor
 
 _CONVERT = "convert the model again with the shapes wanted"
+# Operators whose output converters store with the sizes of the input; the interpreter resizes it.
+_MISSTATED = ("RFFT2D",)
 
 
 class KnownShapes:
@@ -25,6 +27,7 @@ class KnownShapes:
         self._file, self._graph = file, graph
         self._derived = {index: operand.shape for index, operand in inputs.items()}
         self._values: dict[int, Any] = {index: operand.value for index, operand in inputs.items()}
+        self._misstated: set[int] = set()
 
     def derived(self, index: int) -> Shape | None:
         """Shape that a tensor has in this run; None for the stored one."""
@@ -46,6 +49,8 @@ class KnownShapes:
         call = Call(op, operands, [self._graph.tensors[index] for index in op.outputs])
         try:
             shapes = derive(call)
+            if op.type in _MISSTATED or not self._misstated.isdisjoint(op.inputs):
+                self._correct(op.outputs, shapes)
             self.returns(op.outputs, shapes)
         except Unknown:
             self._keep(op, where, "")
@@ -57,10 +62,17 @@ class KnownShapes:
     def returns(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
         """Set what an operator returns; Damaged where the file says otherwise."""
         for index, shape in zip(outputs, shapes, strict=True):
-            if not _agrees(self._graph.tensors[index], shape):
+            if index not in self._misstated and not _agrees(self._graph.tensors[index], shape):
                 stored = written(self._graph.tensors[index].shape)
                 raise Damaged(f"returns {written(shape)} where the file has {stored}")
         self._derived.update(zip(outputs, shapes, strict=True))
+
+    def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
+        """Note outputs of as many dimensions as stored whose sizes the file has wrong."""
+        for index, shape in zip(outputs, shapes, strict=True):
+            raw = self._graph.tensors[index]
+            if len(raw.shape) == len(shape) and not _agrees(raw, shape):
+                self._misstated.add(index)
 
     def _keep(self, op: RawOp, where: str, fault: str) -> None:
         """Leave shapes as stored, unless that would be a wrong answer."""

@@ -1,0 +1,60 @@
+"""Arguments of public calls: a value of another kind is refused in one sentence."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+
+_Kinds: TypeAlias = "type | tuple[type, ...]"
+
+# Iterable, but one thing to whoever passes it.
+_ONE_THING = (str, bytes, bytearray, Mapping)
+
+
+def expect(value: object, kinds: _Kinds, what: str) -> None:
+    """Refuse a value of another kind; `what` says what is wanted. True is no number here."""
+    if type(value) is bool:
+        fine = kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
+    else:
+        fine = isinstance(value, kinds)
+    if not fine:
+        raise UsageError(f"{what}, not {_shown(value)}")
+
+
+def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
+    """Several values of one kind, in whatever they come."""
+    if type(values) is not tuple:
+        if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
+            raise UsageError(f"{what}, not {_shown(values)}")
+        values = tuple(values)
+    for value in values:
+        if not isinstance(value, kind):
+            raise UsageError(f"{what}; one of them is {_shown(value)}")
+    return values
+
+
+def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
+    """Values under names; None means none of them."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{what}, not {_shown(values)}")
+    for name in values:
+        if not isinstance(name, str):
+            raise UsageError(f"{what}; one of the names is {_shown(name)}")
+    return values
+
+
+def as_whole(value: object, what: str) -> int:
+    """A whole number, be it one of numpy's."""
+    if type(value) is not bool and hasattr(value, "__index__"):
+        return operator.index(value)
+    raise UsageError(f"{what}, not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else quote(value)

@@ -1,0 +1,99 @@
+"""What preparation is asked for: the models by name, and how they become a binary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal
+
+from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.errors import Setting, UsageError
+from qnnmem.load import as_dims, as_shapes
+from qnnmem.load.onnx.fixed import Fixed, InputValue, settings_of
+from qnnmem.plan import Io
+from qnnmem.plan.pools import as_io, as_states
+from qnnmem.text import quote
+from qnnmem.units import Size, as_align
+
+DEFAULT_HW_VERSION = "v6"
+_BITS = (8, 16)
+_WORDS = {"int8": 8, "int16": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """How models become a binary; the defaults are those of the LPAI documentation."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, InputValue] = field(default_factory=dict)
+    states: tuple[tuple[str, str], ...] = ()
+    rnn_state: bool = False
+    io: Io = Io.INSIDE
+    align: Size = 64
+    inplace: bool = False
+    reorder: bool = False
+    quantize: Literal[8, 16] | None = None  # or the words of the command line, int8 and int16
+    weight_bits: Literal[8, 16] = 8
+    calibration: Path | str | None = None
+    seed: int = 0
+    allow_float: bool = False
+    hw_version: str = DEFAULT_HW_VERSION
+    # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
+    # child process that runs or folds a model its own limit of one to ten minutes.
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", as_dims(self.dims))
+        object.__setattr__(self, "shapes", as_shapes(self.shapes))
+        expect_mapping(self.values, "values are a mapping from inputs to what they are")
+        object.__setattr__(self, "states", as_states(self.states))
+        object.__setattr__(self, "io", as_io(self.io))
+        as_align(self.align)
+        if isinstance(self.quantize, str):  # as the command line has it
+            object.__setattr__(self, "quantize", _WORDS.get(self.quantize, self.quantize))
+        for name, bits in (("quantize", self.quantize), ("weight_bits", self.weight_bits)):
+            known = type(bits) is int and bits in _BITS
+            if not known and not (bits is None and name == "quantize"):
+                raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
+        for name in ("rnn_state", "inplace", "reorder", "allow_float"):
+            expect(getattr(self, name), bool, f"{name} is True or False")
+        expect(self.calibration, (Path, str, NoneType), "calibration is the path of data")
+        expect(self.seed, int, "a seed is a whole number")
+        expect(self.hw_version, str, "hw_version is a word such as v6")
+        limit = self.time_limit_s
+        expect(limit, (int, float, NoneType), "time_limit_s is a number of seconds")
+
+    @property
+    def fixed(self) -> tuple[Setting, ...]:
+        """What fixes the model, as settings."""
+        return settings_of(Fixed(self.dims, self.shapes, self.values))
+
+
+def as_files(files: object) -> Mapping[str, Path | str]:
+    """Models as a caller writes them: paths, or paths under the names of their graphs."""
+    what = "files are paths, or a mapping from names of graphs to paths"
+    if not isinstance(files, Mapping):
+        several = [files] if isinstance(files, Path | str) else files
+        several = expect_items(several, (Path, str), what)
+        files = {Path(file).stem: file for file in several}
+        if len(files) < len(several):
+            raise UsageError("two files have the same name; give each graph a name of its own")
+    found = expect_mapping(files, what)
+    expect_items(found.values(), (Path, str), what)
+    if not found:
+        raise UsageError("there is no model to prepare")
+    return found
+
+
+def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
+    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
+    if given is None or isinstance(given, PrepareOptions):
+        return given or PrepareOptions()
+    known = [one.name for one in fields(PrepareOptions)]
+    for name in expect_mapping(given, "options are PrepareOptions or a mapping of its fields"):
+        if name not in known:
+            raise UsageError(f"there is no option {quote(name)}; options are {', '.join(known)}")
+    return PrepareOptions(**given)

@@ -1,0 +1,156 @@
+"""What the pool of tightly coupled memory holds: model binary, inputs and outputs.
+
+binary               the first allocation, counted once
+inputs, outputs      graph by graph, an allocation each, in the order of a run
+sizes, starts        rounded up to the size and the start alignment of the platform
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import NoneType
+
+from qnnmem.arguments import expect
+from qnnmem.errors import UsageError
+from qnnmem.provenance import Sourced
+from qnnmem.targets import tcm_pool
+from qnnmem.text import quote
+from qnnmem.units import MAX_BYTES, Bytes, Size, as_align, as_bytes, round_up
+
+BINARY = "model binary"
+
+
+@dataclass(frozen=True, slots=True)
+class TcmTensor:
+    """An input or output: one allocation."""
+
+    name: str
+    size: int
+    kind: str  # "input" or "output"
+    bits: int = 0  # of one element; 0 where not known
+    graph: str = ""  # whose tensor it is, where there are several graphs
+
+    @property
+    def label(self) -> str:
+        """Kind and name, safe to print."""
+        return f"{self.kind} {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TcmAlignment:
+    """What the platform asks of an allocation."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TcmRequest:
+    """What goes into the pool, in the order of allocation, and how large the pool is."""
+
+    binary: int
+    tensors: tuple[TcmTensor, ...]
+    alignment: TcmAlignment
+    limit: Sourced
+    max_buffers: Sourced
+
+    def rows(self) -> Iterator[TcmRow]:
+        """Each allocation where it would lie if the pool had no end."""
+        free = total = 0
+        sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
+        for number, (what, exact) in enumerate(sizes, 1):
+            begin = round_up(free, self.alignment.start)
+            end = begin + round_up(exact, self.alignment.size)
+            fits = end <= self.limit.value and number <= self.max_buffers.value
+            yield TcmRow(what, exact, end - total - exact, end, fits)
+            # Even an empty tensor has an address of its own. A binary is never empty; one of no
+            # bytes is a plan without constants.
+            free, total = end if what is BINARY else max(end, begin + 1), end
+
+
+@dataclass(frozen=True, slots=True)
+class TcmRow:
+    """One allocation: its bytes, what alignment adds, and where the pool stands after it."""
+
+    what: str
+    exact: int
+    padding: int  # rounding of the size and the gap before the start
+    running_total: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TcmVerdict:
+    """What model binary and IO take of the TCM pool, an allocation each, and whether they fit."""
+
+    need: Bytes
+    limit: Sourced
+    buffers: int
+    max_buffers: Sourced
+    rows: tuple[TcmRow, ...] = ()
+
+    def __repr__(self) -> str:
+        """The answer in one line."""
+        word = "fits" if self.fits else "does not fit"
+        taken = f"{self.need:,} of {self.limit.value:,} bytes"
+        counted = f"{self.buffers} of {self.max_buffers.value} allocations"
+        return f"<TcmVerdict: {word}, {taken}, {counted}>"
+
+    @property
+    def fits(self) -> bool:
+        """Whether both the bytes and the number of allocations are within the pool."""
+        return not self.missing and self.buffers <= self.max_buffers.value
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the pool is short of."""
+        return max(0, self.need - self.limit.value)
+
+    @property
+    def first_failure(self) -> TcmRow | None:
+        """The allocation at which a run would fail."""
+        return next((row for row in self.rows if not row.fits), None)
+
+
+def judge(request: TcmRequest) -> TcmVerdict:
+    """The verdict on a request; every other judgement comes down to this one."""
+    sizes = (request.binary, *(tensor.size for tensor in request.tensors))
+    if min(sizes) < 0 or request.binary > MAX_BYTES:
+        raise UsageError("sizes of model binary, inputs and outputs are numbers of bytes")
+    if request.alignment.start < 1 or request.alignment.size < 1:
+        raise UsageError("an alignment is at least 1")
+    rows = tuple(request.rows())
+    need = Bytes(rows[-1].running_total)
+    return TcmVerdict(need, request.limit, len(rows), request.max_buffers, rows)
+
+
+def judge_tcm(
+    model_bytes: Size,
+    io: Iterable[Size],
+    align: Size,
+    limit: Sourced | None = None,
+    max_buffers: Sourced | None = None,
+) -> TcmVerdict:
+    """Whether a model and IO of these sizes fit; the limits are the documented ones by default."""
+    if isinstance(io, str | bytes | Mapping) or not isinstance(io, Iterable):
+        raise UsageError(f"the inputs and outputs are a list of sizes, not {quote(io)}")
+    for given in (limit, max_buffers):
+        expect(given, (Sourced, NoneType), "a limit is a Sourced number")
+    sizes = enumerate(map(as_bytes, io))
+    tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in sizes)
+    alignment = TcmAlignment(as_align(align), as_align(align))
+    request = request_tcm(as_bytes(model_bytes), tensors, alignment)
+    return judge(
+        replace(
+            request,
+            limit=request.limit if limit is None else limit,
+            max_buffers=request.max_buffers if max_buffers is None else max_buffers,
+        )
+    )
+
+
+def request_tcm(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlignment) -> TcmRequest:
+    """What goes into the pool, whose limits are the documented ones."""
+    pool = tcm_pool()
+    return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)

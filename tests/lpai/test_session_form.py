@@ -1,0 +1,110 @@
+"""Real numbers in, real numbers out; stored values in, stored values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from qnnmem import UsageError, lpai
+from qnnmem.lpai.binary import write
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepare a float model with weights, quantized on the way; `best` is an index."""
+    folder = tmp_path_factory.mktemp("form")
+    weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+            helper.make_node("ArgMax", ["y"], ["best"], axis=1),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3]),
+            helper.make_tensor_value_info("best", TensorProto.INT64, [1, 1]),
+        ],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "m.onnx")
+    prepared = lpai.prepare(folder / "m.onnx", {"quantize": 8})
+    write(prepared.context, folder / "m.bin")
+    return folder / "m.bin"
+
+
+X = np.array([[0.5, -0.25, 0.75, 0.1]], np.float32)
+Y = X @ np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+
+def forms(binary: Path, **how: Any) -> Iterator[tuple[Any, Any]]:
+    """What comes out for real numbers, and for stored ones."""
+    with lpai.open(binary, trusted=True, **how) as session:
+        quant = session.compiled.quants["x"]
+        dtype = session.compiled.model.tensors["x"].dtype.value
+        stored = np.rint(X / quant.scale + quant.zero_point).astype(dtype)
+        for feeds in ({"x": X}, {"x": stored}, {"x": X.tolist()}):
+            yield session.run(feeds), session.compiled.quants["y"]
+        assert next(session.stream([{"x": X}]))["y"].dtype == session.run({"x": X})["y"].dtype
+
+
+def test_outputs_come_in_the_form_of_the_inputs(binary: Path) -> None:
+    """A float model that is fed with floats answers with floats near its own."""
+    (real, quant), (stored, _), (listed, _) = forms(binary)
+    assert real["y"].dtype == np.float32
+    np.testing.assert_allclose(real["y"], Y, atol=0.05)
+    np.testing.assert_array_equal(listed["y"], real["y"])
+    assert stored["y"].dtype.kind in "iu"
+    again = (stored["y"].astype(np.float64) - quant.zero_point) * quant.scale
+    np.testing.assert_allclose(again, real["y"], rtol=1e-6)
+    assert real["best"].dtype == stored["best"].dtype == np.int64
+
+
+@pytest.mark.parametrize(("native", "kinds"), [(True, "ui"), (False, "f")])
+def test_either_form_can_be_asked_for(binary: Path, native: bool, kinds: str) -> None:
+    """Whatever was given."""
+    for found, _ in forms(binary, native=native):
+        assert found["y"].dtype.kind in kinds
+        assert found["best"].dtype == np.int64
+
+
+def test_a_form_is_yes_or_no(binary: Path) -> None:
+    """One sentence."""
+    with pytest.raises(UsageError, match="native is True, False or None, not 'yes'"):
+        lpai.open(binary, native="yes")
+
+
+def test_a_session_says_what_it_takes(binary: Path) -> None:
+    """In one line, and where something else is given."""
+    with lpai.open(binary, trusted=True) as session:
+        assert (
+            repr(session)
+            == "<Session of 'm': 'x' uint8 [1, 4] -> 'y' uint8 [1, 3], 'best' int64 [1, 1]>"
+        )
+        wrong = r"input 'x' is uint8 or real numbers \[1, 4\], but was given as float32 \[4\]"
+        with pytest.raises(UsageError, match=wrong):
+            session.run({"x": X[0]})
+        with pytest.raises(UsageError, match="under the names of the inputs, here 'x'"):
+            session.run(X)
+
+
+def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(
+    binary: Path, tmp_path: Path
+) -> None:
+    """A list of paths, words of the command line, and a method that writes."""
+    model = binary.with_name("m.onnx")
+    prepared = lpai.prepare([model], {"quantize": "int8"})
+    assert prepared.write(tmp_path / "a.bin") == (tmp_path / "a.bin").stat().st_size
+    assert (tmp_path / "a.bin").read_bytes() == binary.read_bytes()
+    with pytest.raises(UsageError, match="two files have the same name"):
+        lpai.prepare([model, str(model)])
+    with pytest.raises(UsageError, match="there is no option 'bits'; options are dims, shapes"):
+        lpai.prepare(model, {"bits": 8})
+    with pytest.raises(UsageError, match="quantize is 8 or 16, not 'int4'"):
+        lpai.prepare(model, {"quantize": "int4"})
