@@ -113,7 +113,7 @@ def doctor(
     input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
-    3 something failed and the lines do not decide what.
+    3 the lines do not decide what failed, or there is nothing of QNN in them.
     """
     from qnnmem.cli.log_names import log_names
 
