@@ -65,9 +65,7 @@ def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
 class _Kept:
     """The first bytes of a pipe, read on the side."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int
-    ) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int) -> None:
         self.is_full = False
         self._process, self._pipe, self._most = process, pipe, most
         self._data = bytearray()

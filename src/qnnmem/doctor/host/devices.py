@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 
 from qnnmem.doctor.host.command import CommandAnswer, ask
 from qnnmem.doctor.host.look import CALL_S, TOTAL_S, ShellLook
@@ -88,21 +89,19 @@ def _chosen(devices: dict[str, str], serial: str | None) -> str:
     if name not in devices:
         what = f"adb is connected to no device {quote(name)}, but to {_listed(devices)}"
         raise UsageError(what, cure="`adb devices` lists them")
-    state = devices[name]
-    if state != _READY:
-        known = next((word for word in _CURES if state.startswith(word)), "")
-        cure = _CURES.get(known, "start Android on it and try again")
-        raise UsageError(
-            f"the device {plain_or_quoted(name)} is {known or quote(state)}"
-            if known != "no permissions"
-            else f"there are no permissions for the device {plain_or_quoted(name)}",
-            cure=cure,
-        )
+    if devices[name] != _READY:
+        raise _not_ready(name, devices[name])
     return name
 
 
-def _listed(names: object) -> str:
-    every = [plain_or_quoted(name, 40) for name in list(names)]  # type: ignore[call-overload]
+def _not_ready(name: str, state: str) -> UsageError:
+    known = next((word for word in _CURES if state.startswith(word)), "")
+    cure = _CURES.get(known, "start Android on it and try again")
+    return UsageError(f"adb says of {plain_or_quoted(name)}: {known or quote(state)}", cure=cure)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = [plain_or_quoted(name, 40) for name in names]
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more
 

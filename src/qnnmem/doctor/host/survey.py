@@ -45,6 +45,7 @@ _NODES = tuple(
 _HEAPS = ("/dev/dma_heap/system", "/dev/dma_heap/qcom,system", "/dev/ion")
 _PROCESSOR = re.compile(r"remoteproc\d{1,3}")
 _MOST_PROCESSORS = 12
+_DSP = re.compile(r"[acsgp]dsp|slpi")
 _OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
 _BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
 
@@ -97,13 +98,19 @@ class Survey:
         return tuple(sorted(set(found)))
 
     @property
+    def dsps(self) -> tuple[Processor, ...]:
+        """The processors that are DSPs by their names; boards of others start theirs alike."""
+        every = () if isinstance(self.processors, Unseen) else self.processors
+        return tuple(one for one in every if _DSP.search(one.name))
+
+    @property
     def has_dsp(self) -> bool:
         """Whether anything was seen of QNN, of a DSP or of a SoC that has one."""
         names = " ".join((*self.chip_names, self.properties.get("ro.soc.manufacturer", "")))
         return bool(
             self.libraries
             or (not isinstance(self.nodes, Unseen) and self.nodes)
-            or (not isinstance(self.processors, Unseen) and self.processors)
+            or self.dsps
             or re.search(r"qcom|qti\b|qualcomm|snapdragon", names, re.I)
         )
 
@@ -167,7 +174,8 @@ def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen
 
 def _board_folders(look: Look) -> tuple[str, ...]:
     """Folders named dsp and those inside, below one folder for each board."""
-    found, level = [], [_BOARD_FOLDER]
+    found: list[str] = []
+    level = [_BOARD_FOLDER]
     for _ in range(_BOARD_DEPTH):
         inside = []
         for folder in level:
