@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -323,7 +324,7 @@ def _render(
         from qnnmem.report.host import render_beside
 
         pieces = _render(diagnosis, stats, request, facts, None)
-        return (*pieces, render_beside(machine, verbose=request.verbose))
+        return chain(pieces, (render_beside(machine, verbose=request.verbose),))
     if request.group_by is not None:
         return _render_groups(diagnosis, stats, request, facts, machine)
     incidents = (_with_facts(one, facts) for one in diagnosis.incidents())

@@ -17,7 +17,7 @@ def verdict(report: HostReport) -> str:
     """One line: how the machine stands."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp:
-        return f"cannot tell: nothing of QNN or a DSP on {place}: an ordinary machine without one"
+        return f"cannot tell: nothing of QNN or a DSP on {place}, an ordinary one without a DSP"
     unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
     rest = f"{counted(unknown, 'check')} not known" if unknown else "nothing is not known"
     if not report.problems:
@@ -36,11 +36,12 @@ def render_text(report: HostReport, *, verbose: bool = False) -> str:
 
 def render_beside(report: HostReport, *, verbose: bool = False) -> str:
     """What stands below a diagnosis: first what concerns it, then the rest as a table."""
-    concerned = [one for one in report.checks if report.concerns(one)]
-    others = [one for one in report.checks if not report.concerns(one)]
+    every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
+    concerned = [one for one in every if report.concerns(one)]
+    others = [one for one in every if not report.concerns(one)]
     lines = ["", f"the machine: {verdict(report)}"]
-    if not report.has_dsp and not verbose:
-        return _text(lines)
+    if not (report.has_dsp or verbose):  # memory is short on ordinary machines, too
+        others = []
     if concerned:
         causes = ", ".join(report.causes)
         lines += ["", f"checks that concern {causes}:", *_table(concerned, head=False)]
@@ -53,6 +54,10 @@ def render_beside(report: HostReport, *, verbose: bool = False) -> str:
         left = len(others) - len(shown)
         lines += ["", f"{counted(left, 'more check')} without a problem; -v shows all"]
     return _text(lines)
+
+
+def _is_known(check: HostCheck) -> bool:
+    return check.verdict is not HostVerdict.NOT_KNOWN
 
 
 def _is_problem(check: HostCheck) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from qnnmem.child import kill_group
 
 _MOST_ERRORS = 4096
 _PIECE = 1 << 16
-_REST_S = 0.5  # for what is left in a pipe, and for a process that was ended
+_REST_S = 2.0  # for what is left in pipes, and for a process that was ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
             with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: let it go
                 process.wait(_REST_S)
         # Not to the end of the pipe: a server that adb starts may hold it for good.
-        text, errors = said.rest(), complained.rest()
+        until = time.monotonic() + _REST_S
+        text, errors = said.rest(until), complained.rest(until)
         code = process.returncode if in_time else None
         return CommandAnswer(0 if said.is_full else code, text, errors)
     except RuntimeError as exc:  # no thread to be had
@@ -72,9 +74,9 @@ class _Kept:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def rest(self) -> str:
+    def rest(self, until: float) -> str:
         """All there is, once the process has ended."""
-        self._thread.join(_REST_S)
+        self._thread.join(max(0.0, until - time.monotonic()))
         text = bytes(self._data[: self._most or _MOST_ERRORS]).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")
 

@@ -16,7 +16,8 @@ from qnnmem.text import shorten
 
 CALL_S = 5.0  # that one command may take
 TOTAL_S = 30.0  # that the whole look may take
-_MOST = 1 << 20  # bytes of one answer
+_MOST_TEXT = 1 << 16  # bytes of one file or answer
+_MOST_LISTED = 1 << 20  # bytes of the names in one folder
 _MOST_NAMES = 20_000
 _GONE = ("error: ", "adb: ")  # said by adb itself, not by the device
 _ABSENT = ("no such file", "not found", "no such process", "not a directory")
@@ -78,7 +79,7 @@ class ShellLook:
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
         """The names in a folder, the first of them where they are many."""
-        text = self.run("ls", "-1", f"{path}/")
+        text = self._run(("ls", "-1", f"{path}/"), _MOST_LISTED)
         return text if isinstance(text, Unseen) else tuple(text.splitlines()[:_MOST_NAMES])
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
@@ -98,12 +99,15 @@ class ShellLook:
 
     def run(self, *words: str) -> str | Unseen:
         """What a command prints on standard output, even if it then fails."""
+        return self._run(words, _MOST_TEXT)
+
+    def _run(self, words: tuple[str, ...], most: int) -> str | Unseen:
         left = min(CALL_S, self.until - time.monotonic())
         if left <= 0:
             return Unseen(f"the look ended after {TOTAL_S:.0f} seconds")
         command = (*self.remote, shlex.join(words)) if self.remote else words
         try:
-            answer = ask(command, left, _MOST)
+            answer = ask(command, left, most)
         except FileNotFoundError:
             return Unseen(f"there is no command {command[0]}", is_absent=True)
         except OSError as exc:

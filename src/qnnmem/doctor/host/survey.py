@@ -28,6 +28,7 @@ _DSP_FOLDERS = (
 )
 _BOARD_FOLDER = "/usr/share/qcom"  # below it one folder for each board
 _BOARD_DEPTH, _BOARD_MOST = 5, 40
+_MOST_GROUPS = 20
 _MOST_NAMED = 16  # folders that a variable names
 DSP_VARIABLES = ("ADSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
 HOST_VARIABLE = "LD_LIBRARY_PATH"
@@ -131,7 +132,7 @@ def survey(look: Look) -> Survey:
         tuple(_chip_names(look, properties)),
         meminfo,
         look.read_file("/proc/pressure/memory"),
-        tuple(group_limits(lambda path: _or_nothing(look.read_file(path.as_posix())))),
+        tuple(group_limits(lambda path: _few_lines(look.read_file(path.as_posix())))),
         look.rights(*_HEAPS),
         look.run("sh", "-c", _BUFFERS),
         look.rights(*_NODES),
@@ -148,6 +149,11 @@ def survey(look: Look) -> Survey:
 
 def _or_nothing(text: str | Unseen) -> str:
     return "" if isinstance(text, Unseen) else text
+
+
+def _few_lines(text: str | Unseen) -> str:
+    """As much as a list of control groups has: each line leads to more files."""
+    return "\n".join(_or_nothing(text).splitlines()[:_MOST_GROUPS])
 
 
 def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
@@ -182,7 +188,7 @@ def _board_folders(look: Look) -> tuple[str, ...]:
             names = look.list_folder(folder)
             if not isinstance(names, Unseen):
                 inside += [f"{folder}/{n}" for n in names if re.fullmatch(r"[\w-]{1,60}", n)]
-        level = inside[: _BOARD_MOST - len(found)]
+        level = list(dict.fromkeys(inside))[: _BOARD_MOST - len(found)]
         found += level
     return tuple(folder for folder in found if "/dsp" in folder)
 
