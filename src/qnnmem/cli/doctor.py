@@ -91,7 +91,7 @@ class FoundFacts(NamedTuple):
     type=Machine(),
     is_flag=False,
     flag_value="local",
-    metavar="MACHINE",
+    metavar="[MACHINE]",
     help="Check the machine itself, too, or alone: local (the default), adb or adb:SERIAL.",
 )
 @shape_options

@@ -44,6 +44,7 @@ _NODES = tuple(
     )
 )
 _HEAPS = ("/dev/dma_heap/system", "/dev/dma_heap/qcom,system", "/dev/ion")
+_FOLDER = re.compile(r"[\w-]{1,60}")
 _PROCESSOR = re.compile(r"remoteproc\d{1,3}")
 _MOST_PROCESSORS = 12
 _DSP = re.compile(r"[acsgp]dsp|slpi")
@@ -186,8 +187,8 @@ def _board_folders(look: Look) -> tuple[str, ...]:
         inside = []
         for folder in level:
             names = look.list_folder(folder)
-            if not isinstance(names, Unseen):
-                inside += [f"{folder}/{n}" for n in names if re.fullmatch(r"[\w-]{1,60}", n)]
+            few = () if isinstance(names, Unseen) else names[:_BOARD_MOST]
+            inside += [f"{folder}/{name}" for name in few if _FOLDER.fullmatch(name)]
         level = list(dict.fromkeys(inside))[: _BOARD_MOST - len(found)]
         found += level
     return tuple(folder for folder in found if "/dsp" in folder)
