@@ -274,6 +274,9 @@ def test_a_board_without_rights() -> None:
     shut = replace(BOARD, nodes={"/dev/fastrpc-cdsp": SHUT, "/dev/dma_heap/system": SHUT})
     assert stands(shut, "nodes") is stands(shut, "heap") is PROBLEM
     assert "root fastrpc" in checks(shut)["nodes"].outcome.found
+    hidden = Rights(False, False)
+    blind = replace(PHONE, nodes={"/dev/fastrpc-cdsp": hidden, "/dev/dma_heap/system": hidden})
+    assert stands(blind, "nodes") is stands(blind, "heap") is NOT_KNOWN
     half = replace(BOARD, nodes={"/dev/fastrpc-cdsp": OPEN, "/dev/fastrpc-cdsp-secure": SHUT})
     assert stands(half, "nodes") is NOT_KNOWN
 
@@ -354,11 +357,14 @@ def test_limits_of_a_process(old: str, new: str, verdict: HostVerdict) -> None:
 
 
 def test_a_refusal_of_selinux_about_the_dsp_counts() -> None:
-    """Others are everyday business."""
+    """Others are everyday business, and so are those of daemons."""
     line = 'avc: denied {{ ioctl }} for path="{}" scontext=u:r:untrusted_app:s0\n'
     for path, verdict in (("/dev/fastrpc-cdsp", PROBLEM), ("/data/x", GOOD)):
         log = {**PHONE.commands, "logcat": line.format(path)}
         assert stands(replace(PHONE, commands=log), "selinux") is verdict
+    daemon = line.format("/dev/fastrpc-cdsp").replace("untrusted_app", "hal_camera_default")
+    log = {**PHONE.commands, "logcat": daemon}
+    assert stands(replace(PHONE, commands=log), "selinux") is NOT_KNOWN
     assert stands(replace(PHONE, hidden=("/sys/fs/selinux/enforce",)), "selinux") is NOT_KNOWN
 
 
@@ -388,7 +394,10 @@ def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
     found = examine(Blind())
     assert not found.problems
     known = [one.subject.id for one in found.checks if one.verdict is not NOT_KNOWN]
-    assert known == ["group", "paths"]
+    assert known == []
+    assert report.verdict(found).endswith(
+        "is to be seen on a machine (Linux 1 aarch64): permission denied"
+    )
     assert sum("permission denied" in one.outcome.found for one in found.checks) >= 7
 
 
@@ -545,6 +554,29 @@ def test_a_device_is_read_through_adb(tmp_path: Path, monkeypatch: pytest.Monkey
     done = run("doctor", "--host", "adb:1a2b", "--json")
     valid(json.loads(done.stdout))
     assert "-s 1a2b shell" in (tmp_path / "calls").read_text()
+
+
+def test_a_whole_device_behind_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From files in a folder, through the script, to the verdict; rights are those of the files."""
+    for path, text in {**PHONE.files, "/dev/fastrpc-cdsp": "", "/dev/dma_heap/system": ""}.items():
+        file = tmp_path / "root" / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "getprop").write_text(PHONE.commands["getprop"])
+    root = tmp_path / "root"
+    shell = (
+        f'case "$*" in getprop) cat {tmp_path}/getprop;; uname*) echo Linux 6.1.57 aarch64;;\n'
+        f'*) sh -c "$(printf %s "$*" | sed "s# /# {root}/#g")" 2>&1 | sed "s#{root}##g";; esac'
+    )
+    adb(tmp_path, monkeypatch, ONE, shell)
+    done = run("doctor", "--host", "adb", "--json")
+    stood = {one["id"]: one["verdict"] for one in json.loads(done.stdout)["checks"]}
+    good = ("memory", "pressure", "heap", "nodes", "state", "transport", "libraries", "soc")
+    assert {name: stood[name] for name in good} == dict.fromkeys(good, "good")
+    (root / "vendor/lib/rfsa/adsp/libQnnHtpV75Skel.so").rename(root / "gone")
+    done = run("doctor", "--host", "adb")
+    assert exit_code(done) == 1
+    assert "copy libQnnHtpV75Skel.so" in done.stdout
 
 
 def test_an_old_adb_has_one_stream_and_no_exit_code(

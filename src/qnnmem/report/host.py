@@ -16,6 +16,8 @@ _WIDE = 400
 def verdict(report: HostReport) -> str:
     """One line: how the machine stands."""
     place = f"{report.place} ({report.system})"
+    if not report.has_dsp and report.blindness:
+        return f"cannot tell: nothing of QNN or a DSP is to be seen on {place}: {report.blindness}"
     if not report.has_dsp:
         return f"cannot tell: nothing of QNN or a DSP on {place}, an ordinary one without a DSP"
     unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from qnnmem.provenance import Origin
@@ -59,6 +59,7 @@ class HostReport:
     has_dsp: bool
     checks: tuple[HostCheck, ...]
     causes: tuple[str, ...] = ()
+    blindness: str = ""  # why no node of a DSP could be asked for
 
     @property
     def problems(self) -> tuple[HostCheck, ...]:
@@ -89,7 +90,7 @@ def with_causes(report: HostReport, causes: Iterable[str]) -> HostReport:
         return min(ranks, default=len(every)), _ORDER.index(check.verdict)
 
     checks = tuple(sorted(report.checks, key=rank)) if every else report.checks
-    return HostReport(report.place, report.system, report.has_dsp, checks, every)
+    return replace(report, checks=checks, causes=every)
 
 
 _ORDER = (HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN, HostVerdict.GOOD)

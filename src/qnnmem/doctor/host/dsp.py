@@ -36,7 +36,10 @@ def judge_nodes(seen: Survey) -> Outcome:
             "add the user to the group that owns the node, or give it away by a udev rule; "
             "a container needs the device and a rule that allows it"
         )
-        return Outcome(f"this user may not open {_listed(closed)}", PROBLEM, action)
+        found = f"this user may not open {_listed(closed)}"
+        # Hidden by a policy, which is another one for an app.
+        is_hidden = not any(one.owner for one in closed.values())
+        return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
     found = f"{', '.join(open_to_us)} can be opened"
     if not closed:
         return Outcome(found, GOOD)

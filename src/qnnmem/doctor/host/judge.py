@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from qnnmem.doctor.host import dsp, libraries, memory, system
 from qnnmem.doctor.host.check import HostCheck, HostReport, Outcome, Subject
+from qnnmem.doctor.host.look import Unseen
 from qnnmem.doctor.host.survey import Survey
 
 _SHORT = ("mem_system_ram", "mem_unknown", "mem_leak", "mem_concurrency")
@@ -144,4 +145,6 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
 def judge(seen: Survey) -> HostReport:
     """What the checks say about what was read."""
     checks = tuple(HostCheck(subject, check(seen)) for subject, check in CHECKS)
-    return HostReport(seen.place, system.describe(seen), seen.has_dsp, checks)
+    blindness = seen.nodes.reason if isinstance(seen.nodes, Unseen) else ""
+    system_words = system.describe(seen)
+    return HostReport(seen.place, system_words, seen.has_dsp, checks, blindness=blindness)

@@ -77,6 +77,8 @@ def _what_is_missing(
 
 def judge_paths(seen: Survey) -> Outcome:
     """What the variables say that name folders."""
+    if isinstance(seen.variables, Unseen):
+        return Outcome(f"environment: {seen.variables.reason}", NOT_KNOWN)
     given = {name: seen.variables[name] for name in _VARIABLES if seen.variables.get(name)}
     if not given:
         found = f"neither {DSP_VARIABLES[0]} nor {HOST_VARIABLE} is set"

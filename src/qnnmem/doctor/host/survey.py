@@ -74,13 +74,14 @@ class Survey:
     chip_names: Names  # what files and properties call the SoC
     meminfo: str | Unseen
     pressure: str | Unseen
+    groups: str | Unseen
     group_limits: tuple[int, ...]
     heaps: Mapping[str, Rights] | Unseen
     buffers: str | Unseen
     nodes: Mapping[str, Rights] | Unseen
     processors: tuple[Processor, ...] | Unseen
     open_files: str | Unseen
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] | Unseen
     host_folders: Mapping[str, Names | Unseen]
     dsp_folders: Mapping[str, Names | Unseen]
     selinux: str | Unseen
@@ -123,7 +124,8 @@ def survey(look: Look) -> Survey:
     if isinstance(kernel, Unseen) and isinstance(meminfo, Unseen):
         raise UsageError(f"nothing can be read of {look.place}: {kernel.reason}")
     properties = _pairs(look.run("getprop"), r"\[([\w.-]{1,100})\]: \[([^\]]{0,200})")
-    variables = _pairs(look.run("env"), rf"({'|'.join((*DSP_VARIABLES, HOST_VARIABLE))})=(.*)")
+    environment = look.run("env")
+    variables = _pairs(environment, rf"({'|'.join((*DSP_VARIABLES, HOST_VARIABLE))})=(.*)")
     named = _named(variables, DSP_VARIABLES, ";")
     return Survey(
         look.place,
@@ -133,13 +135,14 @@ def survey(look: Look) -> Survey:
         tuple(_chip_names(look, properties)),
         meminfo,
         look.read_file("/proc/pressure/memory"),
+        look.read_file("/proc/self/cgroup"),
         tuple(group_limits(lambda path: _few_lines(look.read_file(path.as_posix())))),
         look.rights(*_HEAPS),
         look.run("sh", "-c", _BUFFERS),
         look.rights(*_NODES),
         _processors(look),
         look.run("sh", "-c", _OPEN_FILES),
-        variables,
+        environment if isinstance(environment, Unseen) else variables,
         _libraries(look, (*_named(variables, (HOST_VARIABLE,), ":"), *_HOST_FOLDERS)),
         _libraries(look, (*named, *_DSP_FOLDERS, *_board_folders(look))),
         look.read_file("/sys/fs/selinux/enforce"),

@@ -16,6 +16,7 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 _LEAST_FILES = 1024  # every shared buffer is an open file
 _LEAST_SPACE = 8 << 30  # address space: models are mapped, and so are their buffers
 _BUILD = "ro.build.fingerprint"
+_APP = re.compile(r"scontext=u:r:(?:shell|\w*_app)\w*:")  # domains in which a user's programs run
 _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa", re.I)
 
 
@@ -68,9 +69,11 @@ def judge_selinux(seen: Survey) -> Outcome:
         lines = [line for line in seen.denials.splitlines() if "avc:" in line and "denied" in line]
         about = [line for line in lines if _DSP_WORDS.search(line)]
         if about:
-            found = f"{counted(len(about), 'refusal')}, the last: {shorten(about[-1].strip(), 200)}"
+            ours = [line for line in about if _APP.search(line)]  # daemons are refused every day
+            last = shorten((ours or about)[-1].strip(), 200)
+            found = f"{counted(len(about), 'refusal')} about a DSP, e.g. {last}"
             action = "run as a domain that may use the DSP, or have the policy allow it"
-            return Outcome(found, PROBLEM, action, Origin.REPORTED)
+            return Outcome(found, PROBLEM if ours else NOT_KNOWN, action, Origin.REPORTED)
     if isinstance(seen.selinux, Unseen):
         if seen.selinux.is_absent and not seen.is_android:
             return Outcome("no SELinux on this machine", GOOD)
