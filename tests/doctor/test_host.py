@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 import textwrap
 import time
@@ -370,7 +371,11 @@ def test_a_refusal_of_selinux_about_the_dsp_counts() -> None:
 
 def test_a_soc_without_htp_is_a_problem_and_an_unknown_one_is_not() -> None:
     """The table of SoCs decides."""
-    for name, verdict in (("QCM4290", PROBLEM), ("SM8650", GOOD), ("SM99999", NOT_KNOWN)):
+    names = ("SM8650", "SM8650-AC", "SM8750P", "qcom,sm8550-mtp", "Qualcomm QCS6490 board")
+    for name, verdict in (
+        *((name, GOOD) for name in names),
+        *(("QCM4290", PROBLEM), ("SM99999", NOT_KNOWN), ("", NOT_KNOWN), ("mt6989", NOT_KNOWN)),
+    ):
         told = {**PHONE.commands, "getprop": f"[ro.soc.model]: [{name}]\n[x]: [y]\n"}
         assert stands(replace(PHONE, commands=told), "soc") is verdict
 
@@ -494,7 +499,7 @@ def test_a_command_without_end_is_cut() -> None:
 def test_a_server_that_holds_the_pipe_is_not_waited_for() -> None:
     """As that of adb does, which the first call starts."""
     begun = time.monotonic()
-    answer = ask(("sh", "-c", "echo a; sleep 60 &"), 30, 1000)
+    answer = ask(("sh", "-c", "echo a; sleep 9 &"), 30, 1000)
     assert (answer.code, answer.text) == (0, "a\n")
     assert time.monotonic() - begun < 20
 
@@ -774,6 +779,16 @@ def test_what_does_not_go_together(words: list[str | Path], says: str) -> None:
     done = run("doctor", *words)
     assert exit_code(done) == 2
     assert says in sentence(done)
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("", "local adb"), ("a", "adb"), ("x", "")])
+def test_machines_are_completed(typed: str, offered: str) -> None:
+    """A serial number is not known before it is typed."""
+    names = {"COMP_WORDS": f"qnnmem doctor --host {typed}", "COMP_CWORD": "3"}
+    surroundings = {**os.environ, **names, "_QNNMEM_COMPLETE": "bash_complete"}
+    command = [sys.executable, "-m", "qnnmem"]
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [f"plain,{word}" for word in offered.split()]
 
 
 def test_a_log_behind_the_option_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

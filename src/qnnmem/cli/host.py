@@ -95,5 +95,5 @@ def _causes(diagnosis: Diagnosis) -> list[str]:
     causes: list[str] = []
     for incident in islice(diagnosis.incidents(), _MOST_INCIDENTS):
         ranked = [one.cause for one in incident.candidates]
-        causes += ranked if incident.verdict != "cause" else [incident.cause]
+        causes += ranked if ranked and incident.verdict != "cause" else [incident.cause]
     return causes

@@ -11,6 +11,7 @@ from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.host/1"
 _WIDE = 400
+_MOST_CAUSES = 5  # that are named in one line
 
 
 def verdict(report: HostReport) -> str:
@@ -45,7 +46,8 @@ def render_beside(report: HostReport, *, verbose: bool = False) -> str:
     if not (report.has_dsp or verbose):  # memory is short on ordinary machines, too
         others = []
     if concerned:
-        causes = ", ".join(report.causes)
+        more = ", ..." if len(report.causes) > _MOST_CAUSES else ""
+        causes = ", ".join(report.causes[:_MOST_CAUSES]) + more
         lines += ["", f"checks that concern {causes}:", *_table(concerned, head=False)]
         lines += _steps(_worth_it(concerned, True))
     worth = _worth_it(others, verbose)

@@ -64,8 +64,8 @@ def _devices(adb: str) -> dict[str, str]:
     if not header:
         said = _first_line(answer)
         raise UsageError(f"adb does not list devices but says {quote(said)}")
-    pairs = (line.split(None, 1) for line in rest.splitlines() if not line.startswith("*"))
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+    pairs = (line.partition("\t") for line in rest.splitlines() if not line.startswith("*"))
+    return {serial: state.strip() for serial, tab, state in pairs if serial and tab}
 
 
 def _first_line(answer: CommandAnswer) -> str:

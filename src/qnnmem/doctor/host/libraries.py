@@ -92,7 +92,8 @@ def judge_paths(seen: Survey) -> Outcome:
             return Outcome(found, PROBLEM, action)
     places = {**seen.host_folders, **seen.dsp_folders}
     words = [word for text in given.values() for word in re.split("[;:]", text)]
-    named = [word.strip().rstrip("/") for word in words]
+    # A name that is no UTF-8 was not asked for as it is.
+    named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
     gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
     if gone:
         action = f"{plain_or_quoted(gone[0])} is not there: name the folder of the libraries"

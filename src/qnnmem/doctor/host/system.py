@@ -22,9 +22,13 @@ _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa",
 
 def chip(seen: Survey) -> Soc | None:
     """The SoC, where it is known here by one of the names that the machine gives."""
-    words = [word for name in seen.chip_names for word in re.split(r"[,\s]+", name.casefold())]
     by_name = {soc.name.casefold(): soc for soc in socs()}
-    return next((by_name[word] for word in words if word in by_name), None)
+    for word in re.split(r"[,\s_-]+", " ".join(seen.chip_names).casefold()):
+        plain = re.match(r"[a-z]{2,4}\d{4,5}", word)  # SM8750P is a faster SM8750
+        for name in (word, plain[0] if plain else ""):
+            if name in by_name:
+                return by_name[name]
+    return None
 
 
 def describe(seen: Survey) -> str:
