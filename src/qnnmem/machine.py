@@ -8,6 +8,7 @@ from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+_DIGITS = 20  # of 64 bits; the text may be a stranger's, and int() refuses thousands
 
 
 def usable_memory() -> int | None:
@@ -47,7 +48,7 @@ def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
             if not folder.is_relative_to(root):
                 break
             word = read(folder / name).strip()
-            if word.isascii() and word.isdigit():
+            if word.isascii() and word.isdigit() and len(word) <= _DIGITS:
                 yield int(word)
 
 

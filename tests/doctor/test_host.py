@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jsonschema
@@ -470,6 +471,38 @@ def test_what_a_device_says_cannot_hurt() -> None:
     valid(values)
     assert all(one["found"].isprintable() for one in values["checks"])
     assert len(report.render_json(found)) < 20_000
+
+
+PIECES = (
+    *("9" * 5000, "\0", "\x1b[31m", "=", "[", "]", ": ", "kB", "-1", "nan", "\u0663", "\n", "max"),
+    *("running", "avg10=", ";", ":", "/", "../", "'", "%s", "{}", " " * 500, "1e999", "unlimited"),
+)
+
+
+def damaged(random: Random, text: str) -> str:
+    """A text with some pieces replaced by others, or as it is."""
+    letters = list(text)
+    for _ in range(random.choice((0, 0, 1, 3, 6))):
+        at = random.randint(0, len(letters))
+        letters[at : at + random.randint(0, 9)] = [random.choice(PIECES)]
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("machine", [PHONE, BOARD, DESK], ids=["phone", "board", "desk"])
+def test_no_answer_of_a_device_breaks_a_check(machine: Machine) -> None:
+    """Whatever files and commands say, there is a valid and printable report, or one sentence."""
+    for seed in range(60):
+        random = Random(seed)  # noqa: S311  not for secrets
+        files = {path: damaged(random, text) for path, text in machine.files.items()}
+        files["/sys/fs/cgroup/a/memory.max"] = damaged(random, "1000")
+        said = {name: damaged(random, text) for name, text in machine.commands.items()}
+        try:
+            found = with_causes(examine(replace(machine, files=files, commands=said)), CAUSES)
+        except UsageError:
+            continue
+        assert all(map(str.isprintable, report.render_beside(found).splitlines())), seed
+        assert all(map(str.isprintable, report.render_text(found).splitlines())), seed
+        valid(json.loads(report.render_json(found)))
 
 
 def valid(values: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from qnnmem.units import format_size
 _LEAST_FREE = 512 << 20
 _LEAST_SHARE = 10  # of the whole: a tenth
 _SOME_PERCENT, _FULL_PERCENT = 10.0, 5.0
+_DIGITS = 16  # of a size; more is nonsense
 _LIMIT_LEAST = 2 << 30  # of a control group: what a small language model takes on the host
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
@@ -107,6 +108,6 @@ def _buffers(seen: Survey) -> str:
     """What shared buffers take, which no process shows as its own."""
     if isinstance(seen.buffers, Unseen):
         return ""
-    sizes = [int(word) for word in seen.buffers.split() if word.isascii() and word.isdigit()]
-    sizes = [size for size in sizes if size < 1 << 50]
+    words = (word for word in seen.buffers.split() if word.isascii() and word.isdigit())
+    sizes = [int(word) for word in words if len(word) < _DIGITS]
     return f"; {counted(len(sizes), 'shared buffer')} of {format_size(sum(sizes))}" if sizes else ""
