@@ -735,7 +735,12 @@ def test_a_device_that_hangs_ends_with_the_time(
 
 @pytest.mark.parametrize(
     "shell",
-    ["head -c 3000000 /dev/urandom", "yes | head -c 3000000", "yes = rw /dev/ion | head -99"],
+    [
+        "head -c 3000000 /dev/urandom",
+        "yes | head -c 3000000",
+        "yes = rw /dev/ion | head -99",
+        "echo '= '",
+    ],
 )
 def test_a_device_that_speaks_nonsense(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

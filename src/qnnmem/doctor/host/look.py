@@ -90,7 +90,7 @@ class ShellLook:
         found, path, flags = {}, "", ""
         for line in text.splitlines():
             if line.startswith("= "):
-                _, flags, path = line.split(" ", 2)
+                flags, _, path = line.removeprefix("= ").partition(" ")
             elif path in paths and not _says(line, _ABSENT):
                 words = [] if _says(line, _DENIED) else line.split()
                 owner = shorten(" ".join([*words[:1], *words[2:4]])) if len(words) > 4 else ""
