@@ -37,9 +37,11 @@ class Machine(click.ParamType):  # type: ignore[type-arg]  # not generic in clic
 
 def sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     """Machine and logs, also where a log was taken for the machine: `--host a.log`."""
+    if host is None:
+        return None, paths
     from qnnmem.doctor.host.devices import LOCAL, is_machine
 
-    if host is None or is_machine(host):
+    if is_machine(host):
         return host, paths
     if host != "-" and "://" not in host and not _is_there(host):
         what = f"--host cannot be {quote(host)}; it is local, adb or adb:SERIAL"
