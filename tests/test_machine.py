@@ -41,7 +41,7 @@ def test_without_groups_it_is_the_machine(groups: Path) -> None:
         assert place(groups, lines, {"fs/memory.max": "max\n"}) == MACHINE
 
 
-@pytest.mark.parametrize("text", ["", "max", "-1", "1.5", "\u0663", "1 2", "0x10"])
+@pytest.mark.parametrize("text", ["", "max", "-1", "1.5", "\u0663", "1 2", "0x10", "9" * 5000])
 def test_what_is_no_number_is_no_limit(text: str, groups: Path) -> None:
     """Digits alone are one."""
     assert place(groups, "0::/a", {"fs/a/memory.max": text}) == MACHINE

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+_DIGITS = 20  # of 64 bits; the text may be a stranger's, and int() refuses thousands
 
 
 def usable_memory() -> int | None:
@@ -16,7 +17,7 @@ def usable_memory() -> int | None:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
         return None
-    return min(physical, *_group_limits(), physical)
+    return min(physical, *group_limits(_text), physical)
 
 
 def address_space_limit() -> int | None:
@@ -29,9 +30,12 @@ def address_space_limit() -> int | None:
     return min(limits, default=None)
 
 
-def _group_limits() -> Iterator[int]:
-    """Limits of our control groups and of those around them, of either version."""
-    for line in _text(_OWN_GROUPS).splitlines():
+def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
+    """Limits of our control groups and of those around them, of either version.
+
+    `read` gives the text of a file, nothing of one that is not there: it may be of another machine.
+    """
+    for line in read(_OWN_GROUPS).splitlines():
         _, controllers, place = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
             root, name = _GROUPS, "memory.max"
@@ -43,8 +47,8 @@ def _group_limits() -> Iterator[int]:
         for folder in (own, *own.parents):
             if not folder.is_relative_to(root):
                 break
-            word = _text(folder / name).strip()
-            if word.isascii() and word.isdigit():
+            word = read(folder / name).strip()
+            if word.isascii() and word.isdigit() and len(word) <= _DIGITS:
                 yield int(word)
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from qnnmem.cli.host import Machine, check_form, look_beside, show_alone, sort_out
 from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import NoCompiler, QnnMemError, UsageError
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
+    from qnnmem.doctor.host import HostReport
     from qnnmem.doctor.incident import Incident, ReadingStats
     from qnnmem.doctor.kb.knowledge import Knowledge
     from qnnmem.doctor.logs.source import Stream
@@ -45,6 +48,7 @@ class Request(NamedTuple):
     group_by: str | None
     find_facts: Callable[[Collection[str]], FoundFacts] | None
     verbose: bool
+    host: str | None
 
 
 class FoundFacts(NamedTuple):
@@ -55,7 +59,7 @@ class FoundFacts(NamedTuple):
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, metavar="[PATH...]")
 @click.option(
     "--kb",
     multiple=True,
@@ -86,6 +90,14 @@ class FoundFacts(NamedTuple):
     help="Model that failed: compiled where HTP failed and --soc is given, planned where LPAI did.",
 )
 @click.option("--soc", metavar="SOC", help="Name, id or marketing name as in `qnnmem socs`.")
+@click.option(
+    "--host",
+    type=Machine(),
+    is_flag=False,
+    flag_value="local",
+    metavar="[MACHINE]",
+    help="Check the machine itself, too, or alone: local (the default), adb or adb:SERIAL.",
+)
 @shape_options
 @verbose_option
 @result_options("qnnmem.doctor/1", FORMATS)
@@ -99,6 +111,7 @@ def doctor(
     binary: str | None,
     model: str | None,
     soc: str | None,
+    host: str | None,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     values: tuple[tuple[str, InputValue], ...],
@@ -113,16 +126,22 @@ def doctor(
     input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
-    3 the lines do not decide what failed, or there is nothing of QNN in them.
+    3 the lines do not decide what failed, or there is nothing of QNN in them. With --host and no
+    log: 0 no problem, 1 a problem, 2 the machine cannot be looked at, 3 nothing of QNN or a DSP is
+    on it.
     """
     from qnnmem.cli.log_names import log_names
 
     if (dims or shapes or values) and model is None:
         raise UsageError("--dim, --shape and --value are for --model")
+    host, paths = sort_out(host, paths)
+    if not paths:
+        _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
+        return show_alone(host or "", form, _path(output), force, verbose)
     request = Request(
         log_names(paths),
         form,
-        None if output is None else Path(output),
+        _path(output),
         force,
         tuple(map(Path, kb)),
         follow,
@@ -131,9 +150,17 @@ def doctor(
         group_by,
         _facts_finder(binary, model, soc, dims, shapes, values),
         verbose,
+        host,
     )
     _check(request)
     return _run(request)
+
+
+def _check_alone(host: str | None, *about_logs: object) -> None:
+    """Refuses what needs a log where none is named."""
+    if host is None or any(about_logs):
+        context = click.get_current_context()
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
 
 
 def _check(request: Request) -> None:
@@ -143,6 +170,10 @@ def _check(request: Request) -> None:
         raise UsageError("--cluster and --jobs exclude each other")
     if request.follow and not (alone and request.group_by is None):
         raise UsageError("--follow reads one log; not with --jobs, --cluster or --group-by")
+    if request.host is not None:
+        check_form(request.form)
+        if request.follow:
+            raise UsageError("--follow and --host exclude each other: a look is of one moment")
     if request.group_by is not None and request.form not in ("text", "json"):
         raise UsageError(f"--group-by gives text or json, not {request.form}")
 
@@ -228,8 +259,9 @@ def _run(request: Request) -> int:
             model = _facts_for(request, diagnosis)
             diagnosis.notes += model.missing if model else ()
             facts = model.facts if model else None
+            machine = look_beside(request.host, diagnosis) if request.host else None
             stats = diagnosis.stats(streams)
-            pieces = _render(diagnosis, stats, request, facts)
+            pieces = _render(diagnosis, stats, request, facts, machine)
             write_stream(pieces, request.output, request.force)
             if request.output is not None:
                 say_verdict(_verdict(diagnosis, stats, facts))
@@ -315,10 +347,19 @@ class _LiveOutput:
 
 
 def _render(
-    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: FactsOfBackends | None
+    diagnosis: Diagnosis,
+    stats: ReadingStats,
+    request: Request,
+    facts: FactsOfBackends | None,
+    machine: HostReport | None,
 ) -> Iterable[str]:
+    if machine is not None and request.form == "text":
+        from qnnmem.report.host import render_beside
+
+        pieces = _render(diagnosis, stats, request, facts, None)
+        return chain(pieces, (render_beside(machine, verbose=request.verbose),))
     if request.group_by is not None:
-        return _render_groups(diagnosis, stats, request, facts)
+        return _render_groups(diagnosis, stats, request, facts, machine)
     incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
     if request.form == "sarif":
         from qnnmem.report.doctor_sarif import render_sarif
@@ -332,12 +373,16 @@ def _render(
     from qnnmem.report import doctor as report
 
     if request.form == "json":
-        return report.render_json(incidents, stats)
+        return report.render_json(incidents, stats, machine=machine)
     return report.render_text(incidents, stats, verbose=request.verbose)
 
 
 def _render_groups(
-    diagnosis: Diagnosis, stats: ReadingStats, request: Request, facts: FactsOfBackends | None
+    diagnosis: Diagnosis,
+    stats: ReadingStats,
+    request: Request,
+    facts: FactsOfBackends | None,
+    machine: HostReport | None,
 ) -> Iterable[str]:
     from qnnmem.doctor.fleet.summary import group
     from qnnmem.report import fleet
@@ -346,7 +391,8 @@ def _render_groups(
 
     summary = group(diagnosis, request.group_by or "")
     if request.form == "json":
-        return render_json((_with_facts(o, facts) for o in diagnosis.incidents()), stats, summary)
+        incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
+        return render_json(incidents, stats, summary, machine)
     return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
 
 

@@ -33,7 +33,7 @@ _PERHAPS = re.compile(
 )
 _NO = re.compile(
     r"does not fit\b|fits 0 |no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
-    r"[\d,]+ incidents?\b|\w+ stage:|.*did not go as expected$"
+    r"[\d,]+ (?:incidents?|problems?)\b|\w+ stage:|.*did not go as expected$"
 )
 _VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
 _WORDS = {"fits": GOOD, "does not fit": BAD, "cannot tell": UNSURE, "failed": BAD, "refused": BAD}

@@ -16,6 +16,7 @@ from qnnmem.text import counted, shorten
 
 if TYPE_CHECKING:
     from qnnmem.doctor.fleet.summary import FleetSummary
+    from qnnmem.doctor.host import HostReport
 
 SCHEMA = "qnnmem.doctor/1"
 IN_FULL = 20  # incidents shown in full; the rest is a table
@@ -52,7 +53,10 @@ def notes(stats: ReadingStats) -> Iterator[str]:
 
 
 def render_json(
-    incidents: Iterable[Incident], stats: ReadingStats, summary: FleetSummary | None = None
+    incidents: Iterable[Incident],
+    stats: ReadingStats,
+    summary: FleetSummary | None = None,
+    machine: HostReport | None = None,
 ) -> Iterator[str]:
     """One JSON object, piece by piece."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
@@ -61,10 +65,12 @@ def render_json(
         yield between + to_json(incident)
         between = ",\n"
     end = "\n]" if between != "\n" else "]"
-    yield f"{end}, {to_json(_after_incidents(stats, summary))[1:]}\n"
+    yield f"{end}, {to_json(_after_incidents(stats, summary, machine))[1:]}\n"
 
 
-def _after_incidents(stats: ReadingStats, summary: FleetSummary | None) -> dict[str, Any]:
+def _after_incidents(
+    stats: ReadingStats, summary: FleetSummary | None, machine: HostReport | None
+) -> dict[str, Any]:
     values: dict[str, Any] = {
         "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
         "noise": {one.entry: one.count for one in stats.noise},
@@ -73,6 +79,10 @@ def _after_incidents(stats: ReadingStats, summary: FleetSummary | None) -> dict[
     }
     if summary is not None:
         values["groups"] = summary.rows
+    if machine is not None:
+        from qnnmem.report.host import as_values
+
+        values["host"] = as_values(machine)
     return values
 
 

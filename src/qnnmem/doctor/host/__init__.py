@@ -1,0 +1,21 @@
+"""A look at the machine that failed: what in it can be in the way of a DSP.
+
+`find_machine` names it, `survey` reads it once, `examine` judges what was read.
+"""
+
+from __future__ import annotations
+
+from qnnmem.doctor.host.check import HostReport
+from qnnmem.doctor.host.devices import find_machine
+from qnnmem.doctor.host.look import Look
+
+
+def examine(look: Look) -> HostReport:
+    """Every check of a machine, in a fixed order."""
+    from qnnmem.doctor.host.judge import judge
+    from qnnmem.doctor.host.survey import survey
+
+    return judge(survey(look))
+
+
+__all__ = ["HostReport", "Look", "examine", "find_machine"]

@@ -1,0 +1,92 @@
+"""A command of others, bounded in time and size; what it says is a stranger's word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from qnnmem.child import kill_group
+
+_MOST_ERRORS = 4096
+_PIECE = 1 << 16
+_REST_S = 2.0  # for what is left in pipes, and for a process that was ended
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """What a command printed, and its exit code; None when its time was over."""
+
+    code: int | None
+    text: str
+    errors: str
+
+
+def ask(command: Sequence[str], seconds: float, most: int) -> CommandAnswer:
+    """Run a command without input for at most `seconds`, and keep `most` bytes of its output.
+
+    One that says more is ended, what it said so far counts. Raise OSError if it cannot start.
+    """
+    process = subprocess.Popen(  # noqa: S603  no shell
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env={**os.environ, "LC_ALL": "C"},  # errors are told apart by their words
+        start_new_session=True,
+    )
+    try:
+        said, complained = _Kept(process, process.stdout, most), _Kept(process, process.stderr, 0)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        in_time = process.returncode is not None
+        if not in_time:
+            kill_group(process)
+            with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: let it go
+                process.wait(_REST_S)
+        # Not to the end of the pipe: a server that adb starts may hold it for good.
+        until = time.monotonic() + _REST_S
+        text, errors = said.rest(until), complained.rest(until)
+        code = process.returncode if in_time else None
+        return CommandAnswer(0 if said.is_full else code, text, errors)
+    except RuntimeError as exc:  # no thread to be had
+        raise OSError(str(exc)) from exc
+    finally:
+        kill_group(process)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class _Kept:
+    """The first bytes of a pipe, read on the side."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int) -> None:
+        self.is_full = False
+        self._process, self._pipe, self._most = process, pipe, most
+        self._data = bytearray()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def rest(self, until: float) -> str:
+        """All there is, once the process has ended."""
+        self._thread.join(max(0.0, until - time.monotonic()))
+        text = bytes(self._data[: self._most or _MOST_ERRORS]).decode("utf-8", "replace")
+        return text.replace("\r\n", "\n")
+
+    def _read(self) -> None:
+        with suppress(OSError, ValueError):  # closed meanwhile
+            while self._pipe is not None and (piece := self._pipe.read(_PIECE)):
+                if len(self._data) <= (self._most or _MOST_ERRORS):
+                    self._data += piece
+                # Complaints without end are thrown away, they stop nothing.
+                if self._most and len(self._data) > self._most:
+                    self.is_full = True
+                    kill_group(self._process)
+                    return

@@ -1,0 +1,111 @@
+"""Which machine is looked at: this one, or a device that adb is connected to."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+
+from qnnmem.doctor.host.command import CommandAnswer, ask
+from qnnmem.doctor.host.look import CALL_S, TOTAL_S, ShellLook
+from qnnmem.errors import Setting, UsageError, Words
+from qnnmem.text import plain_or_quoted, quote
+
+LOCAL = "local"
+ADB = "adb"
+_LIST = "List of devices attached"
+_MOST = 1 << 16
+_SHOWN = 5
+_READY = "device"
+_CURES = {
+    "unauthorized": "unlock it and allow USB debugging from this computer",
+    "authorizing": "unlock it and allow USB debugging from this computer",
+    "offline": "unplug it and plug it in again, or run `adb reconnect`",
+    "no permissions": "this computer's user may not use its USB port: see the udev rules of adb",
+}
+
+
+def is_machine(text: str) -> bool:
+    """Whether a text names a machine: `local`, `adb` or `adb:SERIAL`."""
+    return text in (LOCAL, ADB) or text.startswith(f"{ADB}:")
+
+
+def find_machine(text: str) -> ShellLook:
+    """The machine that is meant; the time to look at it begins now."""
+    until = time.monotonic() + TOTAL_S
+    if text == LOCAL:
+        if not sys.platform.startswith(("linux", "android")):
+            raise UsageError("only Linux and Android can be looked at", cure=_USE_ADB)
+        return ShellLook("this machine", until)
+    adb = shutil.which(ADB)
+    if adb is None:
+        raise UsageError("adb is not installed or not on the PATH", cure=_GET_ADB)
+    serial = _chosen(_devices(adb), text.partition(":")[2] if ":" in text else None)
+    shown = plain_or_quoted(serial)
+    return ShellLook(f"adb device {shown}", until, (adb, "-s", serial, "shell"))
+
+
+_USE_ADB: Words = ("for a device at a cable say ", Setting("host", ADB))
+_GET_ADB = "it is part of Android's platform tools"
+
+
+def _devices(adb: str) -> dict[str, str]:
+    """Serial numbers of all that is connected, with the state of each."""
+    try:
+        answer = ask((adb, "devices"), CALL_S, _MOST)
+    except OSError as exc:
+        raise UsageError(f"adb cannot be started ({exc.strerror or exc})") from exc
+    if answer.code is None:
+        raise UsageError(
+            f"adb gave no answer in {CALL_S:.0f} seconds", cure="run `adb kill-server`, then again"
+        )
+    _, header, rest = answer.text.partition(_LIST)
+    if not header:
+        said = _first_line(answer)
+        raise UsageError(f"adb does not list devices but says {quote(said)}")
+    pairs = (line.partition("\t") for line in rest.splitlines() if not line.startswith("*"))
+    return {serial: state.strip() for serial, tab, state in pairs if serial and tab}
+
+
+def _first_line(answer: CommandAnswer) -> str:
+    lines = (answer.errors + answer.text).strip().splitlines()
+    return lines[0] if lines else "nothing"
+
+
+def _chosen(devices: dict[str, str], serial: str | None) -> str:
+    if serial is None and len(devices) > 1:
+        names = _listed([name for name, state in devices.items() if state == _READY] or devices)
+        raise UsageError(
+            f"{len(devices)} devices are connected: {names}",
+            cure=("name one, e.g. ", Setting("host", f"{ADB}:{_example(devices)}")),
+        )
+    if not devices:
+        raise UsageError(
+            "no device is connected to adb",
+            cure="connect one that has USB debugging switched on; `adb devices` lists it",
+        )
+    name = next(iter(devices)) if serial is None else serial
+    if name not in devices:
+        what = f"adb is connected to no device {quote(name)}, but to {_listed(devices)}"
+        raise UsageError(what, cure="`adb devices` lists them")
+    if devices[name] != _READY:
+        raise _not_ready(name, devices[name])
+    return name
+
+
+def _not_ready(name: str, state: str) -> UsageError:
+    known = next((word for word in _CURES if state.startswith(word)), "")
+    cure = _CURES.get(known, "start Android on it and try again")
+    return UsageError(f"adb says of {plain_or_quoted(name)}: {known or quote(state)}", cure=cure)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = [plain_or_quoted(name, 40) for name in names]
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _example(devices: dict[str, str]) -> str:
+    ready = [name for name, state in devices.items() if state == _READY and name.isprintable()]
+    return ready[0] if ready else "SERIAL"

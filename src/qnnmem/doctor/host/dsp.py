@@ -1,0 +1,100 @@
+"""Whether the DSP can be reached: its nodes, its state, who else uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from qnnmem.doctor.host.check import HostVerdict, Outcome
+from qnnmem.doctor.host.look import Rights, Unseen
+from qnnmem.doctor.host.survey import Processor, Survey
+from qnnmem.provenance import Origin
+from qnnmem.text import counted, shorten
+
+GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
+_COMPUTE = ("cdsp", "adsprpc-smd")  # QNN's HTP runs on the compute DSP; one node for all on phones
+_RUNNING = ("running", "attached")
+_DOWN = ("offline", "crashed", "suspended", "deleted", "invalid", "detached")
+
+
+def judge_nodes(seen: Survey) -> Outcome:
+    """The files through which FastRPC reaches the DSP, and the rights on them."""
+    if isinstance(seen.nodes, Unseen):
+        return Outcome(f"/dev/fastrpc-*: {seen.nodes.reason}", NOT_KNOWN)
+    if not seen.nodes:
+        if seen.dsps or (seen.has_dsp and not _is_desk(seen)):
+            action = "load the kernel's FastRPC driver (`modprobe fastrpc`), and start the DSP"
+            return Outcome("neither /dev/fastrpc-* nor /dev/adsprpc-smd is there", PROBLEM, action)
+        return Outcome("no node of a DSP; QNN's libraries on a desk need none", NOT_KNOWN)
+    compute = {p: one for p, one in seen.nodes.items() if any(word in p for word in _COMPUTE)}
+    if not compute:
+        action = "HTP runs on the cDSP: start it, see the state of the DSP"
+        return Outcome(f"no node of a cDSP, only {_listed(seen.nodes)}", PROBLEM, action)
+    open_to_us = {path: one for path, one in compute.items() if one.readable}
+    closed = {path: one for path, one in compute.items() if not one.readable}
+    if not open_to_us:
+        action = (
+            "add the user to the group that owns the node, or give it away by a udev rule; "
+            "a container needs the device and a rule that allows it"
+        )
+        found = f"this user may not open {_listed(closed)}"
+        # Hidden by a policy, which is another one for an app.
+        is_hidden = not any(one.owner for one in closed.values())
+        return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
+    found = f"{', '.join(open_to_us)} can be opened"
+    if not closed:
+        return Outcome(found, GOOD)
+    found += f", {_listed(closed)} not"
+    if seen.is_android:  # where unsigned domains, which apps get, use the open one
+        return Outcome(found, GOOD)
+    action = "which one FastRPC opens depends on its release: give the user both"
+    return Outcome(found, NOT_KNOWN, action)
+
+
+def _is_desk(seen: Survey) -> bool:
+    return not isinstance(seen.kernel, Unseen) and "x86_64" in seen.kernel
+
+
+def _listed(nodes: Mapping[str, Rights]) -> str:
+    return ", ".join(f"{path} ({one.owner or 'rights hidden'})" for path, one in nodes.items())
+
+
+def judge_state(seen: Survey) -> Outcome:
+    """Whether the DSP runs, and with which firmware."""
+    if isinstance(seen.processors, Unseen):
+        return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
+    if not seen.dsps:
+        return Outcome("Linux starts no DSP here", NOT_KNOWN)
+    found = "; ".join(map(_in_words, seen.dsps))
+    compute = [one for one in seen.dsps if "cdsp" in one.name] or list(seen.dsps)
+    states = [one.state for one in compute]
+    if any(not isinstance(state, Unseen) and state in _DOWN for state in states):
+        action = (
+            "read why in the kernel's log (`dmesg | grep remoteproc`): most often its firmware "
+            "is missing; restart the board"
+        )
+        return Outcome(found, PROBLEM, action, Origin.REPORTED)
+    if all(not isinstance(state, Unseen) and state in _RUNNING for state in states):
+        return Outcome(found, GOOD, origin=Origin.REPORTED)
+    return Outcome(found, NOT_KNOWN, "ask the kernel's log for remoteproc", Origin.REPORTED)
+
+
+def _in_words(one: Processor) -> str:
+    state = f"state {one.state.reason}" if isinstance(one.state, Unseen) else shorten(one.state, 40)
+    firmware = "" if isinstance(one.firmware, Unseen) else f" ({shorten(one.firmware, 80)})"
+    return f"{shorten(one.name, 40)} {state or 'without a state'}{firmware}"
+
+
+def judge_users(seen: Survey) -> Outcome:
+    """Who else has a connection to the DSP."""
+    text = seen.open_files
+    if isinstance(text, Unseen) or not text.strip().isdecimal() or len(text.strip()) > 9:
+        reason = text.reason if isinstance(text, Unseen) else "the answer is no number"
+        return Outcome(f"open connections: {reason}", NOT_KNOWN)
+    count = int(text)
+    # A user sees the open files of its own processes only.
+    if count:
+        found = f"{counted(count, 'open connection')} to a DSP of processes that this user may see"
+        return Outcome(found, NOT_KNOWN, "end processes that hold one and are not needed")
+    if not isinstance(seen.user, Unseen) and seen.user.startswith("uid=0("):
+        return Outcome("no process has a connection to a DSP", GOOD)
+    return Outcome("none of this user's processes; those of others are hidden", NOT_KNOWN)

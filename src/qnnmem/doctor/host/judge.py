@@ -1,0 +1,150 @@
+"""Every check there is: what it is about, which causes it concerns, and who judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qnnmem.doctor.host import dsp, libraries, memory, system
+from qnnmem.doctor.host.check import HostCheck, HostReport, Outcome, Subject
+from qnnmem.doctor.host.look import Unseen
+from qnnmem.doctor.host.survey import Survey
+
+_SHORT = ("mem_system_ram", "mem_unknown", "mem_leak", "mem_concurrency")
+_BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_buffer_cap")
+
+CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
+    (
+        Subject(
+            "memory",
+            "available memory",
+            "Weights, buffers and the DSP's own heap come from the memory of the machine.",
+            (*_SHORT, "mem_multi_context", "dsp_crash"),
+        ),
+        memory.judge_free,
+    ),
+    (
+        Subject(
+            "pressure",
+            "memory pressure",
+            "Under pressure processes are killed, and calls to the DSP run out of time.",
+            (*_SHORT, "timeout"),
+        ),
+        memory.judge_pressure,
+    ),
+    (
+        Subject(
+            "group",
+            "memory limit",
+            "A container or service may be allowed far less than the machine has.",
+            _SHORT,
+        ),
+        memory.judge_group,
+    ),
+    (
+        Subject(
+            "heap",
+            "DMA heap",
+            "Only memory of this heap can be shared with the DSP; it counts for no process.",
+            (*_BUFFERS, "access_denied"),
+        ),
+        memory.judge_heap,
+    ),
+    (
+        Subject(
+            "nodes",
+            "DSP nodes",
+            "FastRPC reaches the DSP through these files; without rights a session cannot open.",
+            ("access_denied", "session_limit", "signing", "skel_missing", "driver_firmware"),
+        ),
+        dsp.judge_nodes,
+    ),
+    (
+        Subject(
+            "state",
+            "DSP state",
+            "A DSP that is down or was restarted answers no session.",
+            ("dsp_crash", "driver_firmware", "session_limit", "timeout", "skel_missing"),
+        ),
+        dsp.judge_state,
+    ),
+    (
+        Subject(
+            "users",
+            "DSP connections",
+            "Every connection takes one of the DSP's few sessions, and address space of it.",
+            ("session_limit", "mem_leak", "mem_concurrency", "mem_multi_context", "mem_dsp_va"),
+        ),
+        dsp.judge_users,
+    ),
+    (
+        Subject(
+            "transport",
+            "FastRPC library",
+            "QNN loads it to reach the DSP; an app must name it in its manifest.",
+            ("access_denied", "skel_missing", "version_mismatch"),
+        ),
+        libraries.judge_transport,
+    ),
+    (
+        Subject(
+            "libraries",
+            "QNN libraries",
+            "A stub works with the skel of the same Hexagon version and release only.",
+            ("skel_missing", "version_mismatch", "soc_mismatch", "signing"),
+        ),
+        libraries.judge_pairs,
+    ),
+    (
+        Subject(
+            "paths",
+            "library paths",
+            "The DSP looks for its skel in these folders, and takes the first that it finds.",
+            ("skel_missing", "version_mismatch"),
+        ),
+        libraries.judge_paths,
+    ),
+    (
+        Subject(
+            "soc",
+            "SoC",
+            "A binary or library for another Hexagon version is refused.",
+            ("soc_mismatch", "vtcm_config", "op_unsupported", "mem_vtcm", "mem_graph_limit"),
+        ),
+        system.judge_chip,
+    ),
+    (
+        Subject(
+            "driver",
+            "driver and firmware",
+            "Limits and faults of the DSP depend on its firmware and on the kernel's driver.",
+            ("driver_firmware", "mem_map_layer", "dsp_crash", "version_mismatch", "timeout"),
+        ),
+        system.judge_driver,
+    ),
+    (
+        Subject(
+            "selinux",
+            "SELinux",
+            "A policy may refuse a node that file rights allow.",
+            ("access_denied",),
+        ),
+        system.judge_selinux,
+    ),
+    (
+        Subject(
+            "limits",
+            "process limits",
+            "Every shared buffer is an open file, and models are mapped into address space.",
+            ("mem_buffer_cap", "mem_multi_context", "mem_unknown", "mem_system_ram"),
+        ),
+        system.judge_limits,
+    ),
+)
+
+
+def judge(seen: Survey) -> HostReport:
+    """What the checks say about what was read."""
+    checks = tuple(HostCheck(subject, check(seen)) for subject, check in CHECKS)
+    blindness = seen.nodes.reason if isinstance(seen.nodes, Unseen) else ""
+    system_words = system.describe(seen)
+    return HostReport(seen.place, system_words, seen.has_dsp, checks, blindness=blindness)

@@ -1,0 +1,145 @@
+"""Whether the libraries are there, in pairs of one version, where they are looked for.
+
+A stub runs on the application processor, its skel on the DSP: `libQnnHtpV75Stub.so` asks for
+`libQnnHtpV75Skel.so`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from qnnmem.doctor.host.check import HostVerdict, Outcome
+from qnnmem.doctor.host.look import Unseen
+from qnnmem.doctor.host.survey import DSP_VARIABLES, HOST_VARIABLE, Names, Survey
+from qnnmem.doctor.host.system import chip
+from qnnmem.text import counted, plain_or_quoted, shorten
+
+GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
+_TRANSPORT = re.compile(r"lib[a-z]{0,2}dsprpc\.so")
+_PAIR = re.compile(r"lib(?:Qnn|Snpe)(?:Htp|Dsp)V(\d{2,3})(Stub|Skel)\.so")
+_SHOWN = 6
+
+
+def judge_transport(seen: Survey) -> Outcome:
+    """FastRPC's own library."""
+    homes = _homes(seen.host_folders, _TRANSPORT)
+    if homes:
+        return Outcome(_places(homes), GOOD)
+    if not seen.has_dsp:
+        return Outcome("no libcdsprpc.so, as on machines without a DSP", NOT_KNOWN)
+    hidden = _hidden(seen.host_folders)
+    found = "libcdsprpc.so is in none of the usual folders"
+    if hidden or not seen.nodes or isinstance(seen.nodes, Unseen):
+        return Outcome(f"{found}{_but(hidden)}", NOT_KNOWN)
+    action = "install the FastRPC libraries of the board's image (package fastrpc or libfastrpc)"
+    return Outcome(found, PROBLEM, action)
+
+
+def judge_pairs(seen: Survey) -> Outcome:
+    """Stubs and skels of QNN, and whether they are of the version that the SoC has."""
+    stubs = _versions({**seen.host_folders, **seen.dsp_folders}, "Stub")
+    skels = _versions(seen.dsp_folders, "Skel")
+    astray = _versions(seen.host_folders, "Skel") - skels
+    ours = [name for name in seen.libraries if name.startswith("libQnn")]
+    if not ours:
+        action = "programs bring their own: look into the folder of the one that failed"
+        return Outcome("no library of QNN in the usual folders", NOT_KNOWN, action)
+    found = f"{counted(len(ours), 'library') if len(ours) == 1 else f'{len(ours):,} libraries'}"
+    found += f" of QNN; stubs for {_list(stubs)}; skels for {_list(skels | astray)}"
+    known = chip(seen)
+    arch = known.arch if known is not None else None
+    wanted = {arch} if arch is not None else stubs
+    has = f"; {known.name} has v{arch}" if known is not None and arch is not None else ""
+    if wanted & skels and (not stubs or wanted & skels & stubs):
+        return Outcome(found + has, GOOD)
+    return Outcome(found + has, *_what_is_missing(seen, wanted, stubs, skels, astray))
+
+
+def _what_is_missing(
+    seen: Survey, wanted: set[int], stubs: set[int], skels: set[int], astray: set[int]
+) -> tuple[HostVerdict, str]:
+    if wanted & astray:
+        name = _list(wanted & astray)
+        where = next(iter(_homes(seen.host_folders, _skel(wanted & astray))), "its folder")
+        words = f"the skel for {name} lies where a DSP does not look by itself: name"
+        return NOT_KNOWN, f"{words} {plain_or_quoted(where)} in ADSP_LIBRARY_PATH"
+    if wanted & skels:
+        words = f"add libQnnHtpV{min(wanted & skels)}Stub.so of the release that the skel is of"
+        return PROBLEM, words
+    hidden = _hidden(seen.dsp_folders)
+    if not wanted or hidden or not (stubs or skels or astray):
+        return NOT_KNOWN, "a skel may lie in a folder that this user may not see" if hidden else ""
+    name = f"libQnnHtpV{min(wanted)}Skel.so"
+    words = f"copy {name} of the release that the other libraries are of to the device, and"
+    return PROBLEM, f"{words} name its folder in ADSP_LIBRARY_PATH"
+
+
+def judge_paths(seen: Survey) -> Outcome:
+    """What the variables say that name folders."""
+    if isinstance(seen.variables, Unseen):
+        return Outcome(f"environment: {seen.variables.reason}", NOT_KNOWN)
+    given = {name: seen.variables[name] for name in _VARIABLES if seen.variables.get(name)}
+    if not given:
+        found = f"neither {DSP_VARIABLES[0]} nor {HOST_VARIABLE} is set"
+        if seen.is_android:
+            return Outcome(f"{found} in this shell; an app sets its own", NOT_KNOWN)
+        return Outcome(f"{found}: the usual folders are searched", GOOD)
+    found = ", ".join(f"{name}={shorten(text, 80)}" for name, text in given.items())
+    for name, text in given.items():
+        if name in DSP_VARIABLES and ":" in text:
+            action = f"separate the folders of {name} by ; as FastRPC does"
+            return Outcome(found, PROBLEM, action)
+    places = {**seen.host_folders, **seen.dsp_folders}
+    words = [word for text in given.values() for word in re.split("[;:]", text)]
+    # A name that is no UTF-8 was not asked for as it is.
+    named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
+    gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
+    if gone:
+        action = f"{plain_or_quoted(gone[0])} is not there: name the folder of the libraries"
+        return Outcome(found, PROBLEM, action)
+    return Outcome(found, GOOD)
+
+
+_VARIABLES = (*DSP_VARIABLES, HOST_VARIABLE)
+
+
+def _versions(folders: Mapping[str, Names | Unseen], kind: str) -> set[int]:
+    names = (name for one in folders.values() if not isinstance(one, Unseen) for name in one)
+    pairs = (_PAIR.fullmatch(name) for name in names)
+    return {int(pair[1]) for pair in pairs if pair and pair[2] == kind}
+
+
+def _skel(versions: Iterable[int]) -> re.Pattern[str]:
+    return re.compile(f"libQnnHtpV(?:{'|'.join(map(str, sorted(versions)))})Skel.so")
+
+
+def _homes(folders: Mapping[str, Names | Unseen], wanted: re.Pattern[str]) -> dict[str, Names]:
+    """Folders that hold what is wanted, each with the names."""
+    found = {}
+    for folder, names in folders.items():
+        if not isinstance(names, Unseen):
+            chosen = tuple(name for name in names if wanted.match(name))
+            if chosen:
+                found[folder] = chosen
+    return found
+
+
+def _hidden(folders: Mapping[str, Names | Unseen]) -> list[str]:
+    return [
+        at for at, names in folders.items() if isinstance(names, Unseen) and not names.is_absent
+    ]
+
+
+def _but(hidden: list[str]) -> str:
+    return f"; {plain_or_quoted(hidden[0])} may not be seen" if hidden else ""
+
+
+def _places(homes: Mapping[str, Names]) -> str:
+    every = [f"{plain_or_quoted(folder)}/{name}" for folder in homes for name in homes[folder]]
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _list(versions: set[int]) -> str:
+    return ", ".join(f"v{version}" for version in sorted(versions)[:_SHOWN]) or "none"

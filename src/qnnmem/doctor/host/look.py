@@ -1,0 +1,137 @@
+"""A look at a machine, near or at the end of a cable: files, folders, rights, commands.
+
+Nothing is changed, no right is needed, and what cannot be seen is an `Unseen` with the reason.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from qnnmem.doctor.host.command import CommandAnswer, ask
+from qnnmem.text import shorten
+
+CALL_S = 5.0  # that one command may take
+TOTAL_S = 30.0  # that the whole look may take
+_MOST_TEXT = 1 << 16  # bytes of one file or answer
+_MOST_LISTED = 1 << 20  # bytes of the names in one folder
+_MOST_NAMES = 20_000
+_GONE = ("error: ", "adb: ")  # said by adb itself, not by the device
+_ABSENT = ("no such file", "not found", "no such process", "not a directory")
+_DENIED = ("permission denied", "operation not permitted", "access denied")
+_RIGHTS = (
+    'for p in "$@"; do f=-; [ -r "$p" ] && f=r; [ -w "$p" ] && f="${f}w"; '
+    'echo "= $f $p"; ls -ld "$p" 2>&1; done'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Something that could not be read, and why."""
+
+    reason: str
+    is_absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the current user may do with a file that is there."""
+
+    readable: bool
+    writable: bool
+    owner: str = ""  # mode, user and group, where they may be seen
+
+
+class Look(Protocol):
+    """A machine as it can be seen without rights."""
+
+    @property
+    def place(self) -> str:
+        """Which machine this is, in words."""
+
+    def read_file(self, path: str) -> str | Unseen:
+        """The text of a file."""
+
+    def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
+        """The names in a folder."""
+
+    def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
+        """Those of the files that are there, with what the current user may do."""
+
+    def run(self, *words: str) -> str | Unseen:
+        """What a command prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellLook:
+    """A look by commands that every Linux and every Android has, until a point of time."""
+
+    place: str
+    until: float  # of time.monotonic()
+    remote: tuple[str, ...] = ()  # command that runs another on the machine; none for this one
+
+    def read_file(self, path: str) -> str | Unseen:
+        """The text of a file, cut where it is long."""
+        return self.run("cat", path)
+
+    def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
+        """The names in a folder, the first of them where they are many."""
+        text = self._run(("ls", "-1", f"{path}/"), _MOST_LISTED)
+        return text if isinstance(text, Unseen) else tuple(text.splitlines()[:_MOST_NAMES])
+
+    def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
+        """All in one call: a file that may not even be asked about is there, without rights."""
+        text = self.run("sh", "-c", _RIGHTS, "sh", *paths)
+        if isinstance(text, Unseen):
+            return text
+        found, path, flags = {}, "", ""
+        for line in text.splitlines():
+            if line.startswith("= "):
+                flags, _, path = line.removeprefix("= ").partition(" ")
+            elif path in paths and not _says(line, _ABSENT):
+                words = [] if _says(line, _DENIED) else line.split()
+                owner = shorten(" ".join([*words[:1], *words[2:4]])) if len(words) > 4 else ""
+                found[path] = Rights("r" in flags, "w" in flags, owner)
+        return found
+
+    def run(self, *words: str) -> str | Unseen:
+        """What a command prints on standard output, even if it then fails."""
+        return self._run(words, _MOST_TEXT)
+
+    def _run(self, words: tuple[str, ...], most: int) -> str | Unseen:
+        left = min(CALL_S, self.until - time.monotonic())
+        if left <= 0:
+            return Unseen(f"the look ended after {TOTAL_S:.0f} seconds")
+        command = (*self.remote, shlex.join(words)) if self.remote else words
+        try:
+            answer = ask(command, left, most)
+        except FileNotFoundError:
+            return Unseen(f"there is no command {command[0]}", is_absent=True)
+        except OSError as exc:
+            return Unseen(f"{command[0]} cannot be started ({exc.strerror or exc})")
+        return _text_or_reason(answer, words[0])
+
+
+def _text_or_reason(answer: CommandAnswer, program: str) -> str | Unseen:
+    if answer.code is None:
+        return Unseen(f"no answer in {CALL_S:.0f} seconds")
+    # Before Android 7 adb gave no exit code and one stream.
+    is_complaint = answer.text.startswith((f"{program}: ", "/system/bin/sh: "))
+    complained = answer.text if is_complaint else answer.errors
+    if not is_complaint and (answer.text.strip() or answer.code == 0):
+        return answer.text
+    line = (complained.strip().splitlines() or [f"exit code {answer.code}"])[-1]
+    if line.startswith(_GONE):
+        return Unseen(f"the device does not answer ({shorten(line, 80)})")
+    if _says(line, _DENIED):
+        return Unseen("permission denied")
+    if _says(line, _ABSENT):
+        return Unseen("not there", is_absent=True)
+    return Unseen(shorten(line, 120))
+
+
+def _says(line: str, phrases: tuple[str, ...]) -> bool:
+    return any(phrase in line.lower() for phrase in phrases)

@@ -1,0 +1,231 @@
+"""All that is read of a machine, once; checks are functions of it.
+
+Folders are those in which images and SDKs put libraries (Android's vendor partition, Qualcomm
+Linux, Debian and Ubuntu for boards) and those that the environment names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from qnnmem.doctor.host.look import Look, Rights, Unseen
+from qnnmem.errors import UsageError
+from qnnmem.machine import group_limits
+
+# Of one process on the application processor.
+_HOST_FOLDERS = (
+    *("/vendor/lib64", "/system/vendor/lib64", "/odm/lib64", "/system_ext/lib64"),
+    *("/data/local/tmp", "/usr/lib", "/usr/lib64", "/usr/lib/aarch64-linux-gnu"),
+    *("/usr/lib/x86_64-linux-gnu", "/usr/local/lib"),
+)
+# Where FastRPC looks on behalf of the DSP.
+_DSP_FOLDERS = (
+    *("/vendor/lib/rfsa/adsp", "/vendor/lib64/rfs/dsp", "/odm/lib/rfsa/adsp"),
+    *("/vendor/dsp", "/vendor/dsp/cdsp", "/vendor/dsp/adsp", "/dsp", "/dsp/cdsp"),
+    *("/usr/lib/rfsa/adsp", "/usr/lib/dsp", "/usr/lib/dsp/cdsp", "/usr/share/fastrpc"),
+)
+_BOARD_FOLDER = "/usr/share/qcom"  # below it one folder for each board
+_BOARD_DEPTH, _BOARD_MOST = 5, 40
+_MOST_GROUPS = 20
+_MOST_NAMED = 16  # folders that a variable names
+DSP_VARIABLES = ("ADSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
+HOST_VARIABLE = "LD_LIBRARY_PATH"
+_LIBRARY = re.compile(
+    r"lib(?:(?:Qnn|Snpe|SNPE|Genie)[\w.-]*|[a-z]{0,2}dsprpc)\.so(?:\.\d+)*|fastrpc_shell\w*"
+)
+_NODES = tuple(
+    f"/dev/{name}"
+    for name in (
+        *("fastrpc-cdsp", "fastrpc-cdsp-secure", "fastrpc-cdsp1", "fastrpc-cdsp1-secure"),
+        *("fastrpc-adsp", "fastrpc-adsp-secure", "fastrpc-sdsp", "fastrpc-mdsp"),
+        *("fastrpc-gdsp0", "fastrpc-gdsp1", "adsprpc-smd", "adsprpc-smd-secure"),
+    )
+)
+_HEAPS = ("/dev/dma_heap/system", "/dev/dma_heap/qcom,system", "/dev/ion")
+_FOLDER = re.compile(r"[\w-]{1,60}")
+_PROCESSOR = re.compile(r"remoteproc\d{1,3}")
+_MOST_PROCESSORS = 12
+_DSP = re.compile(r"[acsgp]dsp|slpi")
+_OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
+_BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor that Linux starts: its name, state and firmware, each as it can be seen."""
+
+    name: str
+    state: str | Unseen
+    firmware: str | Unseen
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What could be read of a machine."""
+
+    place: str
+    kernel: str | Unseen
+    user: str | Unseen
+    properties: Mapping[str, str]
+    chip_names: Names  # what files and properties call the SoC
+    meminfo: str | Unseen
+    pressure: str | Unseen
+    groups: str | Unseen
+    group_limits: tuple[int, ...]
+    heaps: Mapping[str, Rights] | Unseen
+    buffers: str | Unseen
+    nodes: Mapping[str, Rights] | Unseen
+    processors: tuple[Processor, ...] | Unseen
+    open_files: str | Unseen
+    variables: Mapping[str, str] | Unseen
+    host_folders: Mapping[str, Names | Unseen]
+    dsp_folders: Mapping[str, Names | Unseen]
+    selinux: str | Unseen
+    denials: str | Unseen
+    limits: str | Unseen
+
+    @property
+    def is_android(self) -> bool:
+        """Whether Android runs on it."""
+        return "ro.build.fingerprint" in self.properties
+
+    @property
+    def libraries(self) -> Names:
+        """Names of all libraries of QNN and FastRPC that were seen."""
+        folders = (*self.host_folders.values(), *self.dsp_folders.values())
+        found = (name for names in folders if not isinstance(names, Unseen) for name in names)
+        return tuple(sorted(set(found)))
+
+    @property
+    def dsps(self) -> tuple[Processor, ...]:
+        """The processors that are DSPs by their names; boards of others start theirs alike."""
+        every = () if isinstance(self.processors, Unseen) else self.processors
+        return tuple(one for one in every if _DSP.search(one.name))
+
+    @property
+    def has_dsp(self) -> bool:
+        """Whether anything was seen of QNN, of a DSP or of a SoC that has one."""
+        names = " ".join((*self.chip_names, self.properties.get("ro.soc.manufacturer", "")))
+        return bool(
+            self.libraries
+            or (not isinstance(self.nodes, Unseen) and self.nodes)
+            or self.dsps
+            or re.search(r"qcom|qti\b|qualcomm|snapdragon", names, re.I)
+        )
+
+
+def survey(look: Look) -> Survey:
+    """Read everything; raise UsageError where nothing at all can be read."""
+    kernel, meminfo = look.run("uname", "-srm"), look.read_file("/proc/meminfo")
+    if isinstance(kernel, Unseen) and isinstance(meminfo, Unseen):
+        raise UsageError(f"nothing can be read of {look.place}: {kernel.reason}")
+    properties = _pairs(look.run("getprop"), r"\[([\w.-]{1,100})\]: \[([^\]]{0,200})")
+    environment = look.run("env")
+    variables = _pairs(environment, rf"({'|'.join((*DSP_VARIABLES, HOST_VARIABLE))})=(.*)")
+    named = _named(variables, DSP_VARIABLES, ";")
+    return Survey(
+        look.place,
+        kernel,
+        look.run("id"),
+        properties,
+        tuple(_chip_names(look, properties)),
+        meminfo,
+        look.read_file("/proc/pressure/memory"),
+        look.read_file("/proc/self/cgroup"),
+        tuple(group_limits(lambda path: _few_lines(look.read_file(path.as_posix())))),
+        look.rights(*_HEAPS),
+        look.run("sh", "-c", _BUFFERS),
+        look.rights(*_NODES),
+        _processors(look),
+        look.run("sh", "-c", _OPEN_FILES),
+        environment if isinstance(environment, Unseen) else variables,
+        _libraries(look, (*_named(variables, (HOST_VARIABLE,), ":"), *_HOST_FOLDERS)),
+        _libraries(look, (*named, *_DSP_FOLDERS, *_board_folders(look))),
+        look.read_file("/sys/fs/selinux/enforce"),
+        look.run("logcat", "-d", "-t", "5000", "-e", "avc: *denied"),
+        look.read_file("/proc/self/limits"),
+    )
+
+
+def _or_nothing(text: str | Unseen) -> str:
+    return "" if isinstance(text, Unseen) else text
+
+
+def _few_lines(text: str | Unseen) -> str:
+    """As much as a list of control groups has: each line leads to more files."""
+    return "\n".join(_or_nothing(text).splitlines()[:_MOST_GROUPS])
+
+
+def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
+    found = (re.fullmatch(pattern, line.rstrip("]")) for line in _or_nothing(text).splitlines())
+    return {pair[1]: pair[2] for pair in found if pair}
+
+
+def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
+    """Folders that variables name; a colon separates, too, where people write one."""
+    words = (word for name in names for word in variables.get(name, "").split(separator))
+    parts = (part.strip() for word in words for part in word.split(":"))
+    return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]
+
+
+def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen]:
+    found: dict[str, Names | Unseen] = {}
+    for folder in dict.fromkeys(folders):
+        names = look.list_folder(folder)
+        if not isinstance(names, Unseen):
+            names = tuple(name for name in names if _LIBRARY.fullmatch(name))
+        found[folder] = names
+    return found
+
+
+def _board_folders(look: Look) -> tuple[str, ...]:
+    """Folders named dsp and those inside, below one folder for each board."""
+    found: list[str] = []
+    level = [_BOARD_FOLDER]
+    for _ in range(_BOARD_DEPTH):
+        inside = []
+        for folder in level:
+            names = look.list_folder(folder)
+            few = () if isinstance(names, Unseen) else names[:_BOARD_MOST]
+            inside += [f"{folder}/{name}" for name in few if _FOLDER.fullmatch(name)]
+        level = list(dict.fromkeys(inside))[: _BOARD_MOST - len(found)]
+        found += level
+    return tuple(folder for folder in found if "/dsp" in folder)
+
+
+def _chip_names(look: Look, properties: Mapping[str, str]) -> Iterator[str]:
+    for name in ("ro.soc.model", "ro.vendor.soc.model.part_name", "ro.board.platform"):
+        if properties.get(name):
+            yield properties[name]
+    for path in ("/sys/devices/soc0/machine", "/sys/devices/soc0/family"):
+        if text := _or_nothing(look.read_file(path)).strip():
+            yield text.splitlines()[0][:80]
+    tree = _or_nothing(look.read_file("/proc/device-tree/compatible"))
+    yield from (word[:80] for word in tree.split("\0")[:8] if word.startswith("qcom,"))
+
+
+def _processors(look: Look) -> tuple[Processor, ...] | Unseen:
+    top = "/sys/class/remoteproc"
+    names = look.list_folder(top)
+    if isinstance(names, Unseen):
+        return names
+    chosen = sorted(filter(_PROCESSOR.fullmatch, names))[:_MOST_PROCESSORS]
+    found = []
+    for name in chosen:
+        called = look.read_file(f"{top}/{name}/name")
+        state = look.read_file(f"{top}/{name}/state")
+        firmware = look.read_file(f"{top}/{name}/firmware")
+        found.append(Processor(_word(called, name), _short(state), _short(firmware)))
+    return tuple(found)
+
+
+def _word(text: str | Unseen, otherwise: str) -> str:
+    return otherwise if isinstance(text, Unseen) else text.strip()[:80] or otherwise
+
+
+def _short(text: str | Unseen) -> str | Unseen:
+    return text if isinstance(text, Unseen) else text.strip()[:120]

@@ -1,0 +1,119 @@
+"""What system it is: SoC, kernel, firmware, SELinux, limits of a process."""
+
+from __future__ import annotations
+
+import re
+
+from qnnmem.doctor.host.check import HostVerdict, Outcome
+from qnnmem.doctor.host.look import Unseen
+from qnnmem.doctor.host.survey import Survey
+from qnnmem.provenance import Origin
+from qnnmem.targets.socs import Soc, socs
+from qnnmem.text import counted, shorten
+from qnnmem.units import format_size
+
+GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
+_LEAST_FILES = 1024  # every shared buffer is an open file
+_LEAST_SPACE = 8 << 30  # address space: models are mapped, and so are their buffers
+_BUILD = "ro.build.fingerprint"
+_APP = re.compile(r"scontext=u:r:(?:shell|\w*_app)\w*:")  # domains in which a user's programs run
+_DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa", re.I)
+
+
+def chip(seen: Survey) -> Soc | None:
+    """The SoC, where it is known here by one of the names that the machine gives."""
+    by_name = {soc.name.casefold(): soc for soc in socs()}
+    for word in re.split(r"[,\s_-]+", " ".join(seen.chip_names).casefold()):
+        plain = re.match(r"[a-z]{2,4}\d{4,5}", word)  # SM8750P is a faster SM8750
+        for name in (word, plain[0] if plain else ""):
+            if name in by_name:
+                return by_name[name]
+    return None
+
+
+def describe(seen: Survey) -> str:
+    """Kernel and SoC in a few words."""
+    kernel = "kernel not known" if isinstance(seen.kernel, Unseen) else shorten(seen.kernel.strip())
+    soc = chip(seen)
+    name = soc.name if soc is not None else next(iter(seen.chip_names), "")
+    return f"{kernel}, {shorten(name, 40)}" if name else kernel
+
+
+def judge_chip(seen: Survey) -> Outcome:
+    """Whether the SoC is a target of HTP, and of which Hexagon version."""
+    soc = chip(seen)
+    if soc is None:
+        names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])
+        found = f"no SoC known here; it is called {names}" if names else "the SoC has no name here"
+        return Outcome(found, NOT_KNOWN, "`qnnmem socs` lists those known", Origin.REPORTED)
+    if not soc.has_htp:
+        action = "compile for a backend that it has: CPU, GPU or an older DSP"
+        return Outcome(f"{soc.name} is no target of HTP", PROBLEM, action, Origin.REPORTED)
+    vtcm = "" if soc.vtcm_bytes is None else f", {format_size(soc.vtcm_bytes.value)} of VTCM"
+    found = f"{soc.name}, Hexagon v{soc.arch}{vtcm}"
+    return Outcome(found, GOOD, origin=Origin.REPORTED)
+
+
+def judge_driver(seen: Survey) -> Outcome:
+    """Versions, which say nothing alone: those of a machine that works are good."""
+    words = [] if isinstance(seen.kernel, Unseen) else [f"kernel {shorten(seen.kernel.strip())}"]
+    if seen.properties.get(_BUILD):
+        words.append(f"build {shorten(seen.properties[_BUILD], 100)}")
+    for one in seen.dsps[:3]:
+        if not isinstance(one.firmware, Unseen) and one.firmware:
+            words.append(f"{shorten(one.name, 30)} firmware {shorten(one.firmware, 60)}")
+    found = ", ".join(words) or "no version can be read"
+    action = "compare with a device that works, and with the release notes of the SDK in use"
+    return Outcome(found, NOT_KNOWN, action, Origin.REPORTED)
+
+
+def judge_selinux(seen: Survey) -> Outcome:
+    """Whether a policy is enforced, and whether it refused something of the DSP."""
+    if not isinstance(seen.denials, Unseen):
+        lines = [line for line in seen.denials.splitlines() if "avc:" in line and "denied" in line]
+        about = [line for line in lines if _DSP_WORDS.search(line)]
+        if about:
+            ours = [line for line in about if _APP.search(line)]  # daemons are refused every day
+            last = shorten((ours or about)[-1].strip(), 200)
+            found = f"{counted(len(about), 'refusal')} about a DSP, e.g. {last}"
+            action = "run as a domain that may use the DSP, or have the policy allow it"
+            return Outcome(found, PROBLEM if ours else NOT_KNOWN, action, Origin.REPORTED)
+    if isinstance(seen.selinux, Unseen):
+        if seen.selinux.is_absent and not seen.is_android:
+            return Outcome("no SELinux on this machine", GOOD)
+        return Outcome(f"mode: {seen.selinux.reason}", NOT_KNOWN)
+    if seen.selinux.strip() == "0":
+        return Outcome("permissive: it refuses nothing", GOOD)
+    if seen.selinux.strip() != "1":
+        return Outcome("mode: the answer makes no sense", NOT_KNOWN)
+    if not isinstance(seen.denials, Unseen):
+        return Outcome("enforcing; the log holds no refusal about a DSP", GOOD)
+    action = "look for `avc: denied` in the log of the failing run"
+    return Outcome("enforcing; refusals may not be read here", NOT_KNOWN, action)
+
+
+def judge_limits(seen: Survey) -> Outcome:
+    """What one process may open, lock and map."""
+    if isinstance(seen.limits, Unseen):
+        return Outcome(f"/proc/self/limits: {seen.limits.reason}", NOT_KNOWN)
+    rows = re.findall(
+        r"^Max (open files|locked memory|address space) +(\d{1,20}|unlimited)\b",
+        seen.limits,
+        re.MULTILINE | re.ASCII,
+    )
+    soft = {name: None if word == "unlimited" else int(word) for name, word in rows}
+    if "open files" not in soft:
+        return Outcome("/proc/self/limits holds no limits", NOT_KNOWN)
+    files, space = soft["open files"], soft.get("address space")
+    words = [f"{'any number of' if files is None else f'{files:,}'} open files"]
+    if "locked memory" in soft:
+        locked = soft["locked memory"]
+        words.append(f"locked memory {'unlimited' if locked is None else format_size(locked)}")
+    if space is not None:
+        words.append(f"address space {format_size(space)}")
+    found = ", ".join(words)
+    if files is not None and files < _LEAST_FILES:
+        return Outcome(found, PROBLEM, f"raise it: `ulimit -n {_LEAST_FILES}`")
+    if space is not None and space < _LEAST_SPACE:
+        return Outcome(found, PROBLEM, "lift it: `ulimit -v unlimited`")
+    return Outcome(found, GOOD)

@@ -1,0 +1,126 @@
+"""Checks of a machine as text and as JSON, schema `qnnmem.host/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qnnmem.doctor.host.check import HostCheck, HostReport, HostVerdict
+from qnnmem.report.schema import write_json
+from qnnmem.text import counted, printable, shorten
+
+SCHEMA = "qnnmem.host/1"
+_WIDE = 400
+_MOST_CAUSES = 5  # that are named in one line
+
+
+def verdict(report: HostReport) -> str:
+    """One line: how the machine stands."""
+    place = f"{report.place} ({report.system})"
+    if not report.has_dsp and report.blindness:
+        return f"cannot tell: nothing of QNN or a DSP is to be seen on {place}: {report.blindness}"
+    if not report.has_dsp:
+        return f"cannot tell: nothing of QNN or a DSP on {place}, an ordinary one without a DSP"
+    unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
+    rest = f"{counted(unknown, 'check')} not known" if unknown else "nothing is not known"
+    if not report.problems:
+        return f"good: no problem on {place}; {rest}"
+    names = ", ".join(one.subject.name for one in report.problems)
+    return f"{counted(len(report.problems), 'problem')} on {place}: {names}; {rest}"
+
+
+def render_text(report: HostReport, *, verbose: bool = False) -> str:
+    """The verdict, a table of all checks, then what to do; of no DSP the verdict alone."""
+    lines = [verdict(report)]
+    if report.has_dsp or verbose:
+        lines += ["", *_table(report.checks), *_steps(_worth_it(report.checks, verbose))]
+    return _text(lines)
+
+
+def render_beside(report: HostReport, *, verbose: bool = False) -> str:
+    """What stands below a diagnosis: first what concerns it, then the rest as a table."""
+    every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
+    concerned = [one for one in every if report.concerns(one)]
+    others = [one for one in every if not report.concerns(one)]
+    lines = ["", f"the machine: {verdict(report)}"]
+    if not (report.has_dsp or verbose):  # memory is short on ordinary machines, too
+        others = []
+    if concerned:
+        more = ", ..." if len(report.causes) > _MOST_CAUSES else ""
+        causes = ", ".join(report.causes[:_MOST_CAUSES]) + more
+        lines += ["", f"checks that concern {causes}:", *_table(concerned, head=False)]
+        lines += _steps(_worth_it(concerned, True))
+    worth = _worth_it(others, verbose)
+    shown = others if verbose or not concerned else [o for o in others if _is_problem(o)]
+    if shown:
+        lines += ["", "other checks:", *_table(shown, head=False), *_steps(worth)]
+    if len(shown) < len(others):
+        left = len(others) - len(shown)
+        lines += ["", f"{counted(left, 'more check')} without a problem; -v shows all"]
+    return _text(lines)
+
+
+def _is_known(check: HostCheck) -> bool:
+    return check.verdict is not HostVerdict.NOT_KNOWN
+
+
+def _is_problem(check: HostCheck) -> bool:
+    return check.verdict is HostVerdict.PROBLEM
+
+
+def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
+    """Those to say more about: problems, and with `verbose` all that asks for an action."""
+    return [one for one in checks if _is_problem(one) or (verbose and one.outcome.action)]
+
+
+def _table(checks: Sequence[HostCheck], head: bool = True) -> Iterator[str]:
+    wide = max(len(one.subject.name) for one in checks)
+    if head:
+        yield f"{'check':<{wide}}  {'stands':<9}  found"
+    for one in checks:
+        found = f"{shorten(one.outcome.found, _WIDE)} ({one.outcome.origin.value})"
+        indent = "" if head else "  "
+        yield f"{indent}{one.subject.name:<{wide}}  {one.verdict.value:<9}  {found}"
+
+
+def _steps(checks: Sequence[HostCheck]) -> Iterator[str]:
+    for number, one in enumerate(checks, 1):
+        if number == 1:
+            yield from ("", "what to do:")
+        yield f"  {number}. {one.subject.name}: {shorten(one.outcome.action, _WIDE)}"
+        yield f"     why: {one.subject.why}"
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{printable(line.rstrip())}\n" for line in lines)
+
+
+def render_json(report: HostReport) -> str:
+    """One JSON object."""
+    return write_json(as_values(report))
+
+
+def as_values(report: HostReport) -> dict[str, Any]:
+    """The object behind the JSON text."""
+    return {
+        "schema": SCHEMA,
+        "place": report.place,
+        "system": report.system,
+        "has_dsp": report.has_dsp,
+        "problems": len(report.problems),
+        "causes": list(report.causes),
+        "checks": [_values(report, one) for one in report.checks],
+    }
+
+
+def _values(report: HostReport, check: HostCheck) -> dict[str, Any]:
+    return {
+        "id": check.subject.id,
+        "name": check.subject.name,
+        "verdict": check.verdict.value.replace(" ", "_"),
+        "found": shorten(check.outcome.found, _WIDE),
+        "why": check.subject.why,
+        "action": shorten(check.outcome.action, _WIDE),
+        "origin": check.outcome.origin.value,
+        "concerns_cause": report.concerns(check),
+    }

@@ -1,0 +1,854 @@
+"""`qnnmem doctor --host`: machines made of files, an adb made of a script, and this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import jsonschema
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem.doctor.host import devices, examine, find_machine
+from qnnmem.doctor.host import look as looking
+from qnnmem.doctor.host.check import HostCheck, HostReport, HostVerdict, with_causes
+from qnnmem.doctor.host.command import ask
+from qnnmem.doctor.host.judge import CHECKS
+from qnnmem.doctor.host.look import Rights, ShellLook, Unseen
+from qnnmem.doctor.kb.entry import CAUSES
+from qnnmem.errors import UsageError
+from qnnmem.report import host as report
+from qnnmem.report.schema import load_schema
+
+GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
+ROOT = Path(__file__).resolve().parents[2]
+LOG = ROOT / "examples" / "graph_limit.log"
+ABSENT = Unseen("not there", is_absent=True)
+MEMINFO = "MemTotal: {total} kB\nMemFree: 1000 kB\nMemAvailable: {free} kB\n"
+CALM = "some avg10=0.00 avg60=0.12 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 total=0\n"
+LIMITS = (
+    "Limit                     Soft Limit           Hard Limit           Units\n"
+    "Max open files            32768                32768                files\n"
+    "Max locked memory         67108864             67108864             bytes\n"
+    "Max address space         unlimited            unlimited            bytes\n"
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that is a dictionary of files, commands and rights."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, Rights] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+    place: str = "a machine"
+
+    def read_file(self, path: str) -> str | Unseen:
+        """A file of the dictionary."""
+        if path in self.hidden:
+            return Unseen("permission denied")
+        return self.files.get(path, ABSENT)
+
+    def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
+        """What stands below a folder in the dictionary."""
+        if path in self.hidden:
+            return Unseen("permission denied")
+        below = [
+            name.removeprefix(f"{path}/") for name in self.files if name.startswith(f"{path}/")
+        ]
+        return tuple(dict.fromkeys(name.split("/")[0] for name in below)) or ABSENT
+
+    def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
+        """The nodes that were asked about."""
+        return {path: self.nodes[path] for path in paths if path in self.nodes}
+
+    def run(self, *words: str) -> str | Unseen:
+        """What a command says, by its first word or by all of them."""
+        return self.commands.get(" ".join(words), self.commands.get(words[0], ABSENT))
+
+    def having(self, **files: str) -> Machine:
+        """The same with more files; `__` stands for a slash."""
+        more = {f"/{name.replace('__', '/')}": text for name, text in files.items()}
+        return replace(self, files={**self.files, **more})
+
+    def without(self, word: str) -> Machine:
+        """The same without the files whose path holds a word."""
+        left = {path: text for path, text in self.files.items() if word not in path}
+        return replace(self, files=left)
+
+
+def plain(total: int = 8 << 20, free: int = 4 << 20) -> dict[str, str]:
+    """Files of every Linux, in KiB."""
+    return {
+        "/proc/meminfo": MEMINFO.format(total=total, free=free),
+        "/proc/pressure/memory": CALM,
+        "/proc/self/limits": LIMITS,
+        "/proc/self/cgroup": "0::/a\n",
+    }
+
+
+def dsp(name: str, state: str, number: int = 0) -> dict[str, str]:
+    """A processor that Linux starts."""
+    top = f"/sys/class/remoteproc/remoteproc{number}"
+    firmware = f"qcom/{name}.mbn\n"
+    return {f"{top}/name": name, f"{top}/state": f"{state}\n", f"{top}/firmware": firmware}
+
+
+OPEN = Rights(True, True, "crw-rw-rw- system system")
+SHUT = Rights(False, False, "crw-rw---- root fastrpc")
+
+PHONE = Machine(
+    files={
+        **plain(12 << 20, 5 << 20),
+        **dsp("3000000.remoteproc-adsp", "running"),
+        **dsp("32300000.remoteproc-cdsp", "running", 1),
+        "/sys/fs/selinux/enforce": "1",
+        "/vendor/lib64/libcdsprpc.so": "",
+        "/vendor/lib64/libQnnHtp.so": "",
+        "/vendor/lib64/libQnnHtpV75Stub.so": "",
+        "/vendor/lib/rfsa/adsp/libQnnHtpV75Skel.so": "",
+    },
+    commands={
+        "uname": "Linux 6.1.57-android14 aarch64\n",
+        "id": "uid=2000(shell) gid=2000(shell)\n",
+        "getprop": "[ro.soc.model]: [SM8650]\n[ro.soc.manufacturer]: [QTI]\n"
+        "[ro.board.platform]: [pineapple]\n[ro.build.fingerprint]: [a/b/c:14/X/1:user/keys]\n",
+        "env": "HOME=/\n",
+        "logcat": "--------- beginning of main\n",
+        "sh": "0\n",
+    },
+    nodes={
+        "/dev/fastrpc-cdsp": OPEN,
+        "/dev/fastrpc-cdsp-secure": SHUT,
+        "/dev/dma_heap/system": OPEN,
+    },
+    place="adb device 1a2b",
+)
+BOARD = Machine(
+    files={
+        **plain(),
+        **dsp("adsp", "running"),
+        **dsp("cdsp", "running", 1),
+        "/proc/device-tree/compatible": "radxa,dragon-q6a\0qcom,qcs6490\0",
+        "/usr/lib/libcdsprpc.so": "",
+        "/usr/lib/libcdsprpc.so.1": "",
+        "/usr/lib/libQnnHtpV68Stub.so": "",
+        "/usr/share/qcom/qcs6490/Radxa/Dragon/dsp/cdsp/libQnnHtpV68Skel.so": "",
+    },
+    commands={
+        "uname": "Linux 6.8.0-qcom aarch64\n",
+        "id": "uid=1000(me) gid=1000(me)\n",
+        "env": "PATH=/bin\n",
+        "sh": "0\n",
+    },
+    nodes={"/dev/fastrpc-cdsp": OPEN, "/dev/dma_heap/system": OPEN},
+)
+DESK = Machine(files=plain(), commands={"uname": "Linux 6.8.0 x86_64\n", "env": "", "sh": "0\n"})
+
+
+def checks(machine: Machine) -> dict[str, HostCheck]:
+    """Every check by its id."""
+    return {one.subject.id: one for one in examine(machine).checks}
+
+
+def stands(machine: Machine, name: str) -> HostVerdict:
+    """How one check stands."""
+    return checks(machine)[name].verdict
+
+
+def action(machine: Machine, name: str) -> str:
+    """What a check says is to be done."""
+    return checks(machine)[name].outcome.action
+
+
+@pytest.mark.parametrize("machine", [PHONE, BOARD], ids=["phone", "board"])
+def test_a_good_device_has_no_problem(machine: Machine) -> None:
+    """Nothing is wrong, and the exit code says so."""
+    found = examine(machine)
+    assert [one.subject.id for one in found.problems] == []
+    assert (found.has_dsp, found.exit_code) == (True, 0)
+    assert report.verdict(found).startswith("good: no problem on ")
+    for name in ("memory", "pressure", "heap", "nodes", "state", "transport", "libraries", "soc"):
+        assert stands(machine, name) is GOOD, name
+
+
+def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
+    """Without a DSP nothing can be said about one."""
+    found = examine(DESK)
+    assert found.exit_code == 3
+    assert report.render_text(found) == (
+        "cannot tell: nothing of QNN or a DSP on a machine (Linux 6.8.0 x86_64), an ordinary one "
+        "without a DSP\n"
+    )
+    assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
+
+
+def test_processors_of_other_vendors_are_no_dsp() -> None:
+    """Boards of others start a microcontroller the same way."""
+    other = replace(DESK, files={**DESK.files, **dsp("imx-rproc", "offline")})
+    assert examine(other).exit_code == 3
+
+
+def test_a_phone_without_the_skel_is_told_which_one() -> None:
+    """A stub without its skel names the file to copy."""
+    bare = PHONE.without("Skel").having(vendor__lib__rfsa__adsp__libQnnHtpV73Skel_so="")
+    assert stands(PHONE.without("Skel"), "libraries") is PROBLEM
+    assert stands(bare, "libraries") is PROBLEM
+    assert "libQnnHtpV75Skel.so" in action(PHONE.without("Skel"), "libraries")
+
+
+def test_a_skel_of_another_version_is_no_pair() -> None:
+    """Whether the SoC is known or not."""
+    files = {"/vendor/lib/rfsa/adsp/libQnnHtpV73Skel.so": "", **PHONE.without("Skel").files}
+    other = replace(PHONE, files=files)
+    assert stands(other, "libraries") is PROBLEM
+    assert "v73" in checks(other)["libraries"].outcome.found
+    unknown = replace(other, commands={**other.commands, "getprop": ""})
+    assert stands(unknown, "libraries") is PROBLEM
+
+
+def test_a_stub_for_another_soc_is_no_pair() -> None:
+    """The skel of the SoC is there, the stub is not."""
+    other = PHONE.without("Stub")
+    other = replace(other, files={**other.files, "/vendor/lib64/libQnnHtpV69Stub.so": ""})
+    assert stands(other, "libraries") is PROBLEM
+    assert "libQnnHtpV75Stub.so" in action(other, "libraries")
+
+
+def test_a_folder_that_hides_its_files_is_no_proof() -> None:
+    """Phones hide the folder of skels from the shell: nobody can say that one is missing."""
+    hidden = replace(PHONE.without("Skel"), hidden=("/vendor/lib/rfsa/adsp",))
+    assert stands(hidden, "libraries") is NOT_KNOWN
+
+
+def test_a_skel_that_the_dsp_does_not_look_for_is_named() -> None:
+    """Beside the program it is found only when a variable says so."""
+    astray = PHONE.without("Skel")
+    files = {**astray.files, "/data/local/tmp/libQnnHtpV75Skel.so": ""}
+    astray = replace(astray, files=files)
+    assert stands(astray, "libraries") is NOT_KNOWN
+    assert "/data/local/tmp in ADSP_LIBRARY_PATH" in action(astray, "libraries")
+    env = {**astray.commands, "env": "ADSP_LIBRARY_PATH=/data/local/tmp;/dsp\n"}
+    assert stands(replace(astray, commands=env), "libraries") is GOOD
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("ADSP_LIBRARY_PATH=/usr/lib;/usr/lib", GOOD),
+        ("ADSP_LIBRARY_PATH=/usr/lib:/usr/lib", PROBLEM),
+        ("ADSP_LIBRARY_PATH=/gone", PROBLEM),
+        ("LD_LIBRARY_PATH=/usr/lib:/gone/", PROBLEM),
+        ("LD_LIBRARY_PATH=/usr/lib/", GOOD),
+        ("LD_LIBRARY_PATH=.", GOOD),
+        ("OTHER=/gone", GOOD),
+    ],
+)
+def test_folders_that_variables_name(text: str, verdict: HostVerdict) -> None:
+    """They have to be there, and those for the DSP stand between semicolons."""
+    board = replace(BOARD, commands={**BOARD.commands, "env": f"A=b\n{text}\n"})
+    assert stands(board, "paths") is verdict
+
+
+@pytest.mark.parametrize("state", ["offline", "crashed", "suspended"])
+def test_a_dsp_that_is_down(state: str) -> None:
+    """That of the cDSP counts; another one may be down."""
+    down = replace(BOARD, files={**BOARD.files, **dsp("cdsp", state, 1)})
+    assert stands(down, "state") is PROBLEM
+    assert examine(down).exit_code == 1
+    other = replace(BOARD, files={**BOARD.files, **dsp("adsp", state, 0)})
+    assert stands(other, "state") is GOOD
+
+
+def test_a_board_without_rights() -> None:
+    """The node is there, its owner is named."""
+    shut = replace(BOARD, nodes={"/dev/fastrpc-cdsp": SHUT, "/dev/dma_heap/system": SHUT})
+    assert stands(shut, "nodes") is stands(shut, "heap") is PROBLEM
+    assert "root fastrpc" in checks(shut)["nodes"].outcome.found
+    hidden = Rights(False, False)
+    blind = replace(PHONE, nodes={"/dev/fastrpc-cdsp": hidden, "/dev/dma_heap/system": hidden})
+    assert stands(blind, "nodes") is stands(blind, "heap") is NOT_KNOWN
+    half = replace(BOARD, nodes={"/dev/fastrpc-cdsp": OPEN, "/dev/fastrpc-cdsp-secure": SHUT})
+    assert stands(half, "nodes") is NOT_KNOWN
+
+
+def test_a_board_without_nodes() -> None:
+    """A DSP that nobody can reach; one node of another DSP does not help."""
+    assert stands(replace(BOARD, nodes={}), "nodes") is PROBLEM
+    adsp = replace(BOARD, nodes={"/dev/fastrpc-adsp": OPEN})
+    assert stands(adsp, "nodes") is PROBLEM
+    old = replace(PHONE, nodes={"/dev/adsprpc-smd": OPEN, "/dev/ion": OPEN})
+    assert stands(old, "nodes") is stands(old, "heap") is GOOD
+
+
+def test_a_desk_with_the_libraries_has_no_problem() -> None:
+    """QNN's libraries compile and emulate on x86-64, where there is no DSP to miss."""
+    desk = replace(DESK, files={**DESK.files, "/usr/lib/libQnnHtp.so": ""})
+    assert examine(desk).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (MEMINFO.format(total=8 << 20, free=200 << 10), PROBLEM),
+        (MEMINFO.format(total=64 << 20, free=5 << 20), PROBLEM),
+        (MEMINFO.format(total=8 << 20, free=2 << 20), GOOD),
+        ("MemTotal: 1000 kB\nMemFree: 900 kB\n", PROBLEM),  # too small for anything
+        ("", NOT_KNOWN),
+        ("MemTotal: lots\n", NOT_KNOWN),
+        ("MemTotal: 10 kB\nMemAvailable: 99 kB\n", NOT_KNOWN),
+        ("MemTotal: " + "9" * 5000 + " kB\n", NOT_KNOWN),
+        ("\x00\x1b[31m\xff" * 500, NOT_KNOWN),
+    ],
+)
+def test_free_memory(text: str, verdict: HostVerdict) -> None:
+    """A tenth of the whole, and at least 512 MiB."""
+    assert stands(replace(BOARD, files={**BOARD.files, "/proc/meminfo": text}), "memory") is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("some avg10=40.01 avg60=1.00 avg300=0 total=0\n", PROBLEM),
+        ("some avg10=3.00 avg60=3.00\nfull avg10=0.00 avg60=6.00\n", PROBLEM),
+        ("some avg10=3.00 avg60=3.00\nfull avg10=0.00 avg60=1.00\n", GOOD),
+        ("some avg10=nan avg60=inf\n", NOT_KNOWN),
+        ("", NOT_KNOWN),
+    ],
+)
+def test_memory_pressure(text: str, verdict: HostVerdict) -> None:
+    """A tenth of the time for some, a twentieth for all."""
+    board = replace(BOARD, files={**BOARD.files, "/proc/pressure/memory": text})
+    assert stands(board, "pressure") is verdict
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict"), [("max", GOOD), (str(256 << 20), PROBLEM), (str(6 << 30), GOOD)]
+)
+def test_the_limit_of_a_control_group(limit: str, verdict: HostVerdict) -> None:
+    """A container may be allowed less than the machine has."""
+    board = replace(BOARD, files={**BOARD.files, "/sys/fs/cgroup/a/memory.max": limit})
+    assert stands(board, "group") is verdict
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("32768                32768", "256                  32768", PROBLEM),
+        ("Max address space         unlimited", "Max address space         1073741824", PROBLEM),
+        ("32768                32768", "unlimited            unlimited", GOOD),
+        ("Max open files", "Max nonsense", NOT_KNOWN),
+    ],
+)
+def test_limits_of_a_process(old: str, new: str, verdict: HostVerdict) -> None:
+    """Files and address space."""
+    text = LIMITS.replace(old, new)
+    board = replace(BOARD, files={**BOARD.files, "/proc/self/limits": text})
+    assert stands(board, "limits") is verdict
+
+
+def test_a_refusal_of_selinux_about_the_dsp_counts() -> None:
+    """Others are everyday business, and so are those of daemons."""
+    line = 'avc: denied {{ ioctl }} for path="{}" scontext=u:r:untrusted_app:s0\n'
+    for path, verdict in (("/dev/fastrpc-cdsp", PROBLEM), ("/data/x", GOOD)):
+        log = {**PHONE.commands, "logcat": line.format(path)}
+        assert stands(replace(PHONE, commands=log), "selinux") is verdict
+    daemon = line.format("/dev/fastrpc-cdsp").replace("untrusted_app", "hal_camera_default")
+    log = {**PHONE.commands, "logcat": daemon}
+    assert stands(replace(PHONE, commands=log), "selinux") is NOT_KNOWN
+    assert stands(replace(PHONE, hidden=("/sys/fs/selinux/enforce",)), "selinux") is NOT_KNOWN
+
+
+def test_a_soc_without_htp_is_a_problem_and_an_unknown_one_is_not() -> None:
+    """The table of SoCs decides."""
+    names = ("SM8650", "SM8650-AC", "SM8750P", "qcom,sm8550-mtp", "Qualcomm QCS6490 board")
+    for name, verdict in (
+        *((name, GOOD) for name in names),
+        *(("QCM4290", PROBLEM), ("SM99999", NOT_KNOWN), ("", NOT_KNOWN), ("mt6989", NOT_KNOWN)),
+    ):
+        told = {**PHONE.commands, "getprop": f"[ro.soc.model]: [{name}]\n[x]: [y]\n"}
+        assert stands(replace(PHONE, commands=told), "soc") is verdict
+
+
+def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
+    """A machine of which the kernel's name is all that can be seen."""
+
+    class Blind(Machine):
+        def rights(self, *_paths: str) -> Unseen:
+            return Unseen("permission denied")
+
+        def run(self, *words: str) -> str | Unseen:
+            return "Linux 1 aarch64" if words[0] == "uname" else Unseen("permission denied")
+
+        def read_file(self, _path: str) -> Unseen:
+            return Unseen("permission denied")
+
+        def list_folder(self, _path: str) -> Unseen:
+            return Unseen("permission denied")
+
+    found = examine(Blind())
+    assert not found.problems
+    known = [one.subject.id for one in found.checks if one.verdict is not NOT_KNOWN]
+    assert known == []
+    assert report.verdict(found).endswith(
+        "is to be seen on a machine (Linux 1 aarch64): permission denied"
+    )
+    assert sum("permission denied" in one.outcome.found for one in found.checks) >= 7
+
+
+def test_a_machine_of_which_nothing_can_be_read_cannot_be_looked_at() -> None:
+    """The reason is the sentence."""
+    with pytest.raises(UsageError, match="nothing can be read of a machine: not there"):
+        examine(Machine())
+
+
+def test_every_check_concerns_causes_that_exist() -> None:
+    """And its id and name are its own."""
+    subjects = [subject for subject, _ in CHECKS]
+    assert {cause for subject in subjects for cause in subject.causes} <= CAUSES.keys()
+    assert len({subject.id for subject in subjects}) == len(subjects)
+    assert all(subject.why.endswith(".") and ". " not in subject.why for subject in subjects)
+
+
+@pytest.mark.parametrize(
+    ("cause", "first"),
+    [
+        ("skel_missing", {"libraries", "paths", "transport", "nodes", "state"}),
+        ("access_denied", {"nodes", "selinux", "heap", "transport"}),
+        ("mem_system_ram", {"memory", "pressure", "group", "heap", "limits"}),
+        ("session_limit", {"users", "state", "nodes"}),
+        ("soc_mismatch", {"soc", "libraries"}),
+    ],
+)
+def test_checks_about_the_cause_come_first(cause: str, first: set[str]) -> None:
+    """And among them a problem."""
+    found = with_causes(examine(PHONE.without("Skel")), [cause])
+    assert {one.subject.id for one in found.checks[: len(first)]} == first
+    assert len(found.checks) == len(CHECKS)
+    if cause == "skel_missing":
+        assert found.checks[0].subject.id == "libraries"
+        text = report.render_beside(found)
+        assert text.index("QNN libraries  ") < text.index("what to do:")
+
+
+def hostile() -> HostReport:
+    """A phone whose every word is an attack on terminals and pages."""
+    evil = "\x1b]0;x\x07<script>\u202e" + "A" * 5000
+    words = dict.fromkeys(PHONE.commands, evil)
+    files = {path: evil for path in PHONE.files if "lib" not in path}
+    files[f"/sys/class/remoteproc/{evil}/name"] = evil
+    files[f"/usr/share/qcom/{evil}/x"] = evil
+    files |= {f"/vendor/lib64/libQnn{evil}.so": "", "/vendor/lib64/libQnnHtpV75Stub.so": ""}
+    words["getprop"] = f"[ro.soc.model]: [{evil}]\n[ro.build.fingerprint]: [{evil}]\n"
+    words["env"] = f"ADSP_LIBRARY_PATH=/{evil}\nLD_LIBRARY_PATH=/{evil}\n"
+    words["logcat"] = f"avc: denied fastrpc {evil}\n"
+    owner = Rights(False, False, "c\N{REPLACEMENT CHARACTER}")
+    nodes = {"/dev/fastrpc-cdsp": owner, "/dev/dma_heap/system": owner}
+    return examine(replace(PHONE, files=files, commands=words, nodes=nodes))
+
+
+def test_what_a_device_says_cannot_hurt() -> None:
+    """No control character and no endless line comes through, in any form."""
+    found = with_causes(hostile(), ["skel_missing"])
+    for text in (
+        report.render_text(found, verbose=True),
+        report.render_beside(found, verbose=True),
+    ):
+        assert all(line.isprintable() for line in text.splitlines())
+        assert max(map(len, text.splitlines())) < 700
+    values = json.loads(report.render_json(found))
+    valid(values)
+    assert all(one["found"].isprintable() for one in values["checks"])
+    assert len(report.render_json(found)) < 20_000
+
+
+PIECES = (
+    *("9" * 5000, "\0", "\x1b[31m", "=", "[", "]", ": ", "kB", "-1", "nan", "\u0663", "\n", "max"),
+    *("running", "avg10=", ";", ":", "/", "../", "'", "%s", "{}", " " * 500, "1e999", "unlimited"),
+)
+
+
+def damaged(random: Random, text: str) -> str:
+    """A text with some pieces replaced by others, or as it is."""
+    letters = list(text)
+    for _ in range(random.choice((0, 0, 1, 3, 6))):
+        at = random.randint(0, len(letters))
+        letters[at : at + random.randint(0, 9)] = [random.choice(PIECES)]
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("machine", [PHONE, BOARD, DESK], ids=["phone", "board", "desk"])
+def test_no_answer_of_a_device_breaks_a_check(machine: Machine) -> None:
+    """Whatever files and commands say, there is a valid and printable report, or one sentence."""
+    for seed in range(60):
+        random = Random(seed)  # noqa: S311  not for secrets
+        files = {path: damaged(random, text) for path, text in machine.files.items()}
+        files["/sys/fs/cgroup/a/memory.max"] = damaged(random, "1000")
+        said = {name: damaged(random, text) for name, text in machine.commands.items()}
+        try:
+            found = with_causes(examine(replace(machine, files=files, commands=said)), CAUSES)
+        except UsageError:
+            continue
+        assert all(map(str.isprintable, report.render_beside(found).splitlines())), seed
+        assert all(map(str.isprintable, report.render_text(found).splitlines())), seed
+        valid(json.loads(report.render_json(found)))
+
+
+def valid(values: dict[str, Any]) -> None:
+    """Refuse what the schema does not describe."""
+    jsonschema.Draft202012Validator(load_schema("qnnmem.host/1")).validate(values)
+
+
+# ---- commands and adb
+
+
+def test_a_command_that_hangs_is_ended() -> None:
+    """With all that it started."""
+    begun = time.monotonic()
+    answer = ask(("sh", "-c", "echo a; sleep 60 & sleep 60"), 0.3, 100)
+    assert (answer.code, answer.text) == (None, "a\n")
+    assert time.monotonic() - begun < 20
+
+
+def test_a_command_without_end_is_cut() -> None:
+    """What it said first counts; its complaints stop nothing."""
+    answer = ask(("sh", "-c", "while :; do echo aaaaaaa; done"), 30, 1000)
+    assert (answer.code, len(answer.text)) == (0, 1000)
+    loud = ask(("sh", "-c", "head -c 300000 /dev/zero >&2; echo a"), 30, 1000)
+    assert (loud.code, loud.text, len(loud.errors)) == (0, "a\n", 4096)
+
+
+def test_a_server_that_holds_the_pipe_is_not_waited_for() -> None:
+    """As that of adb does, which the first call starts."""
+    begun = time.monotonic()
+    answer = ask(("sh", "-c", "echo a; sleep 9 &"), 30, 1000)
+    assert (answer.code, answer.text) == (0, "a\n")
+    assert time.monotonic() - begun < 20
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    """Whatever it is: files, folders, rights and commands."""
+    here = find_machine("local")
+    assert here.read_file("/proc/version") != ABSENT
+    assert here.read_file("/gone/gone") == ABSENT
+    assert here.list_folder("/gone") == ABSENT
+    assert "meminfo" in here.list_folder("/proc")  # type: ignore[operator]
+    rights = here.rights("/dev/null", "/dev/gone")
+    assert not isinstance(rights, Unseen)
+    assert list(rights) == ["/dev/null"]
+    assert rights["/dev/null"].readable
+    assert "root" in rights["/dev/null"].owner or os.getuid() != 0
+    assert here.run("no-such-command-here") == Unseen(
+        "there is no command no-such-command-here", is_absent=True
+    )
+    valid(json.loads(report.render_json(examine(here))))
+
+
+def test_after_its_time_a_look_sees_nothing() -> None:
+    """Every further call says so at once."""
+    late = ShellLook("x", time.monotonic() - 1)
+    assert late.read_file("/proc/version") == Unseen("the look ended after 30 seconds")
+
+
+def adb(folder: Path, monkeypatch: pytest.MonkeyPatch, devices_: str, shell: str = "") -> Path:
+    """Put an `adb` on the PATH: what `adb devices` does, and what its shell does."""
+    (folder / "bin").mkdir(exist_ok=True)
+    script = folder / "bin" / "adb"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {folder}/calls\n'
+        f'if [ "$1" = devices ]; then\n{textwrap.dedent(devices_)}\nexit\nfi\n'
+        f"serial=$2; shift 3\n{shell or BY_A_SHELL}\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return script
+
+
+BY_A_SHELL = 'exec sh -c "$*"'  # as the real one does: words are joined and read by a shell
+ONE = "printf 'List of devices attached\\n1a2b\\tdevice\\n\\n'"
+
+
+def test_a_device_is_read_through_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words arrive whole, whatever is in them; the answer is that of the device."""
+    adb(tmp_path, monkeypatch, ONE)
+    device = find_machine("adb")
+    assert device.place == "adb device 1a2b"
+    assert device.run("echo", "a  b", "$HOME;'\"`ls`") == "a  b $HOME;'\"`ls`\n"
+    (tmp_path / "a file").write_text("text")
+    assert device.read_file(f"{tmp_path}/a file") == "text"
+    assert device.list_folder(f"{tmp_path}/gone") == ABSENT
+    done = run("doctor", "--host", "adb:1a2b", "--json")
+    valid(json.loads(done.stdout))
+    assert "-s 1a2b shell" in (tmp_path / "calls").read_text()
+
+
+def test_a_whole_device_behind_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From files in a folder, through the script, to the verdict; rights are those of the files."""
+    for path, text in {**PHONE.files, "/dev/fastrpc-cdsp": "", "/dev/dma_heap/system": ""}.items():
+        file = tmp_path / "root" / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "getprop").write_text(PHONE.commands["getprop"])
+    root = tmp_path / "root"
+    shell = (
+        f'case "$*" in getprop) cat {tmp_path}/getprop;; uname*) echo Linux 6.1.57 aarch64;;\n'
+        f'*) sh -c "$(printf %s "$*" | sed "s# /# {root}/#g")" 2>&1 | sed "s#{root}##g";; esac'
+    )
+    adb(tmp_path, monkeypatch, ONE, shell)
+    done = run("doctor", "--host", "adb", "--json")
+    stood = {one["id"]: one["verdict"] for one in json.loads(done.stdout)["checks"]}
+    good = ("memory", "pressure", "heap", "nodes", "state", "transport", "libraries", "soc")
+    assert {name: stood[name] for name in good} == dict.fromkeys(good, "good")
+    (root / "vendor/lib/rfsa/adsp/libQnnHtpV75Skel.so").rename(root / "gone")
+    done = run("doctor", "--host", "adb")
+    assert exit_code(done) == 1
+    assert "copy libQnnHtpV75Skel.so" in done.stdout
+
+
+def test_an_old_adb_has_one_stream_and_no_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Complaints are not taken for the text of a file, and lines end as they do here."""
+    adb(tmp_path, monkeypatch, ONE, 'sh -c "$*" 2>&1 | sed "s/$/\r/"; exit 0')
+    device = find_machine("adb")
+    assert device.read_file("/gone/gone") == ABSENT
+    assert device.run("echo", "a") == "a\n"
+
+
+@pytest.mark.parametrize(
+    ("devices_", "host", "says"),
+    [
+        ("printf 'List of devices attached\\n\\n'", "adb", "no device is connected to adb"),
+        (
+            "printf 'List of devices attached\\n1a2b\\tunauthorized\\n'",
+            "adb",
+            "adb says of 1a2b: unauthorized; unlock it and allow USB debugging",
+        ),
+        (
+            "printf 'List of devices attached\\n1a2b\\toffline\\n'",
+            "adb:1a2b",
+            "adb says of 1a2b: offline; unplug it",
+        ),
+        (
+            "printf 'List of devices attached\\n1a2b\\tno permissions (user in plugdev?); see\\n'",
+            "adb",
+            "adb says of 1a2b: no permissions; this computer's user",
+        ),
+        (
+            "printf 'List of devices attached\\n1a2b\\tsideload\\n'",
+            "adb",
+            "adb says of 1a2b: 'sideload'; start Android",
+        ),
+        (
+            "printf 'List of devices attached\\n1a2b\\tdevice\\n3c4d:5555\\tdevice\\n'",
+            "adb",
+            "2 devices are connected: 1a2b, 3c4d:5555; name one, e.g. --host adb:1a2b",
+        ),
+        (ONE, "adb:zz", "adb is connected to no device 'zz', but to 1a2b"),
+        (ONE, "adb:", "adb is connected to no device '', but to 1a2b"),
+        ("echo 'what?'; exit 1", "adb", "adb does not list devices but says 'what?'"),
+        ("printf '\\033[31m\\000\\377\\n'", "adb", "adb does not list devices but says '\\x1b"),
+        ("exit 1", "adb", "adb does not list devices but says 'nothing'"),
+        ("sleep 60", "adb", "adb gave no answer in 0 seconds; run `adb kill-server`"),
+        (
+            "i=0; echo List of devices attached; while [ $i -lt 900 ]; do i=$((i+1)); "
+            "printf 'serial%04d\\tdevice\\n' $i; done",
+            "adb",
+            "900 devices are connected: serial0001, serial0002, serial0003, serial0004, "
+            "serial0005 and 895 more; name one",
+        ),
+    ],
+)
+def test_a_device_that_cannot_be_looked_at(
+    devices_: str, host: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence with what to do, and exit code 2; a diagnosis beside it is given anyway."""
+    adb(tmp_path, monkeypatch, devices_)
+    if "sleep" in devices_:
+        monkeypatch.setattr(devices, "CALL_S", 0.3)
+    done = run("doctor", "--host", host)
+    assert exit_code(done) == 2
+    assert says in sentence(done)
+    assert sentence(done).isprintable()
+    beside = run("doctor", LOG, "--host", host)
+    assert exit_code(beside) == 1
+    assert f"note: nothing about the machine: {says}" in beside.stdout
+
+
+def test_a_server_that_starts_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of the day says more."""
+    started = "echo '* daemon not running; starting now at tcp:5037'; echo '* daemon started'; "
+    adb(tmp_path, monkeypatch, started + ONE)
+    assert find_machine("adb").place == "adb device 1a2b"
+
+
+def test_no_adb_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is part of is said."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = run("doctor", "--host", "adb")
+    assert exit_code(done) == 2
+    assert sentence(done).startswith("adb is not installed or not on the PATH; it is part of")
+    (tmp_path / "adb").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "adb").chmod(0o755)
+    assert sentence(run("doctor", "--host", "adb")).startswith("adb cannot be started (")
+
+
+@pytest.mark.parametrize(
+    "shell",
+    ["echo 'error: device 1a2b not found' >&2; exit 1", "echo 'error: closed' >&2; exit 255"],
+)
+def test_a_device_that_is_gone_meanwhile(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it does not answer is not taken for a file that is not there."""
+    adb(tmp_path, monkeypatch, ONE, shell)
+    done = run("doctor", "--host", "adb")
+    assert exit_code(done) == 2
+    assert "nothing can be read of adb device 1a2b: the device does not answer" in sentence(done)
+
+
+def test_a_device_that_hangs_ends_with_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call has its limit, all together have theirs."""
+    monkeypatch.setattr(looking, "CALL_S", 0.2)
+    monkeypatch.setattr(devices, "TOTAL_S", 1.0)
+    adb(tmp_path, monkeypatch, ONE, 'case "$*" in uname*) echo Linux 1 x;; *) sleep 60;; esac')
+    begun = time.monotonic()
+    found = examine(find_machine("adb"))
+    assert time.monotonic() - begun < 25
+    assert len((tmp_path / "calls").read_text().splitlines()) < 12
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "head -c 3000000 /dev/urandom",
+        "yes | head -c 3000000",
+        "yes = rw /dev/ion | head -99",
+        "echo '= '",
+    ],
+)
+def test_a_device_that_speaks_nonsense(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not believed, and it breaks nothing."""
+    monkeypatch.setattr(devices, "TOTAL_S", 3.0)
+    adb(tmp_path, monkeypatch, ONE, shell)
+    done = run("doctor", "--host", "adb", "-v")
+    assert exit_code(done) in (0, 1, 2, 3)
+    assert all(line.isprintable() for line in done.stdout.splitlines())
+    assert len(done.stdout) < 20_000
+
+
+# ---- the command line
+
+
+def test_alone_it_shows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict, then a row for each check, then what to do and why."""
+    monkeypatch.setattr(devices, "find_machine", lambda _text: PHONE.without("Skel"))
+    monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE.without("Skel"))
+    done = run("doctor", "--host")
+    assert exit_code(done) == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(
+        "1 problem on adb device 1a2b (Linux 6.1.57-android14 aarch64, SM8650)"
+    )
+    assert len([line for line in lines if "  good  " in line or "  problem  " in line]) > 8
+    assert (
+        "     why: A stub works with the skel of the same Hexagon version and release only."
+        in lines
+    )
+
+
+def test_beside_a_log_both_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The diagnosis comes first and gives the exit code; JSON has the checks under a key."""
+    monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
+    done = run("doctor", LOG, "--host")
+    assert exit_code(done) == 1
+    assert done.stdout.startswith("graph stage: out of memory")
+    assert "\nchecks that concern mem_graph_limit:\n  SoC  good " in done.stdout
+    values = json.loads(run("doctor", LOG, "--host", "--json").stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.doctor/1")).validate(values)
+    valid(values["host"])
+    assert values["host"]["checks"][0]["id"] == "soc"
+    assert values["host"]["causes"] == ["mem_graph_limit"]
+    grouped = json.loads(run("doctor", LOG, "--host", "--json", "--group-by", "cause").stdout)
+    assert grouped["host"] == values["host"]
+
+
+def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build machine runs out of memory without any DSP."""
+    desk = replace(DESK, files=plain(8 << 20, 1 << 10))
+    monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: desk)
+    text = report.render_beside(with_causes(examine(desk), ["mem_system_ram"]))
+    assert "available memory  problem " in text
+    assert "DSP nodes" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--host", "abd"], "--host cannot be 'abd'; it is local, adb or adb:SERIAL, and there"),
+        (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it is local"),
+        ([LOG, "--host", "--follow"], "--follow and --host exclude each other"),
+        ([LOG, "--host", "--format", "sarif"], "--host gives text or json, not sarif"),
+        (["--host", "--format", "markdown"], "--host gives text or json, not markdown"),
+        (["--host", "--soc", "SM8650"], "PATH is missing"),
+        (["--host", "--jobs", "2"], "PATH is missing"),
+        ([], "PATH is missing"),
+    ],
+)
+def test_what_does_not_go_together(words: list[str | Path], says: str) -> None:
+    """One sentence each."""
+    done = run("doctor", *words)
+    assert exit_code(done) == 2
+    assert says in sentence(done)
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("", "local adb"), ("a", "adb"), ("x", "")])
+def test_machines_are_completed(typed: str, offered: str) -> None:
+    """A serial number is not known before it is typed."""
+    names = {"COMP_WORDS": f"qnnmem doctor --host {typed}", "COMP_CWORD": "3"}
+    surroundings = {**os.environ, **names, "_QNNMEM_COMPLETE": "bash_complete"}
+    command = [sys.executable, "-m", "qnnmem"]
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [f"plain,{word}" for word in offered.split()]
+
+
+def test_a_log_behind_the_option_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--host a.log` means this machine and that log."""
+    monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
+    assert run("doctor", "--host", LOG).stdout == run("doctor", LOG, "--host", "local").stdout
+
+
+def test_a_result_goes_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the verdict on the side, and never over another file."""
+    monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
+    path = tmp_path / "host.json"
+    done = run("doctor", "--host", "--json", "-o", path)
+    assert "good: no problem on adb device 1a2b" in done.stderr
+    valid(json.loads(path.read_text("utf-8")))
+    assert exit_code(run("doctor", "--host", "-o", path)) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is this machine that is looked at")
+def test_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phone can be looked at from everywhere."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = run("doctor", "--host")
+    assert exit_code(done) == 2
+    assert sentence(done).endswith("for a device at a cable say --host adb")
