@@ -95,7 +95,10 @@ def details(incident: Incident, verbose: bool) -> Iterator[str]:
     yield words.where(incident)
     yield from ("", "evidence, > decides:" if decided else "evidence:")
     yield from (f"  {line}" for line in _evidence(incident, verbose))
+    if doubt := words.doubt(incident):
+        yield f"  {doubt}"
     yield from ("", words.cause(incident))
+    yield from _titled("what comes into question:", words.in_question(incident))
     if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
     yield from _rows("in the lines:", words.quantities(incident), verbose)
@@ -109,13 +112,21 @@ def details(incident: Incident, verbose: bool) -> Iterator[str]:
 
 def _evidence(incident: Incident, verbose: bool) -> Iterator[str]:
     lines = list(words.evidence(incident))
-    chosen = [text for text, line in zip(lines, incident.evidence, strict=True) if line.decides]
-    if verbose or not chosen:
+    rows = zip(lines, words.evidence_lines(incident), strict=True)
+    decides = any(line.decides for line in incident.evidence)
+    chosen = [text for text, line in rows if line.decides or words.is_unknown(incident, line)]
+    if verbose or not decides:
         yield from lines
         return
     yield from chosen
     if len(lines) > len(chosen):
         yield f"  and {counted(len(lines) - len(chosen), 'line')} around it; -v shows all"
+
+
+def _titled(title: str, rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield from ("", title)
+        yield from (f"  {row}" for row in rows)
 
 
 def _rows(title: str, rows: list[tuple[str, str, str, str]], verbose: bool) -> Iterator[str]:

@@ -55,9 +55,14 @@ def details(incident: Incident) -> Iterator[str]:
     yield from ("", f"**Where:** {escape(words.where(incident))}")
     label, _, entry = words.cause(incident).partition(": ")
     yield from ("", f"**{label.capitalize()}:** {escape(entry)}")
-    if len(incident.candidates) > 1:
+    if possible := words.in_question(incident):
+        yield from ("", "**What comes into question:**", "")
+        yield from (f"- {escape(row.strip())}" for row in possible)
+    elif len(incident.candidates) > 1:
         yield from ("", f"**Ranked:** {escape(words.candidates(incident))}")
     yield from ("", "**Evidence** (`>` decides):", "", *block(words.evidence(incident)))
+    if doubt := words.doubt(incident):
+        yield from ("", escape(doubt))
     head = ("quantity", "value", "size", "origin")
     for title, rows in (
         ("In the lines", words.quantities(incident)),
