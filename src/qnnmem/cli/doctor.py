@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import UsageError
 
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from qnnmem.doctor.model_facts import ModelFacts
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.report.doctor_remedies import Guide
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
 GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
+_OF_MODEL = ("--dim", "--shape", "--value")
 _SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
 
 
@@ -41,6 +44,7 @@ class Request(NamedTuple):
     group_by: str | None
     find_facts: Callable[[], FoundFacts] | None
     verbose: bool
+    guide: Guide
 
 
 class FoundFacts(NamedTuple):
@@ -50,7 +54,7 @@ class FoundFacts(NamedTuple):
     missing: tuple[str, ...]
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--kb",
@@ -124,9 +128,19 @@ def doctor(
         group_by,
         _facts_finder(binary, model, soc, dims, shapes, values),
         verbose,
+        _guide(model, binary, soc, kb),
     )
     _check(request)
     return _run(request)
+
+
+def _guide(model: str | None, binary: str | None, soc: str | None, kb: tuple[str, ...]) -> Guide:
+    """What the user named, for the commands that are recommended."""
+    from qnnmem.report.doctor_remedies import Guide
+
+    split = (word.partition("=") for word in given_words())
+    settings = [(name, value) for name, _, value in split if name in _OF_MODEL]
+    return Guide(model, binary, soc, settings, tuple(map(Path, kb)))
 
 
 def _check(request: Request) -> None:
@@ -250,7 +264,7 @@ class _LiveOutput:
 
     def __init__(self, request: Request) -> None:
         self.shown = 0
-        self._form, self._verbose = request.form, request.verbose
+        self._form, self._verbose, self._guide = request.form, request.verbose, request.guide
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
         found = wanted() if wanted else None
@@ -268,9 +282,9 @@ class _LiveOutput:
         self.shown += 1
         known = _with_facts(incident, self._facts)
         if self._form == "markdown":
-            text = doctor_markdown.render_live(known, self.shown)
+            text = doctor_markdown.render_live(known, self.shown, self._guide)
         else:
-            text = report.render_live(known, self.shown, verbose=self._verbose)
+            text = report.render_live(known, self.shown, verbose=self._verbose, guide=self._guide)
         write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
@@ -296,12 +310,12 @@ def _render(
     if request.form == "markdown":
         from qnnmem.report.doctor_markdown import render_markdown
 
-        return render_markdown(incidents, stats)
+        return render_markdown(incidents, stats, request.guide)
     from qnnmem.report import doctor as report
 
     if request.form == "json":
         return report.render_json(incidents, stats)
-    return report.render_text(incidents, stats, verbose=request.verbose)
+    return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
 
 
 def _render_groups(
