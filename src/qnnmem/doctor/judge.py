@@ -106,7 +106,9 @@ def _try(
         return None
     deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
     loose = seen[deciding].template in knowledge.read
-    return _Fired(entry, deciding, len(held) if entry.typical else weight, loose)
+    if entry.typical:  # a note that shows a line twice has it once
+        weight = len({knowledge.texts[seen[index].template].lower() for index, _ in held})
+    return _Fired(entry, deciding, weight, loose)
 
 
 def _holds(
@@ -169,10 +171,13 @@ def _best(fired: Sequence[_Fired]) -> _Fired:
 def _rank(one: _Fired) -> tuple[object, ...]:
     entry = one.entry
     coverage = one.weight / entry.typical if entry.typical else 1.0
+    # Of a team's notes, the one of which the log shows most; a condition stands for a line.
+    shown = (one.weight if entry.typical else 1 + one.weight) if entry.own else 0
     return (
         not entry.own,
         VERDICTS.index(entry.verdict) if not entry.own else 0,
         one.loose,
+        -shown,
         -coverage,
         one.deciding,
         -one.weight,
