@@ -177,10 +177,10 @@ def _texts(entry: Entry) -> Iterable[str]:
 
 
 def _everything(entry: Entry) -> Iterable[str]:
-    """What an entry is searched by: all that people read of it."""
+    """What an entry is searched by: all that people read of it, what it is about twice."""
     yield from (entry.id, entry.cause, entry.title, entry.body)
     yield from (line.text for line in entry.lines)
-    yield from (*entry.remedies, *entry.collect, *entry.sources)
+    yield from (*entry.remedies, *_texts(entry))
 
 
 @lru_cache(maxsize=1)
