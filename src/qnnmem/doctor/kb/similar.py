@@ -51,9 +51,13 @@ class FoundEntry(msgspec.Struct, frozen=True):
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
     """The entries in which the words stand, in whatever part of them, best first."""
     searched = Ranker(tuple(entries), _everything)
-    found = searched.rank(text, limit, 0.0, least=1)
-    near = (one for one in found if one.score >= _NEAR_BEST * found[0].score)
-    return tuple(FoundEntry(one.entry, one.score, searched.best_line(text, one)) for one in near)
+    found = searched.rank(text, len(entries), 0.0, least=1)
+    near = [one for one in found if one.score >= _NEAR_BEST * found[0].score]
+    named = "-".join(text.lower().split())
+    near.sort(key=lambda one: one.entry.id != named)
+    return tuple(
+        FoundEntry(one.entry, one.score, searched.best_line(text, one)) for one in near[:limit]
+    )
 
 
 def rank(
