@@ -165,3 +165,14 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes too many",
         "compiled here for SM8650, it fails too: too big",
     ]
+
+
+def test_sizes_that_look_the_same_are_told_apart_in_bytes() -> None:
+    """`3.50 GiB > 3.50 GiB` says nothing."""
+    limit = 3584 << 20
+    need = limit + 86_016
+    facts = ModelFacts((), (Comparison("compile", (("estimate", need),), need, need, limit),))
+    assert sentences(add_facts(incident("mem_graph_limit"), facts)) == [
+        "compile: estimate 3.50 GiB (3,758,182,400 bytes) > 3.50 GiB (3,758,096,384 bytes) "
+        "at most; 86,016 bytes too many"
+    ]

@@ -214,3 +214,12 @@ def test_json_keeps_the_remedies_as_the_entry_has_them(tmp_path: Path) -> None:
     text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--json")
     found: Any = msgspec.json.decode(text)
     assert any("qnnmem fit MODEL --soc SOC" in one for one in found["incidents"][0]["remedies"])
+
+
+@pytest.mark.parametrize("text", [" " * 1_000_000, "x: `qnnmem " * 90_000, "`" * 1_000_000])
+def test_a_note_cannot_make_the_doctor_slow(text: str) -> None:
+    """A remedy that is longer than any command is text."""
+    one = incident(remedies=[f"a{text}b"])
+    assert Guide().remedies(one) == [(f"a{text}b", ())]
+    shown = "".join(doctor.render_text([one], STATS))
+    assert max(map(len, shown.splitlines())) < 700

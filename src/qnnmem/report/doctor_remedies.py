@@ -87,7 +87,7 @@ class Guide:
         return [self._remedy(text, incident) for text in (*asked, *others)]
 
     def _remedy(self, text: str, incident: Incident) -> Remedy:
-        found = _COMMANDS.fullmatch(text)
+        found = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
         if found is None:
             return Remedy(text)
         filled = (self._filled(command, incident) for command in found[2].split("`")[1::2])
