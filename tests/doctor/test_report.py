@@ -440,6 +440,9 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
         "; memory is probably not the reason (20%)"
     )
     assert first(("unknown", 0.5))[0].endswith("; whether memory is short is not known")
+    guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
+    assert guessed[0].endswith("; whether memory is short is not known")
+    assert any(line.startswith("   30%  memory: one operator") for line in guessed)
     causes = ("mem_vtcm", "mem_leak", "timeout", "signing", "dsp_crash", "mem_spill_fill")
     assert "   17%  1 more" in first(*((cause, 0.1) for cause in causes))
 

@@ -22,6 +22,7 @@ _NAMED = 5  # harmless entries and candidates that are named
 _OPEN = ("unknown", "mem_unknown")  # causes that name no cause
 # From which share on memory is called likely, and up to which it is called unlikely.
 _LIKELY, _UNLIKELY = 0.6, 0.4
+_ENOUGH = 0.499  # all scores together; with less the candidates are guesses
 
 
 def verdict(incident: Incident) -> str:
@@ -52,7 +53,7 @@ def _decided(incident: Incident) -> str:
 def _side(incident: Incident) -> str:
     """Whether memory is likely: the shares of what comes into question, added up."""
     known = _in_question(incident)
-    if not known:
+    if sum(one.score for one, _ in known) < _ENOUGH:
         return "whether memory is short is not known"
     share = sum(part for one, part in known if is_memory(one.cause))
     if share >= _LIKELY:
@@ -68,10 +69,10 @@ def _is_open(incident: Incident) -> bool:
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Causes that are possible, each with its share of all that are."""
+    """Causes that are possible, each with its share of all that are; of guesses, their score."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
     total = sum(one.score for one in known)
-    return [(one, one.score / total) for one in known]
+    return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 
 
 def in_question(incident: Incident) -> list[str]:
