@@ -223,3 +223,11 @@ def test_a_note_cannot_make_the_doctor_slow(text: str) -> None:
     assert Guide().remedies(one) == [(f"a{text}b", ())]
     shown = "".join(doctor.render_text([one], STATS))
     assert max(map(len, shown.splitlines())) < 700
+
+
+def test_notes_that_are_gone_meanwhile_take_no_diagnosis_with_them(tmp_path: Path) -> None:
+    """A log may be watched for days."""
+    guide = Guide(own=[tmp_path / "gone.md"])
+    assert guide.why(incident(entry="not-ours")) == ""
+    assert guide.why(incident(entry="../escape")) == ""
+    assert guide.why(incident(entry="graph-over-limit"))

@@ -146,8 +146,12 @@ class Guide:
     @cached_property
     def _team(self) -> Mapping[str, Entry]:
         from qnnmem.doctor.kb.knowledge import read_folder
+        from qnnmem.errors import QnnMemError
 
-        mine = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
+        try:
+            mine = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
+        except QnnMemError:  # changed since the log was read: the diagnosis stands all the same
+            return {}
         return {entry.id: entry for entry in reversed(mine)}
 
 
