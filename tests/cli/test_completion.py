@@ -58,6 +58,7 @@ def test_words_are_completed() -> None:
     """Verbs, options, choices, SoCs, entries, rules and shells."""
     assert sorted(ask(last="pl")) == plain("place", "plan")
     assert ask("kb", last="s") == plain("show")
+    assert ask("kb", last="f") == plain("find")
     assert ask("fit", "b.bin", last="--all") == plain("--all-socs")
     assert ask("fit", "b.bin", "--precision", last="") == plain("fp16", "int8", "w8a16")
     assert ask("fit", "b.bin", "--soc", last="SM86") == plain("SM8635", "SM8650")

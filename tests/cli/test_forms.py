@@ -44,6 +44,7 @@ COMMANDS = {
     "kb new": "kb new my-entry -o my-entry.md --force",
     "kb show": "kb show graph-over-limit",
     "kb list": "kb list --stage graph",
+    "kb find": "kb find spill fill",
     "lpai rules": "lpai rules R3",
     "lpai choices": "lpai choices",
     "socs": "socs SM8650",

@@ -62,6 +62,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "doctor with jobs": ("doctor", "graph_limit.log", "--jobs", "2"),
     "explain": ("explain", "1002"),
     "kb list": ("kb", "list"),
+    "kb find": ("kb", "find", "spill", "fill"),
     "kb show": ("kb", "show", "graph-over-limit"),
     "kb check": ("kb", "check"),
     "kb new": ("kb", "new", "my-entry", "-o", "out/my-entry.md"),

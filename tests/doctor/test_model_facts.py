@@ -272,3 +272,14 @@ def test_a_model_that_cannot_be_read_is_said_once(tmp_path: Path, backends: set[
     facts, failures = gather_possible(None, tmp_path / "none.onnx", None, backends=backends)
     assert len(failures) == 1
     assert names(facts, HTP_LINE) == names(facts, LPAI_LINE) == []
+
+
+def test_sizes_that_look_the_same_are_told_apart_in_bytes() -> None:
+    """`3.50 GiB > 3.50 GiB` says nothing."""
+    limit = 3584 << 20
+    need = limit + 86_016
+    facts = ModelFacts((), (Comparison("compile", (("estimate", need),), need, need, limit),))
+    assert sentences(add_facts(incident("mem_graph_limit"), facts)) == [
+        "compile: estimate 3.50 GiB (3,758,182,400 bytes) > 3.50 GiB (3,758,096,384 bytes) "
+        "at most; 86,016 bytes too many"
+    ]

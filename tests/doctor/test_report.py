@@ -119,12 +119,18 @@ def test_what_is_not_memory_is_said_plainly() -> None:
 
 
 def test_an_undecided_incident_does_not_pretend() -> None:
-    """The first line says so and ranks what is possible."""
+    """The first line is a plain sentence; what is possible stands below, in words."""
     first, *rest = text_of(undecided()).splitlines()
     assert first == (
-        "undecided: the graph stage failed, whether memory is short is not known; "
-        "possible: mem_dsp_va 0.40, skel_missing 0.30"
+        "undecided: the graph stage failed and the lines do not decide why; "
+        "memory may be short or not (57%)"
     )
+    at = rest.index("what comes into question:")
+    assert rest[at + 1 : at + 3] == [
+        "   57%  memory: what must be mapped into the DSP process exceeds its address space "
+        "(mem_dsp_va)",
+        "   43%  the skel or a DSP runtime library is not found (skel_missing)",
+    ]
     assert "  1. the log at verbose level" in rest
     assert not [line for line in rest if line.startswith("cause:")]
 
@@ -417,3 +423,69 @@ def test_the_short_answer_has_what_decides_and_what_to_do() -> None:
     assert ": printed by the log" in whole
     assert ": printed by the log" not in short
     assert len(short) < len(whole)
+
+
+def test_what_comes_into_question_is_added_up_per_side() -> None:
+    """The first line says whether memory is likely; six candidates are five and a rest."""
+
+    def first(*rows: tuple[str, float]) -> list[str]:
+        found = [{"cause": cause, "score": score} for cause, score in rows]
+        one = msgspec.structs.replace(undecided(), candidates=incident(candidates=found).candidates)
+        return text_of(one).splitlines()
+
+    assert first(("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))[0].endswith(
+        "; memory is likely to be short (80%)"
+    )
+    assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
+        "; memory is probably not the reason (20%)"
+    )
+    assert first(("unknown", 0.5))[0].endswith("; whether memory is short is not known")
+    guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
+    assert guessed[0].endswith("; whether memory is short is not known")
+    assert any(line.startswith("   30%  memory: one operator") for line in guessed)
+    causes = ("mem_vtcm", "mem_leak", "timeout", "signing", "dsp_crash", "mem_spill_fill")
+    assert "   17%  1 more" in first(*((cause, 0.1) for cause in causes))
+
+
+def test_low_confidence_reads_probably() -> None:
+    """And an entry that knows only the side does not name the cause as a fact."""
+
+    def first(**changes: Any) -> str:
+        return text_of(incident(shortage_bytes=None, **changes)).splitlines()[0]
+
+    assert first(confidence="low").startswith("graph stage: probably out of memory: the compiler")
+    assert first(verdict="memory").startswith("graph stage: out of memory, probably: the compiler")
+    both = first(verdict="memory", confidence="low")
+    assert both.startswith("graph stage: probably out of memory, perhaps: the compiler")
+    side = first(verdict="memory", cause="mem_unknown", confidence="low")
+    assert side == (
+        "graph stage: probably out of memory; the lines do not name the cause (mem_unknown); "
+        "confidence low"
+    )
+
+
+def test_a_stage_that_no_line_tells_is_not_said() -> None:
+    """JSON keeps where it mostly happens, and says that it is not told."""
+    one = incident(stage_told=False)
+    assert text_of(one).startswith("out of memory: the compiler's estimate")
+    failed = msgspec.structs.replace(undecided(), stage_told=False)
+    assert text_of(failed).startswith("undecided: something failed and")
+    found = json_of(one, incident())["incidents"]
+    assert [row.get("stage_told") for row in found] == [False, None]
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_unknown_error_before_the_deciding_line_is_shown(verbose: bool, stored: bool) -> None:
+    """Also where other lines have left no room for it among the evidence."""
+    strange = {"file": "dev.log", "line": 3, "text": f"odd {EVIL}", "count": 1, "decides": False}
+    lines = [strange] if stored else []
+    rest = msgspec.to_builtins(incident().evidence)
+    one = incident(confidence="low", unknown_error=strange, evidence=[*lines, *rest])
+    text = "".join(doctor.render_text([one], read(1), verbose=verbose))
+    assert text.count("  ? dev.log:3: odd <script>") == 1
+    assert "an error line that no entry knows stands before it: dev.log:3\n" in text
+    assert "\x1b" not in text
+    assert "\n? dev.log:3: odd" in markdown_of(one)
+    assert "an error line that no entry knows stands before it: dev.log:3\n" in markdown_of(one)
+    assert json_of(one)["incidents"][0]["unknown_error"]["line"] == 3

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.host import Machine, check_form, look_beside, show_alone, sort_out
 from qnnmem.cli.options import result_options, shape_options, verbose_option
 from qnnmem.errors import NoCompiler, QnnMemError, UsageError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.model_facts import FactsOfBackends
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.report.doctor_remedies import Guide
     from qnnmem.targets.socs import Soc
 
 FORMATS = ("text", "json", "markdown", "sarif")
@@ -31,6 +33,7 @@ _NO_SOC = (
     "--soc SOC adds what bounds this model on HTP: the compile limit and the VTCM of that SoC, and "
     "what its compiler says where it is installed"
 )
+_OF_MODEL = ("--dim", "--shape", "--value")
 _SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
 
 
@@ -49,6 +52,7 @@ class Request(NamedTuple):
     find_facts: Callable[[Collection[str]], FoundFacts] | None
     verbose: bool
     host: str | None
+    guide: Guide
 
 
 class FoundFacts(NamedTuple):
@@ -58,7 +62,7 @@ class FoundFacts(NamedTuple):
     missing: tuple[str, ...]
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
 @click.option(
     "--kb",
@@ -151,6 +155,7 @@ def doctor(
         _facts_finder(binary, model, soc, dims, shapes, values),
         verbose,
         host,
+        _guide(model, binary, soc, kb),
     )
     _check(request)
     return _run(request)
@@ -161,6 +166,15 @@ def _check_alone(host: str | None, *about_logs: object) -> None:
     if host is None or any(about_logs):
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
+
+
+def _guide(model: str | None, binary: str | None, soc: str | None, kb: tuple[str, ...]) -> Guide:
+    """What the user named, for the commands that are recommended."""
+    from qnnmem.report.doctor_remedies import Guide
+
+    split = (word.partition("=") for word in given_words())
+    settings = [(name, value) for name, _, value in split if name in _OF_MODEL]
+    return Guide(model, binary, soc, settings, tuple(map(Path, kb)))
 
 
 def _check(request: Request) -> None:
@@ -314,7 +328,7 @@ class _LiveOutput:
         from qnnmem.doctor.backend import ALL
 
         self.shown = 0
-        self._form, self._verbose = request.form, request.verbose
+        self._form, self._verbose, self._guide = request.form, request.verbose, request.guide
         # Before the log is watched: an incident is not to wait for a compile.
         wanted = request.find_facts if request.form in _SHOWN_LIVE else None
         found = wanted(ALL) if wanted else None
@@ -332,9 +346,9 @@ class _LiveOutput:
         self.shown += 1
         known = _with_facts(incident, self._facts)
         if self._form == "markdown":
-            text = doctor_markdown.render_live(known, self.shown)
+            text = doctor_markdown.render_live(known, self.shown, self._guide)
         else:
-            text = report.render_live(known, self.shown, verbose=self._verbose)
+            text = report.render_live(known, self.shown, verbose=self._verbose, guide=self._guide)
         write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
@@ -369,12 +383,12 @@ def _render(
     if request.form == "markdown":
         from qnnmem.report.doctor_markdown import render_markdown
 
-        return render_markdown(incidents, stats)
+        return render_markdown(incidents, stats, request.guide)
     from qnnmem.report import doctor as report
 
     if request.form == "json":
         return report.render_json(incidents, stats, machine=machine)
-    return report.render_text(incidents, stats, verbose=request.verbose)
+    return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
 
 
 def _render_groups(

@@ -79,7 +79,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem explain 'graph prepare failed 13' -v",
     ),
     "kb": (
-        "qnnmem kb list --stage graph",
+        "qnnmem kb find spill fill too small",
         "qnnmem kb show graph-over-limit",
     ),
     "kb list": (
@@ -89,6 +89,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "kb show": (
         "qnnmem kb show graph-over-limit",
         "qnnmem kb show graph-over-limit --json",
+    ),
+    "kb find": (
+        "qnnmem kb find spill fill too small",
+        "qnnmem kb find 0x3ea --json",
     ),
     "kb check": (
         "qnnmem kb check",

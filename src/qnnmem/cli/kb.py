@@ -93,6 +93,32 @@ def show(name: str, own: tuple[Path, ...], as_json: bool, output: str | None, fo
 
 
 @kb.command()
+@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
+@_own
+@result_options("qnnmem.kb/1")
+def find(
+    words: tuple[str, ...], own: tuple[Path, ...], as_json: bool, output: str | None, force: bool
+) -> int:
+    """Find entries by WORDS: in titles, log lines, causes and remedies, best first.
+
+    WORDS may be a line of a log, a code (1002 or 0x3ea) or what you look for. A word may be written
+    otherwise: alloc finds allocation.
+
+    Exit codes: 0 found, 1 nothing found, 2 unreadable entries.
+    """
+    from qnnmem.cli.output import write
+    from qnnmem.doctor.kb.similar import find as find_entries
+    from qnnmem.report import kb as report
+
+    asked = " ".join(words)
+    found = find_entries(asked, _entries(own))
+    shown = report.render_found(asked, found)
+    text = report.render_found_json(found) if as_json else shown
+    write(text, None if output is None else Path(output), force, shown.split("\n", 1)[0])
+    return 0 if found else 1
+
+
+@kb.command()
 @_own
 @result_options("qnnmem.kb-check/1")
 def check(own: tuple[Path, ...], as_json: bool, output: str | None, force: bool) -> int:

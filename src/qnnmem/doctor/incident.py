@@ -89,6 +89,8 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     shortage_bytes: int | None
     similar: tuple[Resemblance, ...] | None = None  # where no entry knows the deciding line
     model_numbers: ModelNumbers | None = msgspec.field(default=None, name="own_numbers")
+    stage_told: bool = True  # whether a line tells the stage, or it is where this mostly happens
+    unknown_error: Evidence | None = None  # before the deciding line: why confidence is lowered
 
 
 class Harmless(msgspec.Struct, frozen=True):

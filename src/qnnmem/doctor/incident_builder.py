@@ -85,12 +85,19 @@ def _doubt(knowledge: Knowledge, judgement: Judgement, seen: Sequence[SeenTempla
         return ""
     if seen[judgement.deciding].template in knowledge.read:
         return "words"
-    earlier = seen[: judgement.deciding]
-    strange = any(
-        one.template in knowledge.read and knowledge.signs[one.template] not in judgement.harmless
-        for one in earlier
-    )
-    return "strange" if strange else ""
+    numbers = [one.template for one in seen]
+    return "strange" if _strange(knowledge, judgement, numbers) is not None else ""
+
+
+def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int]) -> int | None:
+    """Which of the lines before the deciding one is the first error that no entry knows."""
+    deciding, entry = judgement.deciding, judgement.entry
+    if entry is None or entry.own or numbers[deciding] in knowledge.read:
+        return None  # a team's note is believed whatever else is there
+    for index, number in enumerate(numbers[:deciding]):
+        if number in knowledge.read and knowledge.signs[number] not in judgement.harmless:
+            return index
+    return None
 
 
 def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
@@ -101,7 +108,7 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     confidence = entry.confidence if entry and verdict != "undecided" else "low"
     if doubt == "words" and confidence == "high":
         confidence = "medium"
-    if doubt == "strange" and entry and not entry.own:
+    if doubt == "strange":
         confidence = "low"  # an error that nobody knows came first, and may be the reason
     if verdict == "undecided" and (memory := _side(judgement.candidates)) is not None:
         verdict, cause = "memory", "mem_unknown" if memory else "unknown"
@@ -149,6 +156,8 @@ def _incident(
     parts: Sequence[str],
 ) -> Incident:
     decider = seen[judgement.deciding] if judgement.deciding >= 0 else None
+    strange = _strange(knowledge, judgement, [number for number, _ in seen])
+    unknown_error = None if strange is None else _shown(seen[strange][1], parts)
     if judgement.harmless:
         seen = [one for one in seen if knowledge.signs[one[0]] not in judgement.harmless]
     template, deciding = decider or seen[0]
@@ -173,6 +182,8 @@ def _incident(
         quantities=quantities,
         shortage_bytes=shortage,
         similar=_resemblances(ranked) if unknown else None,
+        stage_told=judgement.stage_told,
+        unknown_error=unknown_error,
     )
 
 
@@ -226,12 +237,11 @@ def _evidence(
         kept = rows[: _MAX_EVIDENCE - 2]
         kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row is decider]
         rows = [*kept, rows[-1]]
-    return tuple(
-        [
-            Evidence(parts[one.part], one.line, _text(one.text), one.times, one is decider)
-            for one in rows
-        ]
-    )
+    return tuple([_shown(one, parts, one is decider) for one in rows])
+
+
+def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Evidence:
+    return Evidence(parts[one.part], one.line, _text(one.text), one.times, decides)
 
 
 def _quantities(

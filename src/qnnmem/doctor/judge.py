@@ -35,6 +35,7 @@ class Judgement(msgspec.Struct, frozen=True):
     noise: tuple[str, ...]  # benign entries that fired
     healthy: bool  # nothing is left once the lines of healthy runs are taken away
     harmless: frozenset[str] = frozenset()  # signs of healthy runs among what was seen
+    stage_told: bool = True  # by the entry or by a line that names a call
 
 
 class _Fired(msgspec.Struct, frozen=True):
@@ -56,14 +57,21 @@ def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
         return Judgement(None, "init", -1, (), names, True)
     fired = [one for one in _fire(knowledge, seen, left) if one.entry.cause != "benign_noise"]
     if not fired:
-        stage = _last_call(knowledge, seen, left, "init")
-        return Judgement(None, stage, -1, (), names, False, frozenset(harmless))
+        call = _last_call(knowledge, seen, left)
+        known = frozenset(harmless)
+        return Judgement(None, call or "init", -1, (), names, False, known, bool(call))
     best = _best(fired)
-    stage = best.entry.stage
-    if best.entry.stage_from_call:
-        stage = _last_call(knowledge, seen, left, stage)
-    ranked = _candidates(best, fired)
-    return Judgement(best.entry, stage, best.deciding, ranked, names, False, frozenset(harmless))
+    call = _last_call(knowledge, seen, left) if best.entry.stage_from_call else best.entry.stage
+    return Judgement(
+        entry=best.entry,
+        stage=call or best.entry.stage,
+        deciding=best.deciding,
+        candidates=_candidates(best, fired),
+        noise=names,
+        healthy=False,
+        harmless=frozenset(harmless),
+        stage_told=bool(call),
+    )
 
 
 def _first_of_each_sign(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> dict[str, int]:
@@ -98,7 +106,9 @@ def _try(
         return None
     deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
     loose = seen[deciding].template in knowledge.read
-    return _Fired(entry, deciding, len(held) if entry.typical else weight, loose)
+    if entry.typical:  # a note that shows a line twice has it once
+        weight = len({knowledge.texts[seen[index].template].lower() for index, _ in held})
+    return _Fired(entry, deciding, weight, loose)
 
 
 def _holds(
@@ -161,10 +171,13 @@ def _best(fired: Sequence[_Fired]) -> _Fired:
 def _rank(one: _Fired) -> tuple[object, ...]:
     entry = one.entry
     coverage = one.weight / entry.typical if entry.typical else 1.0
+    # Of a team's notes, the one of which the log shows most; a condition stands for a line.
+    shown = (one.weight if entry.typical else 1 + one.weight) if entry.own else 0
     return (
         not entry.own,
         VERDICTS.index(entry.verdict) if not entry.own else 0,
         one.loose,
+        -shown,
         -coverage,
         one.deciding,
         -one.weight,
@@ -172,14 +185,12 @@ def _rank(one: _Fired) -> tuple[object, ...]:
     )
 
 
-def _last_call(
-    knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int], default: str
-) -> str:
-    """The stage of the outermost call that failed: chains end with it."""
+def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int]) -> str:
+    """The stage of the outermost call that failed, as chains end with it; "" without a call."""
     for one in reversed(seen):
         if knowledge.calls[one.template] and knowledge.signs[one.template] in left:
             return knowledge.calls[one.template]
-    return default
+    return ""
 
 
 def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float], ...]:

@@ -168,14 +168,21 @@ def _sentence(one: Comparison, in_use: int) -> str:
     left = one.limit - in_use if shared else one.limit
     sign = ">" if one.low > left else "<=" if one.high <= left else "may exceed"
     known = [(name, size) for name, size in one.made_of if size]
-    words = " + ".join(f"{name} {format_size(size)}" for name, size in known)
+    words = " + ".join(f"{name} {_unlike(size, left)}" for name, size in known)
     if len(known) != 1:
-        bounds = dict.fromkeys((format_size(one.low), format_size(one.high)))
+        bounds = dict.fromkeys((_unlike(one.low, left), _unlike(one.high, left)))
         words += f"{' = ' if words else ''}{' to '.join(bounds)}"
-    room = f"{format_size(left)} {'left' if shared else 'at most'}"
+    room = f"{_unlike(left, one.low)} {'left' if shared else 'at most'}"
     why = f" of {format_size(one.limit)}, {format_size(in_use)} in use by the log" if shared else ""
     over = f"; {one.low - left:,} bytes too many" if one.low > left else ""
     return f"{one.resource}: {words} {sign} {room}{why}{over}"
+
+
+def _unlike(size: int, other: int) -> str:
+    """A size, with its bytes where it would look the same as another that differs."""
+    words = format_size(size)
+    same = size != other and words == format_size(other)
+    return f"{words} ({size:,} bytes)" if same else words
 
 
 def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:

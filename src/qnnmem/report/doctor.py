@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.doctor.incident import Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
+from qnnmem.report.doctor_remedies import Guide, legend
 from qnnmem.report.schema import TOOL
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, printable, shorten
 
 if TYPE_CHECKING:
     from qnnmem.doctor.fleet.summary import FleetSummary
@@ -23,9 +24,14 @@ IN_FULL = 20  # incidents shown in full; the rest is a table
 
 
 def render_text(
-    incidents: Iterable[Incident], stats: ReadingStats, *, verbose: bool = False
+    incidents: Iterable[Incident],
+    stats: ReadingStats,
+    *,
+    verbose: bool = False,
+    guide: Guide | None = None,
 ) -> Iterator[str]:
     """The report piece by piece; whatever came from logs is made safe to print."""
+    guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0
     for number, incident in enumerate(incidents, 1):
@@ -37,7 +43,7 @@ def render_text(
             continue
         if stats.incidents > 1:
             yield f"\n{heading(incident, number, stats.incidents)}\n"
-        yield _lines(details(incident, verbose))
+        yield _lines(details(incident, verbose, guide))
     if not number:
         yield words.healthy(stats) + "\n"
     if rest:
@@ -86,9 +92,12 @@ def _after_incidents(
     return values
 
 
-def render_live(incident: Incident, number: int, *, verbose: bool = False) -> str:
+def render_live(
+    incident: Incident, number: int, *, verbose: bool = False, guide: Guide | None = None
+) -> str:
     """An incident of a log that is still being written."""
-    return f"incident {number}: {words.verdict(incident)}\n{_lines(details(incident, verbose))}\n"
+    body = _lines(details(incident, verbose, guide or Guide()))
+    return f"incident {number}: {words.verdict(incident)}\n{body}\n"
 
 
 def heading(incident: Incident, number: int, total: int) -> str:
@@ -96,8 +105,8 @@ def heading(incident: Incident, number: int, total: int) -> str:
     return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
 
 
-def details(incident: Incident, verbose: bool) -> Iterator[str]:
-    """What stands below an incident's verdict: the line that decides, and what to do.
+def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
+    """What stands below an incident's verdict: the line that decides, why, and what to do.
 
     `verbose` adds the lines around it, other causes, origins and what to collect.
     """
@@ -105,27 +114,40 @@ def details(incident: Incident, verbose: bool) -> Iterator[str]:
     yield words.where(incident)
     yield from ("", "evidence, > decides:" if decided else "evidence:")
     yield from (f"  {line}" for line in _evidence(incident, verbose))
+    if doubt := words.doubt(incident):
+        yield f"  {doubt}"
     yield from ("", words.cause(incident))
+    if why := guide.why(incident):
+        yield f"why: {shorten(why, 600)}"
+    yield from _titled("what comes into question:", words.in_question(incident))
     if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
     yield from _rows("in the lines:", words.quantities(incident), verbose)
     yield from _rows("this model:", words.model_numbers(incident), verbose)
     yield from (f"  {sentence}" for sentence in words.sentences(incident))
     yield from _numbered("similar, not confirmed:", words.similar(incident))
-    yield from _numbered("what to do:", incident.remedies)
+    yield from _remedies(guide, incident)
     if verbose or not decided:
         yield from _numbered("what to collect next:", incident.collect_next)
 
 
 def _evidence(incident: Incident, verbose: bool) -> Iterator[str]:
     lines = list(words.evidence(incident))
-    chosen = [text for text, line in zip(lines, incident.evidence, strict=True) if line.decides]
-    if verbose or not chosen:
+    rows = zip(lines, words.evidence_lines(incident), strict=True)
+    decides = any(line.decides for line in incident.evidence)
+    chosen = [text for text, line in rows if line.decides or words.is_unknown(incident, line)]
+    if verbose or not decides:
         yield from lines
         return
     yield from chosen
     if len(lines) > len(chosen):
         yield f"  and {counted(len(lines) - len(chosen), 'line')} around it; -v shows all"
+
+
+def _titled(title: str, rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield from ("", title)
+        yield from (f"  {row}" for row in rows)
 
 
 def _rows(title: str, rows: list[tuple[str, str, str, str]], verbose: bool) -> Iterator[str]:
@@ -137,6 +159,17 @@ def _rows(title: str, rows: list[tuple[str, str, str, str]], verbose: bool) -> I
         cells = f"{row[0]:<{name}}  {row[1]:>{min(value, 60)}}  {row[2]:>{size}}"
         origin = row[3] if verbose else row[3].partition(":")[0]
         yield f"  {cells}  {origin}"
+
+
+def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:
+    remedies = guide.remedies(incident)
+    for number, one in enumerate(remedies, 1):
+        if number == 1:
+            yield from ("", "what to do:")
+        yield f"  {number}. {shorten(one.text, 600)}"
+        yield from (f"       {printable(command)}" for command in one.commands)
+    if meant := legend(remedies):
+        yield f"  ({meant})"
 
 
 def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:

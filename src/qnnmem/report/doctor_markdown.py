@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from qnnmem.doctor.incident import Incident, ReadingStats
 from qnnmem.report import doctor_words as words
+from qnnmem.report.doctor_remedies import Guide, legend
+from qnnmem.report.shell import LONGEST
 from qnnmem.text import shorten
 
 IN_FULL = 20
@@ -17,8 +19,11 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 _PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
 
 
-def render_markdown(incidents: Iterable[Incident], stats: ReadingStats) -> Iterator[str]:
+def render_markdown(
+    incidents: Iterable[Incident], stats: ReadingStats, guide: Guide | None = None
+) -> Iterator[str]:
     """The report piece by piece."""
+    guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0
     for number, incident in enumerate(incidents, 1):
@@ -31,7 +36,7 @@ def render_markdown(incidents: Iterable[Incident], stats: ReadingStats) -> Itera
         if stats.incidents > 1:
             title = f"{number:,} of {stats.incidents:,}: {words.verdict(incident)}"
             yield f"\n## {escape(title)}\n"
-        yield "".join(f"{line}\n" for line in details(incident))
+        yield "".join(f"{line}\n" for line in details(incident, guide))
     if not number:
         yield f"# {escape(words.healthy(stats))}\n"
     if rest:
@@ -43,21 +48,28 @@ def render_markdown(incidents: Iterable[Incident], stats: ReadingStats) -> Itera
     yield from (f"\nNote: {escape(shorten(note, 600))}\n" for note in stats.notes)
 
 
-def render_live(incident: Incident, number: int) -> str:
+def render_live(incident: Incident, number: int, guide: Guide | None = None) -> str:
     """An incident of a log that is still being written."""
     title = f"Incident {number}: {words.verdict(incident)}"
-    body = "".join(f"{line}\n" for line in details(incident))
+    body = "".join(f"{line}\n" for line in details(incident, guide or Guide()))
     return f"## {escape(title)}\n{body}\n"
 
 
-def details(incident: Incident) -> Iterator[str]:
+def details(incident: Incident, guide: Guide) -> Iterator[str]:
     """Everything below an incident's heading."""
     yield from ("", f"**Where:** {escape(words.where(incident))}")
     label, _, entry = words.cause(incident).partition(": ")
     yield from ("", f"**{label.capitalize()}:** {escape(entry)}")
-    if len(incident.candidates) > 1:
+    if why := guide.why(incident):
+        yield from ("", f"**Why:** {advice(why)}")
+    if possible := words.in_question(incident):
+        yield from ("", "**What comes into question:**", "")
+        yield from (f"- {escape(row.strip())}" for row in possible)
+    elif len(incident.candidates) > 1:
         yield from ("", f"**Ranked:** {escape(words.candidates(incident))}")
     yield from ("", "**Evidence** (`>` decides):", "", *block(words.evidence(incident)))
+    if doubt := words.doubt(incident):
+        yield from ("", escape(doubt))
     head = ("quantity", "value", "size", "origin")
     for title, rows in (
         ("In the lines", words.quantities(incident)),
@@ -68,7 +80,7 @@ def details(incident: Incident) -> Iterator[str]:
     for sentence in words.sentences(incident):
         yield from ("", escape(sentence))
     yield from _numbered("Similar, not confirmed", words.similar(incident))
-    yield from _numbered("What to do", incident.remedies)
+    yield from _remedies(guide, incident)
     yield from _numbered("What to collect next", incident.collect_next)
 
 
@@ -95,9 +107,9 @@ def advice(text: str) -> str:
     )
 
 
-def code(text: str) -> str:
+def code(text: str, width: int = words.WIDE) -> str:
     """Text as code, also inside a table; what could end the code is written as numbers."""
-    shown = shorten(text, words.WIDE)
+    shown = shorten(text, width)
     if _PLAIN_CODE.fullmatch(shown) and shown.strip():
         return f"`{shown}`"
     numbers = (c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in shown)
@@ -118,6 +130,17 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
     yield f"|{'---|' * len(head)}"
     for row in rows:
         yield f"| {' | '.join(code(cell) if cell else ' ' for cell in row)} |"
+
+
+def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:
+    remedies = guide.remedies(incident)
+    for number, one in enumerate(remedies, 1):
+        if number == 1:
+            yield from ("", "**What to do:**", "")
+        commands = " or ".join(code(command, LONGEST) for command in one.commands)
+        yield f"{number}. {advice(one.text)}{': ' if commands else ''}{commands}"
+    if meant := legend(remedies):
+        yield from ("", advice(meant))
 
 
 def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:

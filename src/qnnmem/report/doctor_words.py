@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qnnmem.doctor.incident import Incident, ReadingStats
+from qnnmem.doctor.incident import Candidate, Evidence, Incident, ReadingStats
+from qnnmem.doctor.kb.entry import CAUSES, is_memory
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -17,32 +18,91 @@ _MEMORY = {
     False: "not memory",
     "unknown": "memory or not is not known",
 }
-_NAMED = 5  # harmless entries and candidates that are named in one line
+_NAMED = 5  # harmless entries and candidates that are named
+_OPEN = ("unknown", "mem_unknown")  # causes that name no cause
+# From which share on memory is called likely, and up to which it is called unlikely.
+_LIKELY, _UNLIKELY = 0.6, 0.4
+_ENOUGH = 0.499  # all scores together; with less the candidates are guesses
 
 
 def verdict(incident: Incident) -> str:
     """One line: stage, cause in words, memory or not, confidence."""
     if incident.verdict == "undecided":
-        return f"undecided: the {incident.stage} stage failed, {_undecided(incident)}"
-    kind = _MEMORY[incident.is_memory]
-    words = f"{incident.stage} stage: {kind}: {shorten(incident.cause_meaning, WIDE)}"
+        failed = f"the {incident.stage} stage failed" if incident.stage_told else "something failed"
+        return f"undecided: {failed} and the lines do not decide why; {_side(incident)}"
+    words = f"{incident.stage} stage: " if incident.stage_told else ""
+    words += _decided(incident)
     if incident.shortage_bytes is not None:
         size = incident.shortage_bytes
         words += f"; {format_size(size)} ({counted(size, 'byte')}) missing"
     return f"{words} ({incident.cause}); confidence {incident.confidence}"
 
 
-def _undecided(incident: Incident) -> str:
-    ranked = candidates(incident)
-    if not ranked:
-        return "and the lines do not say why; whether memory is short is not known"
-    return f"whether memory is short is not known; possible: {ranked}"
+def _decided(incident: Incident) -> str:
+    """Memory or not, and why; what is not certain is not said as if it were."""
+    low = incident.confidence == "low"
+    kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
+    if _is_open(incident):
+        return f"{kind}; the lines do not name the cause"
+    meaning = shorten(incident.cause_meaning, WIDE)
+    if incident.verdict == "memory":  # the entry knows the side, not the cause
+        return f"{kind}, {'perhaps' if low else 'probably'}: {meaning}"
+    return f"{kind}: {meaning}"
+
+
+def _side(incident: Incident) -> str:
+    """Whether memory is likely: the shares of what comes into question, added up."""
+    known = _in_question(incident)
+    if sum(one.score for one, _ in known) < _ENOUGH:
+        return "whether memory is short is not known"
+    share = sum(part for one, part in known if is_memory(one.cause))
+    if share >= _LIKELY:
+        return f"memory is likely to be short ({share:.0%})"
+    if share <= _UNLIKELY:
+        return f"memory is probably not the reason ({share:.0%})"
+    return f"memory may be short or not ({share:.0%})"
+
+
+def _is_open(incident: Incident) -> bool:
+    """Whether no cause is named; a team's note may name one that has no other name."""
+    return incident.verdict != "cause" and incident.cause in _OPEN
+
+
+def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
+    """Causes that are possible, each with its share of all that are; of guesses, their score."""
+    known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
+    total = sum(one.score for one in known)
+    return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
+
+
+def in_question(incident: Incident) -> list[str]:
+    """Where the cause is open, what it can be: share, meaning and name of each."""
+    if not _is_open(incident):
+        return []
+    known = _in_question(incident)
+    rows = [f"{part:>4.0%}  {_meaning(one.cause)}" for one, part in known[:_NAMED]]
+    rest = sum(part for _, part in known[_NAMED:])
+    return [*rows, f"{rest:>4.0%}  {len(known) - _NAMED} more"] if rest else rows
+
+
+def _meaning(cause: str) -> str:
+    kind = "memory: " if is_memory(cause) else ""
+    name = shorten(cause)
+    return f"{kind}{CAUSES[cause]} ({name})" if cause in CAUSES else f"{kind}{name}"
 
 
 def candidates(incident: Incident) -> str:
     """Causes by how likely they are, in one line; empty when there are none."""
     ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
     return ", ".join(ranked[:_NAMED])
+
+
+def doubt(incident: Incident) -> str:
+    """Why confidence is lower than the deciding line alone would give; mostly empty."""
+    line = incident.unknown_error
+    return (
+        "" if line is None else f"an error line that no entry knows stands before it: {_at(line)}"
+    )
 
 
 def where(incident: Incident) -> str:
@@ -71,16 +131,34 @@ def cause(incident: Incident) -> str:
     title = shorten(incident.title, WIDE)
     if incident.entry is None:
         return f"why: {title}"
-    word = "closest" if incident.verdict == "undecided" else "cause"
+    guessed = _is_open(incident) and incident.confidence == "low"
+    word = "closest" if guessed else "cause"
     return f"{word}: {title} (entry {shorten(incident.entry)})"
 
 
 def evidence(incident: Incident) -> Iterator[str]:
-    """Each line with where it stands; the deciding one is marked."""
-    for line in incident.evidence:
-        mark = ">" if line.decides else " "
-        place = f"{shorten(line.file, WIDE)}:{line.line}"
-        yield f"{mark} {place}: {shorten(line.text, WIDE)}{times(line.count)}"
+    """Each line with where it stands; marked are the deciding one and an unknown error."""
+    for line in evidence_lines(incident):
+        mark = ">" if line.decides else "?" if is_unknown(incident, line) else " "
+        yield f"{mark} {_at(line)}: {shorten(line.text, WIDE)}{times(line.count)}"
+
+
+def evidence_lines(incident: Incident) -> tuple[Evidence, ...]:
+    """The lines that are shown; an unknown error is among them, however many others there are."""
+    strange = incident.unknown_error
+    if strange is None or any(is_unknown(incident, line) for line in incident.evidence):
+        return incident.evidence
+    return (strange, *incident.evidence)
+
+
+def is_unknown(incident: Incident, line: Evidence) -> bool:
+    """Whether a line is the error that no entry knows."""
+    strange = incident.unknown_error
+    return strange is not None and (line.file, line.line) == (strange.file, strange.line)
+
+
+def _at(line: Evidence) -> str:
+    return f"{shorten(line.file, WIDE)}:{line.line}"
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from qnnmem.doctor.kb.check import EntryFinding, KbCheck
 from qnnmem.doctor.kb.entry import Condition, Entry, When
+from qnnmem.doctor.kb.similar import FoundEntry
 from qnnmem.report.schema import write_json
-from qnnmem.text import printable, shorten
+from qnnmem.text import printable, quote, shorten
 
 LIST_SCHEMA = "qnnmem.kb/1"
 CHECK_SCHEMA = "qnnmem.kb-check/1"
@@ -29,6 +30,25 @@ def render_list_json(entries: Sequence[Entry], notes: Sequence[str] = ()) -> str
     """The table as one JSON object."""
     values: dict[str, Any] = {"schema": LIST_SCHEMA, "entries": [_values(one) for one in entries]}
     return write_json({**values, "notes": list(notes)} if notes else values)
+
+
+def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
+    """Entries that were searched for, each with the line that has most of the words."""
+    if not found:
+        return f"nothing found for {quote(asked)}; `qnnmem kb list` lists all entries\n"
+    entries = "1 entry" if len(found) == 1 else f"{len(found)} entries"
+    lines = [f"{entries} for {quote(asked)}; `qnnmem kb show ID` shows one"]
+    for one in found:
+        entry = one.entry
+        lines.append(f"{shorten(entry.id, 64):<28} {entry.cause:<17} {shorten(entry.title, 90)}")
+        lines += [f"    {shorten(one.line, 160)}"] if one.line else []
+    return "\n".join(lines) + "\n"
+
+
+def render_found_json(found: Sequence[FoundEntry]) -> str:
+    """The same as one JSON object: the table with score and line of each."""
+    rows = [{**_values(one.entry), "score": one.score, "best_line": one.line} for one in found]
+    return write_json({"schema": LIST_SCHEMA, "entries": rows})
 
 
 def render_entry(entry: Entry) -> str:

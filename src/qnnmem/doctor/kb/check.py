@@ -19,6 +19,7 @@ from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
+from qnnmem.doctor.kb.sections import typical_lines
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs.line import bare_line, match, read_failure
 from qnnmem.errors import UsageError
@@ -97,17 +98,6 @@ def judged(knowledge: Knowledge, lines: Iterable[str]) -> Judgement | None:
     """What lines mean; None when no template knows any of them."""
     seen = see(knowledge, lines)
     return judge(knowledge, seen) if seen else None
-
-
-def typical_lines(entry: Entry) -> tuple[str, ...]:
-    """The log lines that an entry shows."""
-    match_ = re.search(
-        r"^#+ *Typical Logs *$(.*?)(?=^#+ |\Z)",
-        entry.body,
-        re.DOTALL | re.MULTILINE | re.IGNORECASE,
-    )
-    shown = match_[1] if match_ else ""
-    return tuple(line for line in shown.splitlines() if line.strip() and not line.startswith("```"))
 
 
 def _left_out(own: Iterable[Path]) -> Iterator[EntryFinding]:

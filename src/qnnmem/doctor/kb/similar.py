@@ -12,18 +12,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.sections import typical_lines
 
 _K1, _B = 1.5, 0.75  # as bm25s has them
 # Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
 # little more (tests/doctor/test_similar.py measures it).
 THRESHOLD = 0.22
 _LEAST_WORDS = 2
+_NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
 _REMEMBERED = 1024
 
 _WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -36,6 +38,26 @@ class SimilarEntry(msgspec.Struct, frozen=True):
     entry: Entry
     score: float  # 0 to 1: the share of the line's words that the entry has, weighed by rarity
     shared: tuple[str, ...]  # words that both have, the rarest first
+
+
+class FoundEntry(msgspec.Struct, frozen=True):
+    """An entry that somebody searched for, and the line of it that has most of the words."""
+
+    entry: Entry
+    score: float
+    line: str  # empty when none of its lines has any
+
+
+def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
+    """The entries in which the words stand, in whatever part of them, best first."""
+    searched = Ranker(tuple(entries), _everything)
+    found = searched.rank(text, len(entries), 0.0, least=1)
+    near = [one for one in found if one.score >= _NEAR_BEST * found[0].score]
+    named = "-".join(text.lower().split())
+    near.sort(key=lambda one: one.entry.id != named)
+    return tuple(
+        FoundEntry(one.entry, one.score, searched.best_line(text, one)) for one in near[:limit]
+    )
 
 
 def rank(
@@ -77,27 +99,45 @@ class _Index(msgspec.Struct, frozen=True):
 class Ranker:
     """Ranks entries for many lines; lines with the same known words are ranked once."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
-        self._entries, self._index = entries, _index(entries)
+    def __init__(
+        self,
+        entries: tuple[Entry, ...],
+        texts: Callable[[Entry], Iterable[str]] | None = None,
+    ) -> None:
+        """`texts` gives what an entry is found by; its lines and what they mean if left out."""
+        self._entries, self._index = entries, _index(entries, texts or _texts)
         self._scores: dict[tuple[str, ...], list[tuple[int, float]]] = {}
 
     def rank(
-        self, text: str, limit: int = 3, threshold: float = THRESHOLD
+        self,
+        text: str,
+        limit: int = 3,
+        threshold: float = THRESHOLD,
+        *,
+        least: int = _LEAST_WORDS,
     ) -> tuple[SimilarEntry, ...]:
-        """The entries that a line is most like, best first."""
+        """The entries that a line is most like, best first; at least so many words are shared."""
         index = self._index
         asked = tuple(dict.fromkeys(words(text)))
         best = sum(index.weight(word) for word in asked) * (_K1 + 1)
-        if len(asked) < _LEAST_WORDS or not best:
+        if len(asked) < least or not best:
             return ()
         found = []
         for number, points in self._best(tuple(w for w in asked if w in index.counts))[:limit]:
             shared = [word for word in asked if word in index.words[number]]
             score = points / best
-            if score >= threshold and len(shared) >= _LEAST_WORDS:
+            if score >= threshold and len(shared) >= least:
                 shared.sort(key=lambda word: (-index.weight(word), word))
                 found.append(SimilarEntry(self._entries[number], round(score, 3), tuple(shared)))
         return tuple(found)
+
+    def best_line(self, text: str, found: SimilarEntry) -> str:
+        """The typical line or template of an entry that has most of the words."""
+        asked = set(words(text))
+        lines = [*typical_lines(found.entry), *(line.text for line in found.entry.lines)]
+        points = [sum(map(self._index.weight, asked.intersection(words(line)))) for line in lines]
+        best = max(points, default=0.0)
+        return lines[points.index(best)].strip() if best else ""
 
     def _best(self, known: tuple[str, ...]) -> list[tuple[int, float]]:
         ranked = self._scores.get(known)
@@ -119,8 +159,8 @@ def ranker(entries: tuple[Entry, ...]) -> Ranker:
     return Ranker(entries)
 
 
-def _index(entries: Sequence[Entry]) -> _Index:
-    texts = [Counter(words(" ".join(_texts(entry)))) for entry in entries]
+def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) -> _Index:
+    texts = [Counter(words(" ".join(parts(entry)))) for entry in entries]
     counts = Counter(word for text in texts for word in text)
     index = _Index(tuple(map(frozenset, texts)), {}, counts)
     usual = sum(map(Counter.total, texts)) / max(len(texts), 1)
@@ -138,6 +178,13 @@ def _texts(entry: Entry) -> Iterable[str]:
     yield entry.title
     yield from (line.text for line in entry.lines)
     yield entry.body.partition("## Solutions")[0]
+
+
+def _everything(entry: Entry) -> Iterable[str]:
+    """What an entry is searched by: all that people read of it, what it is about twice."""
+    yield from (entry.id, entry.cause, entry.title, entry.body)
+    yield from (line.text for line in entry.lines)
+    yield from (*entry.remedies, *_texts(entry))
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,188 @@
+"""What to do about an incident: why it happens, and remedies with commands to paste.
+
+An entry writes a remedy as "what to do: `command`", with words such as MODEL and SOC in it, or with
+several commands, "`one` or `other`".
+Where the user or the log names the file or the SoC, that stands in their place, as a shell reads
+it. "where the limit is 2 GiB, ..." is for incidents in which the lines print that number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.kb.entry import Entry
+from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
+
+# Words in commands of entries, and what they stand for.
+PLACEHOLDERS = {
+    "MODEL": "the model's file (--model fills it in)",
+    "BINARY": "a context binary's file (--binary fills it in)",
+    "SOC": "the device's SoC, as `qnnmem socs` lists it (--soc fills it in)",
+    "DIM": "a free dimension of the model, such as batch",
+    "CODE": "the error code in that line",
+    "CONFIG": "the config file of the tool",
+}
+
+_COMMAND = r"`(?:qnnmem|adb) [^`]+`"
+_COMMANDS = re.compile(rf"(.*\S)\s*: ({_COMMAND}(?: or {_COMMAND})*)\.?", re.DOTALL)
+_WORD = re.compile(rf"(?<![\w./-])({'|'.join(PLACEHOLDERS)})(?![\w./-])")
+_WHERE = re.compile(r"where the (\w+) is ([0-9.]+) ([KMG])iB, (.*)", re.DOTALL)
+_SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MODELS, _BINARIES = (".onnx", ".tflite"), (".bin",)
+_CODES = ("code", "error", "status")
+_TAKE_BINARIES = ("fit", "footprint", "qmem")
+_NEED_ONNX = ("fit", "footprint", "qmem", "sweep", "prepare")
+
+
+class Remedy(NamedTuple):
+    """Something to do, and the commands that do it or show whether it is needed."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+
+
+class Guide:
+    """What is known beside the log: the user's files, and the entries of a team."""
+
+    def __init__(
+        self,
+        model: str | None = None,
+        binary: str | None = None,
+        soc: str | None = None,
+        settings: Sequence[tuple[str, str]] = (),
+        own: Sequence[Path] = (),
+    ) -> None:
+        """`settings` are options that the model needs, such as ("--dim", "batch=1")."""
+        self._named = {"MODEL": model, "BINARY": binary, "SOC": soc}
+        self._settings, self._own = tuple(settings), tuple(own)
+        self._whys: dict[str, str] = {}
+
+    def why(self, incident: Incident) -> str:
+        """The root cause that the entry gives, in a sentence or two; empty without one."""
+        name = incident.entry
+        if name is None:
+            return ""
+        if name not in self._whys:
+            from qnnmem.doctor.kb.sections import root_cause
+
+            entry = self._entry(name)
+            self._whys[name] = "" if entry is None else root_cause(entry)
+        return self._whys[name]
+
+    def remedies(self, incident: Incident) -> list[Remedy]:
+        """The entry's remedies, those that the numbers of the lines ask for first."""
+        asked, others = [], []
+        for text in incident.remedies:
+            found = _WHERE.fullmatch(text)
+            said = incident.quantities.get(f"{found[1]}_bytes") if found else None
+            if found is None or not isinstance(said, int):
+                others.append(text)
+            elif said == round(float(found[2]) * _SCALES[found[3]]):
+                asked.append(found[4])
+        return [self._remedy(text, incident) for text in (*asked, *others)]
+
+    def _remedy(self, text: str, incident: Incident) -> Remedy:
+        found = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
+        if found is None:
+            return Remedy(text)
+        filled = (self._filled(command, incident) for command in found[2].split("`")[1::2])
+        return Remedy(found[1], tuple(filter(None, filled)))
+
+    def _filled(self, command: str, incident: Incident) -> str:
+        """The command with what is known in the place of its words; empty if it cannot be run."""
+        verb = command.split(" ", 2)[1]
+        known = self._known(incident, verb)
+        varied = known["DIM"] if "DIM=" in command else None
+        words = {name: _quoted(name, value) for name, value in known.items() if value}
+        if "MODEL" in words and (given := self._given(verb, varied)):
+            words["MODEL"] += f" {given}"
+        model = known["MODEL"] or ""
+        if "MODEL" in command and verb in _NEED_ONNX and model.lower().endswith(".tflite"):
+            return ""
+        filled = _WORD.sub(lambda match: words.get(match[1], match[1]), command)
+        return filled if len(filled) <= LONGEST else command
+
+    def _known(self, incident: Incident, verb: str) -> dict[str, str | None]:
+        values = incident.quantities
+        dims = [value.partition("=")[0] for name, value in self._settings if name == "--dim"]
+        codes = [str(values[name]) for name in _CODES if name in values]
+        known = {
+            "MODEL": self._named["MODEL"] or _file(values, _MODELS),
+            "BINARY": self._named["BINARY"] or _file(values, _BINARIES),
+            "SOC": self._named["SOC"] or _soc(values),
+            "DIM": dims[0] if dims else None,
+            "CODE": codes[0] if codes else None,
+        }
+        if known["MODEL"] is None and verb in _TAKE_BINARIES:
+            known["MODEL"] = known["BINARY"]
+        return known
+
+    def _given(self, verb: str, varied: str | None) -> str:
+        """The settings of the user's model, without the dimension that a command sets itself."""
+        if self._named["MODEL"] is None or verb not in (*_NEED_ONNX, "plan"):
+            return ""
+        kept = [
+            (name, value)
+            for name, value in self._settings
+            if name != "--dim" or varied is None or value.partition("=")[0] != varied
+        ]
+        return shell_line(word for pair in kept for word in pair)
+
+    def _entry(self, name: str) -> Entry | None:
+        if name in self._team:
+            return self._team[name]
+        from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+
+        path = BUILT_IN / f"{name}.md"  # one file is read sooner than all of them
+        if not re.fullmatch(r"[a-z0-9-]+", name) or not path.is_file():
+            return None
+        return next((one for one in read_folder(path)[1] if one.id == name), None)
+
+    @cached_property
+    def _team(self) -> Mapping[str, Entry]:
+        from qnnmem.doctor.kb.knowledge import read_folder
+        from qnnmem.errors import QnnMemError
+
+        try:
+            mine = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
+        except QnnMemError:  # changed since the log was read: the diagnosis stands all the same
+            return {}
+        return {entry.id: entry for entry in reversed(mine)}
+
+
+def legend(remedies: Iterable[Remedy]) -> str:
+    """What the words in commands stand for that nothing is known of; empty without one."""
+    left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
+    meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
+    return "; ".join(meant)
+
+
+def _quoted(name: str, value: str) -> str:
+    return shell_word(value if name in ("SOC", "DIM", "CODE") else file_word(value))
+
+
+def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | None:
+    """A file that a line names."""
+    for value in values.values():
+        if isinstance(value, str) and value.strip().lower().endswith(endings):
+            return value.strip()
+    return None
+
+
+def _soc(values: Mapping[str, int | str]) -> str | None:
+    """A SoC that a line names, if it is one that the commands know."""
+    said = values.get("soc")
+    if said is None:
+        return None
+    from qnnmem.errors import QnnMemError
+    from qnnmem.targets.socs import find_soc
+
+    try:
+        return find_soc(str(said)).name
+    except QnnMemError:
+        return None

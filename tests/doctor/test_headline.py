@@ -1,0 +1,65 @@
+"""The first line about real logs: plain words, and no stage that no line tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import exit_code, run
+
+KNOWN = "graph requires estimated allocation of 2347229 KB, limit is 2097152 KB"
+STRANGE = "E/QnnFoo: the widget exploded, failed with error 77"
+
+
+def said(folder: Path, *lines: str) -> tuple[int, str]:
+    """Exit code and report of a log."""
+    log = folder / "dev.log"
+    log.write_text("\n".join(lines) + "\n", "utf-8")
+    done = run("doctor", log)
+    return exit_code(done), done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Out of memory: Killed process 1234 (app)",
+        "Out of memory: Killed process 77 (qnn-net-run) total-vm:1kB",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,task=app",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    ],
+)
+def test_a_kill_alone_tells_no_stage(line: str, tmp_path: Path) -> None:
+    """Memory it is; at which call, nobody knows."""
+    code, text = said(tmp_path, line)
+    assert (code, text.startswith("out of memory, probably: ")) == (1, True)
+    assert "stage" not in text.splitlines()[0]
+
+
+def test_a_call_beside_it_tells_the_stage(tmp_path: Path) -> None:
+    """With a line that names the call, its stage is said."""
+    code, text = said(
+        tmp_path,
+        "Failed to finalize QNN graph. Error code: 1002 at location qnn_model.cc:167",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    )
+    assert (code, text.startswith("graph stage: out of memory")) == (1, True)
+
+
+def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
+    """No names of causes in the first line, their meaning below."""
+    _, text = said(tmp_path, "QNN error 1002")
+    first, *rest = text.splitlines()
+    assert first.startswith("undecided: something failed and the lines do not decide why; memory")
+    assert "mem_" not in first
+    assert any(line.endswith("exceeds its address space (mem_dsp_va)") for line in rest)
+
+
+def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
+    """After the deciding line it is no reason for doubt."""
+    _, before = said(tmp_path, STRANGE, KNOWN)
+    assert before.startswith("graph stage: probably out of memory: the compiler's estimate")
+    assert "an error line that no entry knows stands before it: " in before
+    assert f"dev.log:1: {STRANGE}" in before
+    _, after = said(tmp_path, KNOWN, STRANGE)
+    assert after.startswith("graph stage: out of memory: the compiler's estimate")
+    assert "no entry knows" not in after

@@ -1,0 +1,233 @@
+"""Remedies: every command can be pasted, on the user's own files where they are known."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from command_line import run
+
+from qnnmem.cli.verbs import qnnmem
+from qnnmem.doctor.incident import Incident, ReadingStats
+from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+from qnnmem.doctor.kb.sections import root_cause
+from qnnmem.report import doctor, doctor_markdown
+from qnnmem.report.doctor_remedies import PLACEHOLDERS, Guide, legend
+
+ENTRIES = read_folder(BUILT_IN)[1]
+STATS = ReadingStats(("dev.log",), 1, 9, 0.1, 1)
+LIMIT = "graph requires estimated allocation of {} KB, limit is {} KB"
+
+
+def incident(**changes: Any) -> Incident:
+    """An incident about which nothing matters but what is changed."""
+    line = {"file": "dev.log", "line": 1, "text": "failed", "count": 1, "decides": True}
+    words = dict.fromkeys(("cause_meaning", "title", "producer"), "x")
+    where = {"file": "dev.log", "last_file": "dev.log", "first_line": 1, "last_line": 1}
+    lists: dict[str, Any] = {"collect_next": [], "candidates": [], "evidence": [line]}
+    found = {
+        **{"stage": "graph", "cause": "mem_vtcm", "is_memory": True, "confidence": "high"},
+        **{"verdict": "cause", "entry": None, "process": None, "count": 1, "quantities": {}},
+        **{"shortage_bytes": None, "remedies": []},
+    }
+    return msgspec.convert({**found, **words, **where, **lists, **changes}, Incident)
+
+
+def parse(words: Sequence[str]) -> None:
+    """Read a command line as the program does, up to the point where it would run."""
+    context = qnnmem.make_context("qnnmem", list(words))
+    command: click.Command = qnnmem
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        assert found is not None
+        command, context = found, found.make_context(name, rest, parent=context)
+
+
+def filled(entry: Entry, guide: Guide) -> list[str]:
+    """All commands of an entry's remedies."""
+    one = incident(remedies=entry.remedies, quantities={"code": 1002})
+    return [command for remedy in guide.remedies(one) for command in remedy.commands]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_every_command_of_every_entry_is_one_of_this_version(entry: Entry) -> None:
+    """With placeholders and with files; none stands where it would not be found."""
+    for guide in (
+        Guide(),
+        Guide("my net.onnx", "a b.bin", "SM8650", [("--dim", "batch=1"), ("--shape", "x=1x2")]),
+    ):
+        for command in filled(entry, guide):
+            program, *words = shlex.split(command)
+            if program == "qnnmem":
+                parse(words)
+    shown = " ".join(entry.remedies)
+    assert shown.count("`qnnmem ") == sum(c.startswith("qnnmem ") for c in filled(entry, Guide()))
+    assert all(remedy.count("`") % 2 == 0 for remedy in entry.remedies)
+    for word in re.findall(r"\b[A-Z]{3,}\b", " ".join(filled(entry, Guide()))):
+        assert word in PLACEHOLDERS
+
+
+def test_commands_are_many() -> None:
+    """Most entries about memory say how to act on it, and all of ours say why."""
+    memory = [one for one in ENTRIES if one.cause.startswith("mem_")]
+    assert sum(bool(filled(one, Guide())) for one in memory) >= 0.8 * len(memory)
+    assert all(root_cause(one) for one in ENTRIES)
+    assert max(len(root_cause(one)) for one in ENTRIES) < 600
+
+
+def doctor_on(folder: Path, line: str, *words: str | Path) -> str:
+    """The report on a log of one line."""
+    log = folder / "dev.log"
+    log.write_text(f"{line}\n", "utf-8")
+    return run("doctor", log, *words).stdout
+
+
+def test_the_users_files_stand_in_the_commands(tmp_path: Path) -> None:
+    """Quoted for a shell, with the settings that the model needs."""
+    binary = tmp_path / "it's mine.bin"
+    text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--binary", binary, "--soc", "57")
+    assert f"       qnnmem fit {shlex.quote(str(binary))} --soc 57\n" in text
+    assert "qnnmem sweep MODEL --soc 57 --vary vtcm_mb=2,4,8\n" in text
+    assert text.count("the model's file") == 1
+
+
+def test_settings_of_the_model_go_along() -> None:
+    """But the dimension that a command varies is not also fixed."""
+    guide = Guide("-m.onnx", soc="SM8650", settings=[("--dim", "n=2"), ("--value", "k=a b")])
+    fit, vary = (
+        guide.remedies(incident(remedies=[f"do it: `qnnmem {words}`"]))[0].commands[0]
+        for words in ("fit MODEL --soc SOC", "sweep MODEL --soc SOC --vary DIM=1..64 --max DIM")
+    )
+    assert fit == "qnnmem fit ./-m.onnx --dim n=2 --value 'k=a b' --soc SM8650"
+    assert vary == "qnnmem sweep ./-m.onnx --value 'k=a b' --soc SM8650 --vary n=1..64 --max n"
+
+
+def test_the_command_line_hands_its_settings_on(tmp_path: Path) -> None:
+    """What was typed for the model is typed again."""
+    model = tmp_path / "none.onnx"
+    text = doctor_on(
+        tmp_path, LIMIT.format(3670100, 3670016), "--model", model, "--dim=n=2", "--soc", "SM8650"
+    )
+    assert f"       qnnmem fit {model} --dim n=2 --soc SM8650\n" in text
+    assert f"qnnmem sweep {model} --soc SM8650 --vary n=1..64 --max n\n" in text
+
+
+def test_names_in_the_lines_are_used() -> None:
+    """A file, a SoC and a code that the log itself names; nothing of a log leaves its word."""
+    said = {"file": "/sdcard/a;rm -rf $HOME.bin", "soc": "SM8650", "error": -12}
+    asked = [
+        "one: `qnnmem inspect BINARY`",
+        "two: `qnnmem socs SOC`",
+        "three: `qnnmem explain CODE`",
+    ]
+    found = Guide().remedies(incident(remedies=asked, quantities=said))
+    assert [one.commands for one in found] == [
+        ("qnnmem inspect '/sdcard/a;rm -rf $HOME.bin'",),
+        ("qnnmem socs SM8650",),
+        ("qnnmem explain -12",),
+    ]
+    for one in found:
+        parse(shlex.split(one.commands[0])[1:])
+    strange = Guide().remedies(incident(remedies=asked, quantities={"soc": "toaster"}))
+    assert strange[1].commands == ("qnnmem socs SOC",)
+
+
+def test_a_model_that_a_verb_cannot_read_is_not_recommended_to_it() -> None:
+    """HTP compiles ONNX only."""
+    asked = ["a: `qnnmem fit MODEL --soc SOC`", "b: `qnnmem plan MODEL`"]
+    found = Guide("net.tflite").remedies(incident(remedies=asked))
+    assert [one.commands for one in found] == [(), ("qnnmem plan net.tflite",)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "first"), [(2097152, "name the target SoC"), (3670016, "cut the model")]
+)
+def test_the_numbers_order_the_remedies(limit: int, first: str, tmp_path: Path) -> None:
+    """2 GiB is the limit of a SoC that was not named; any other was."""
+    text = doctor_on(tmp_path, LIMIT.format(limit + 84, limit))
+    assert f"\n  1. {first}" in text
+    assert ("name the target SoC" in text) == (limit == 2097152)
+
+
+def test_without_a_number_the_condition_is_said(tmp_path: Path) -> None:
+    """The reader can look for it."""
+    text = doctor_on(tmp_path, "error during serialize: memory usage too large")
+    assert "\n  1. where the limit is 2 GiB, name the target SoC" in text
+
+
+def test_placeholders_are_explained_once() -> None:
+    """And only those that are left."""
+    found = Guide(soc="57").remedies(incident(remedies=["a: `qnnmem fit MODEL --soc SOC`"] * 2))
+    assert legend(found) == "MODEL: the model's file (--model fills it in)"
+    assert legend(Guide().remedies(incident())) == ""
+
+
+def test_why_is_shown_in_text_and_markdown(tmp_path: Path) -> None:
+    """Of our entries and of a team's note, whose list becomes one sentence."""
+    line = LIMIT.format(2347229, 2097152)
+    for form in ("text", "markdown"):
+        text = doctor_on(tmp_path, line, "--format", form)
+        assert "the compiler adds up everything one graph will address" in text
+    note = tmp_path / "note.md"
+    note.write_text(
+        "## Ours\n### Typical Logs\n- our daemon ate the heap\n"
+        "### Root Cause\n- the daemon leaks.\n- nobody restarts it\n### Solutions\n- restart it\n"
+    )
+    text = doctor_on(tmp_path, "our daemon ate the heap", "--kb", note)
+    assert "\nwhy: the daemon leaks; nobody restarts it\n" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["<b>\x1b[31m\u202e`|@all", "a\nb.onnx", "x" * 3000, "`id`.onnx", "$(id).onnx"]
+)
+def test_hostile_names_stay_one_word(name: str) -> None:
+    """Printable in text, code in Markdown; a name that nobody pastes is left out."""
+    one = incident(remedies=["do: `qnnmem fit MODEL --soc SOC`"])
+    guide = Guide(name)
+    text = "".join(doctor.render_text([one], STATS, guide=guide))
+    assert all(line.isprintable() for line in text.splitlines())
+    (command,) = guide.remedies(one)[0].commands
+    if len(name) < 2000 and name.isprintable():
+        assert shlex.split(command)[2] == name
+    if len(name) > 2000:
+        assert command == "qnnmem fit MODEL --soc SOC"
+
+
+def test_markdown_keeps_a_command_whole() -> None:
+    """A command is code, also where the text before it is not."""
+    one = msgspec.structs.replace(incident(), remedies=("do it: `qnnmem socs SOC`",))
+    text = "".join(doctor_markdown.render_markdown([one], STATS))
+    assert "\n1. do it: `qnnmem socs SOC`\n" in text
+
+
+def test_json_keeps_the_remedies_as_the_entry_has_them(tmp_path: Path) -> None:
+    """Programs fill in their own names."""
+    text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--json")
+    found: Any = msgspec.json.decode(text)
+    assert any("qnnmem fit MODEL --soc SOC" in one for one in found["incidents"][0]["remedies"])
+
+
+@pytest.mark.parametrize("text", [" " * 1_000_000, "x: `qnnmem " * 90_000, "`" * 1_000_000])
+def test_a_note_cannot_make_the_doctor_slow(text: str) -> None:
+    """A remedy that is longer than any command is text."""
+    one = incident(remedies=[f"a{text}b"])
+    assert Guide().remedies(one) == [(f"a{text}b", ())]
+    shown = "".join(doctor.render_text([one], STATS))
+    assert max(map(len, shown.splitlines())) < 700
+
+
+def test_notes_that_are_gone_meanwhile_take_no_diagnosis_with_them(tmp_path: Path) -> None:
+    """A log may be watched for days."""
+    guide = Guide(own=[tmp_path / "gone.md"])
+    assert guide.why(incident(entry="not-ours")) == ""
+    assert guide.why(incident(entry="../escape")) == ""
+    assert guide.why(incident(entry="graph-over-limit"))
