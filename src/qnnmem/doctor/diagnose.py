@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.doctor.incident_builder import IncidentBuilder
@@ -178,7 +177,7 @@ def _read_stream(
         size = opened.size
         scanner = LogScanner(knowledge, engines.of(size), opened.readinto, region=region, size=size)
         try:
-            for hit in chain(scanner.hits(), scanner.hits_anyway()):
+            for hit in scanner.hits_of_log():
                 ours = True
                 offset = base + hit.offset
                 sessions.add(hit, offset, part, 0)

@@ -84,12 +84,16 @@ class Follower:
     def run(self) -> Diagnosis:
         """Reads to the end."""
         diagnosis = self._diagnosis
-        for hit in self._scanner.hits():
+        scanner = self._scanner
+        for hit in scanner.hits_of_log():
             self._sessions.add(hit, hit.offset, 0, 0)
             if over := self._sessions.closed(hit.offset):
                 self._settle(over, self._sessions.open)
         self._settle(self._sessions.finish(), ())
-        diagnosis.lines, diagnosis.bytes = self._scanner.lines, self._scanner.bytes
+        diagnosis.lines, diagnosis.bytes = scanner.lines, scanner.bytes
+        if scanner.bytes:
+            ours = scanner.ours or len(diagnosis) > 0
+            diagnosis.close_log(self._parts[0], ours, scanner.looks_like)
         return diagnosis
 
     def _settle(self, over: list[LogSession], still_open: Iterable[LogSession]) -> None:

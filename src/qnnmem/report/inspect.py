@@ -48,7 +48,7 @@ def _about(ours: Values, path: str) -> Iterator[str]:
     yield f"{shorten(path, _WIDE)}: {size_words(ours['file_bytes'])}, {maker}"
     parts = [f"{what} {size:,}" for what, size in _parts(ours) if size]
     if len(parts) > 1:  # a layout is nothing but its description
-        yield f"in the file: {' + '.join(parts)} = {ours['file_bytes']:,} bytes"
+        yield f"in the file: {' + '.join(parts)} = {counted(ours['file_bytes'], 'byte')}"
 
 
 def _parts(ours: Values) -> Iterator[tuple[str, int]]:

@@ -19,6 +19,16 @@ from qnnmem.doctor.diagnose import Diagnosis
 from qnnmem.doctor.incident import to_json
 from qnnmem.doctor.kb.entry import Condition, Entry, Line, When
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, unpack
+from qnnmem.doctor.logs import scanner
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cut_short_logs() -> Iterator[None]:
+    """Cut logs of a few lines, too: where they are cut, what is hard about that is near."""
+    before, scanner.SHORT_LOG = scanner.SHORT_LOG, 0
+    yield
+    scanner.SHORT_LOG = before
+
 
 Say = Callable[[Diagnosis], bytes]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import zlib
-from itertools import chain
 
 import msgspec
 
@@ -87,7 +86,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
             task.region,
             task.size,
         )
-        for hit in chain(scanner.hits(), scanner.hits_anyway()):
+        for hit in scanner.hits_of_log():
             sessions.add(hit, hit.offset, 0, 0)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))

@@ -27,6 +27,7 @@ from qnnmem.doctor.fleet.ranges import (
     read_range,
 )
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import scanner
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.scanner import LOOK, REGION
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
@@ -196,10 +197,11 @@ def _tasks(
             whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=os.path.abspath(name))  # noqa: PTH100
-            starts = range(0, size or 1, range_bytes)
+            # A short log is read at once: its lines may count for more.
+            starts = range(0, size or 1, max(range_bytes, scanner.SHORT_LOG))
             for start in starts:
                 # The last range has no end: it reads what was written meanwhile, as others do.
-                end = None if start == starts[-1] else start + range_bytes
+                end = None if start == starts[-1] else start + starts.step
                 yield number, part, msgspec.structs.replace(whole, start=start, end=end)
 
 

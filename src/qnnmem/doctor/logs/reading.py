@@ -155,6 +155,8 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
+    if not body.strip():
+        return None
     kind = _level(level, before, body)
     if kind == "calm" and chosen is not Chosen.EACH:
         return None

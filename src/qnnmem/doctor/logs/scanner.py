@@ -26,6 +26,7 @@ from qnnmem.doctor.logs.reading import Chosen
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
+SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 SHORT = 4096  # a longer line is looked at in blocks of this many bytes
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
@@ -113,12 +114,24 @@ class LogScanner:
         low = max(self._at - _OVERLAP, 0)
         return self._engine.has_name(self._buffer, low, stop)
 
-    def hits_anyway(self) -> Iterator[Hit]:
-        """Lines that tell of a failure, in a short log in which nothing else does.
+    def hits_of_log(self) -> Iterator[Hit]:
+        """As `hits`; in a short log in which nothing failed also what only says so.
 
         Somebody chose these few lines for the doctor, so they are about what the doctor knows.
         """
-        if self._failed or self._first or self._base or self._fill > LOOK:
+        waiting: list[Hit] = []
+        for hit in self.hits():
+            if self._failed or hit.offset >= SHORT_LOG:
+                yield from waiting
+                waiting.clear()
+                yield hit
+            else:
+                waiting.append(hit)
+        yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
+
+    def _chosen(self) -> Iterator[Hit]:
+        cut = self._start > 0 or self._end is not None
+        if cut or self._failed or self._base or self._fill > SHORT_LOG:
             return
         lines = bytes(self._view[: self._fill]).split(b"\n")
         chosen = Chosen.EACH if sum(map(bool, lines)) <= _MESSAGE else Chosen.TOGETHER
