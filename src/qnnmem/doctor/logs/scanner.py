@@ -67,7 +67,7 @@ class LogScanner:
     ) -> None:
         self.lines = self.bytes = 0
         self.ours = False  # whether anything of QNN is in it
-        self.looks_like = ""  # what, as long as nothing in it is ours
+        self._head = b""  # of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
         self._templates = [knowledge.anchors[a.decode()] for a in engine.anchors]
@@ -94,6 +94,8 @@ class LogScanner:
         ended = False
         while not ended:
             ended = not self._read()
+            if not self._start and not self._base and len(self._head) < LOOK:
+                self._head = bytes(self._view[: min(self._fill, LOOK)])
             if not self._skipped and not self._skip(ended):
                 continue
             stop, ended = self._region(ended)
@@ -103,12 +105,14 @@ class LogScanner:
                 self._failed = self._failed or any(hit.opens for hit in found)
                 if not self._failed and self._at <= LOOK:
                     self._harmless.update(hit.number for hit in found)
-                if not self.ours and not self.looks_like:
-                    start = bytes(self._view[self._at : min(stop, self._at + LOOK)])
-                    self.looks_like = header.look(start)
                 yield from found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
+
+    @property
+    def looks_like(self) -> str:
+        """What a log without a word of ours is instead; the range at its start can tell."""
+        return "" if self.ours or not self._head else header.look(self._head)
 
     def _has_name(self, stop: int) -> bool:
         low = max(self._at - _OVERLAP, 0)
@@ -213,7 +217,8 @@ class LogScanner:
                     high = buffer.find(b"\n", end, block)
                     high = block if high < 0 else high
             if anchor == FAILURE:
-                wanted[FAILURE] = None
+                if not long:  # words far apart in a long line say nothing together
+                    wanted[FAILURE] = None
                 continue
             for index in templates[anchor]:
                 wanted[index] = None
@@ -341,8 +346,6 @@ class LogScanner:
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
         found = match(self._knowledge, text, self._passed(raw, left))
-        if not found and FAILURE in left:
-            found = [one for one in read_failure(self._knowledge, text) if one[0] not in self._done]
         if not found:
             return
         if self._long_head is None:
