@@ -39,7 +39,7 @@ _TAKE_BINARIES = ("fit", "footprint", "qmem")
 _NEED_ONNX = ("fit", "footprint", "qmem", "sweep", "prepare")
 
 
-class Remedy(NamedTuple):
+class Advice(NamedTuple):
     """Something to do, and the commands that do it or show whether it is needed."""
 
     text: str
@@ -74,7 +74,7 @@ class Guide:
             self._whys[name] = "" if entry is None else root_cause(entry)
         return self._whys[name]
 
-    def remedies(self, incident: Incident) -> list[Remedy]:
+    def remedies(self, incident: Incident) -> list[Advice]:
         """The entry's remedies, those that the numbers of the lines ask for first."""
         asked, others = [], []
         for text in incident.remedies:
@@ -86,12 +86,12 @@ class Guide:
                 asked.append(found[4])
         return [self._remedy(text, incident) for text in (*asked, *others)]
 
-    def _remedy(self, text: str, incident: Incident) -> Remedy:
+    def _remedy(self, text: str, incident: Incident) -> Advice:
         found = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
         if found is None:
-            return Remedy(text)
+            return Advice(text)
         filled = (self._filled(command, incident) for command in found[2].split("`")[1::2])
-        return Remedy(found[1], tuple(filter(None, filled)))
+        return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
         """The command with what is known in the place of its words; empty if it cannot be run."""
@@ -155,7 +155,7 @@ class Guide:
         return {entry.id: entry for entry in reversed(mine)}
 
 
-def legend(remedies: Iterable[Remedy]) -> str:
+def legend(remedies: Iterable[Advice]) -> str:
     """What the words in commands stand for that nothing is known of; empty without one."""
     left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
     meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
