@@ -25,9 +25,9 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a folder of three logs, one of them with a failure, and go there."""
     monkeypatch.chdir(tmp_path)
     Path("logs/below").mkdir(parents=True)
-    Path("logs/good.txt").write_text("QNN has a quiet day\n", "utf-8")
+    Path("logs/good.txt").write_text("QNN started well\n", "utf-8")
     Path("logs/bad.txt").write_text(FAILED, "utf-8")
-    Path("logs/below/other.log").write_text("QNN has a quiet night\n", "utf-8")
+    Path("logs/below/other.log").write_text("QNN started well\n", "utf-8")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_pattern_in_quotes_stands_for_what_it_matches(words: list[str], files:
 
 def test_a_file_whose_name_is_a_pattern_is_itself() -> None:
     """What exists is meant."""
-    Path("logs/[x].txt").write_text("QNN has a quiet day\n", "utf-8")
+    Path("logs/[x].txt").write_text("QNN started well\n", "utf-8")
     Path("logs/x.txt").write_text(FAILED, "utf-8")
     assert doctor("logs/[x].txt").return_value == 0
 

@@ -196,3 +196,20 @@ def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
     assert (one.verdict, one.is_memory) == ("undecided", "unknown")
     assert one.similar
     assert sum(candidate.score for candidate in one.candidates) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("HTP backend: watchdog bite\n", 3),
+        ("QNN 内存不足\n", 3),
+        ("QNN outputs are all zeros\nqnn ret: nothing\n", 3),
+        ("QNN loaded\n", 0),
+        ("I QnnDsp: nothing to say\n", 0),
+        ("qnn one\nqnn two\nqnn three\nqnn four\n", 0),
+    ],
+)
+def test_a_message_that_says_nothing_is_not_healthy(tmp_path: Path, text: str, code: int) -> None:
+    """Somebody copied it for a reason."""
+    (tmp_path / "a.log").write_text(text, "utf-8")
+    assert diagnose(find_streams([str(tmp_path / "a.log")]), built_in()).exit_code == code

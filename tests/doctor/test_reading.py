@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from qnnmem.doctor.logs.reading import FAILING, OURS, read
+from qnnmem.doctor.kb.knowledge import built_in
+from qnnmem.doctor.logs.reading import FAILING, OURS, Chosen, read
+from qnnmem.doctor.logs.search import ENGINES, FAILURE, choose_engine
 
 
 @pytest.mark.parametrize(
@@ -57,3 +61,109 @@ def test_failures(text: bytes, stage: str, code: int | None) -> None:
 def test_lines_that_tell_of_none(text: bytes) -> None:
     """Calm levels, failures that did not happen, failures of others."""
     assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"std::bad_alloc while running qnn-context-binary-generator",
+        b'avc: denied { ioctl } for path="/dev/fastrpc-cdsp" permissive=0',
+        b"lpai: model binary 2.4MB does not fit TCM 1.94MB",
+        b"LPAI graph finalize 6022",
+        b"vtcm size 8MB requested not available on SM7325",
+        b"QNN malloc of 4GB returned NULL",
+        b"QNN HTP: no space left for weights",
+        b"QNN context was built with SDK 2.40 but runtime is 2.31",
+        b"Genie  context binary is 2.1 GB > 2 GB mmap limit",
+        b"Non-zero error code: 1002 from graphExecute",
+        b"HTP hangs forever on second inference",
+        b"my model does not load on the NPU",
+        b"11-16 10:00:00.123  12  12 W audit: avc: denied { read } for name=adsprpc-smd",
+    ],
+)
+def test_a_message_that_somebody_copied_tells_of_a_failure(text: bytes) -> None:
+    """Also in calm words, and with a bare code at its end."""
+    assert read(text, Chosen.EACH) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"Loaded 1002 tensors from context binary model.bin",
+        b"QnnHtp: loaded weights in 1002 ms",
+        b"QNN EP: partition has 1002 nodes",
+        b"Graph 1002 finalized in 33 ms QNN HTP",
+        b"load_tensors: HTP0 model buffer size =  1002 MiB",
+        b"QNN: 0 errors, 0 failed",
+        b"onnxruntime QNN: test passed, error count: 0",
+        b"E QnnHtp: err 1002 ; retry succeeded, context created",
+        b"Could not find libQnnHtpV73Skel.so in /data/app, trying next",
+    ],
+)
+def test_numbers_and_what_was_mended_are_no_failures(text: bytes) -> None:
+    """A number is a code only where something says so."""
+    for chosen in Chosen:
+        assert read(text, chosen) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"QNN graph 0 failed",
+        b"qnn graph execute on core 0 failed",
+        b"QNN SDK 2.31.0 failed to start",
+        b"QNN: context could not be recovered, error 1002",
+        b"htp: backend libQnnHtp.so failed, trying next: none left, abort",
+        b"QnnGraph_finalize was not successful, 1002",
+        b"qnn: expected QNN_SUCCESS, got 1002",
+        b"RuntimeError: QNN gave nothing",
+        b"W/QnnHtp: failed to map 1 GB: out of memory",
+        "QNN couldn\N{RIGHT SINGLE QUOTATION MARK}t open it".encode(),
+    ],
+)
+def test_words_of_success_are_looked_at_twice(text: bytes) -> None:
+    """`0 failed` counts, `core 0 failed` does not; nor does success that was not."""
+    assert read(text) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"QNN unsupported ops: 0",
+        b"QNN: no unsupported ops",
+        b"qnn log level = ERROR",
+        b"QNN quantization error 0.002",
+        b"QNN FAILED 0 / PASSED 20",
+        b"htp crash count: 0",
+        b"QNN you can get more with it",
+        b"I QnnHtp: no memory pressure, all graphs mapped",
+    ],
+)
+def test_words_of_failure_may_name_something_else(text: bytes) -> None:
+    """A counter, a setting, a measure."""
+    assert read(text) is None
+
+
+def test_engines_hand_over_the_same_failing_lines() -> None:
+    """Also where a word of ours and one of failure share letters."""
+    knowledge = built_in()
+    lines = (b"E/QNN: gone", b"rpcmem_alloc(25, 1, 1073741824) gave 0", b"qnnot found", b"<E>")
+    for line in lines:
+        text = b"x" * 50 + b"\n" + line + b"\n"
+        for name in ENGINES:
+            pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[name])
+            engine = choose_engine(knowledge, 0, name)
+            hits = [number for _, number in engine.scan(text, 0, len(text), True)]
+            assert FAILURE in hits, (name, line)
+
+
+@pytest.mark.parametrize("word", [b"libqnn", b"a.", b"aB", b"x/", b"1"])
+def test_hostile_lines_cost_little(word: bytes) -> None:
+    """Work, not time: a line ten times as long costs no hundred times as much."""
+    costs = []
+    for times in (40, 400):
+        start = time.process_time()
+        for number in range(20):
+            read(b"QNN failed %d " % number + word * times)
+        costs.append(time.process_time() - start)
+    assert costs[1] < 60 * costs[0] + 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
@@ -213,11 +214,26 @@ def test_a_placeholder_is_said_in_the_first_line(tmp_path: Path) -> None:
     assert "--shape audio=NxN" in first
 
 
+def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
+    """Neither in words nor in JSON, nor among other files; a header warns."""
+    path = write_tflite(tmp_path / "mel.tflite", spectrogram())
+    done = plan(path, "--budget", "scratch=1M")
+    assert exit_code(done) == 3
+    assert "cannot tell: as far as is known scratch takes" in done.output
+    values = json.loads(plan(path, "--budget", "scratch=1M", "--json").output)
+    assert (values["fits"], values["exit_code"]) == (None, 3)
+    assert values["notes"][0].startswith("planned for a placeholder")
+    assert exit_code(plan(path, path, "--budget", "scratch=1M")) == 3
+    assert " * WARNING: planned for a placeholder" in plan(path, "--format", "c").output
+    true = ("--shape", "audio=1x1632", "--budget", "scratch=1M")
+    assert exit_code(plan(path, *true)) == 0
+
+
 def test_a_binary_for_a_placeholder_says_so_first(tmp_path: Path) -> None:
     """What is prepared for it is as little use as its plan."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = run("prepare", path, "--float", "-o", tmp_path / "mel.bin")
-    assert done.output.startswith("for a placeholder: input 'audio' is 1x1 in the file")
+    assert done.output.startswith("planned for a placeholder: input 'audio' is 1x1 in the file")
     words = ("prepare", path, "--float", "-o", tmp_path / "b.bin", "--shape", "audio=1x1632")
     assert run(*words).output.startswith("prepared ")
 

@@ -31,7 +31,8 @@ class Diagnosis:
         self.lines = self.bytes = 0
         self.notes: list[str] = []
         self._missed: dict[str, LoadError] = {}
-        self._ours = self._foreign = 0  # logs with something of QNN in them, and without
+        # Logs with something of QNN in them, without, and those too short to be called healthy.
+        self._ours = self._foreign = self._unclear = 0
         self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
         self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
         self._telling = {
@@ -66,10 +67,11 @@ class Diagnosis:
             self._missed[error.path] = error
             self.notes.append(f"left out: {error}")
 
-    def close_log(self, name: str, ours: bool, look: str) -> None:
-        """Notes a log that was read, and whether anything of QNN is in it."""
-        self._ours += ours
+    def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
+        """Notes a log that was read: what it is about, and whether it says how things went."""
+        self._ours += ours and not unclear
         self._foreign += not ours
+        self._unclear += ours and unclear
         if not ours:
             self.notes.append(f"{name}: nothing of QNN in here; it looks like {look}")
 
@@ -100,14 +102,19 @@ class Diagnosis:
     def exit_code(self) -> int:
         """0 healthy, 1 something found, 3 nothing decided or nothing of QNN, 2 not all was read."""
         if not len(self):
-            return 2 if self._missed else 3 if self.is_foreign else 0
+            return 2 if self._missed else 3 if self.is_foreign or self.is_unclear else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
         return 1 if decided else 3
 
     @property
     def is_foreign(self) -> bool:
         """Whether there is nothing of QNN in any of the logs."""
-        return self._foreign > 0 and not self._ours
+        return self._foreign > 0 and not self._ours and not self._unclear
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether there are only a few lines, which say neither that all is well nor that not."""
+        return self._unclear > 0 and not self._ours
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -131,6 +138,7 @@ class Diagnosis:
             notes=tuple(self.notes),
             unread=len(self._missed),
             foreign=self.is_foreign,
+            unclear=self.is_unclear,
         )
 
     def close(self) -> None:
@@ -167,7 +175,7 @@ def _read_stream(
     region: int,
 ) -> None:
     sessions, attribution = SessionGrouper(), Attribution()
-    base, ours, look = 0, False, ""
+    base, ours, look, unclear = 0, False, "", False
     for part, name in enumerate(stream.parts):
         try:
             opened = open_part(name, stream.named)
@@ -189,9 +197,10 @@ def _read_stream(
             opened.close()
         base += scanner.bytes
         ours, look = ours or scanner.ours, look or scanner.looks_like
+        unclear = scanner.unclear and len(stream.parts) == 1
         diagnosis.lines += scanner.lines
         diagnosis.bytes += scanner.bytes
         diagnosis.notes += opened.notes
     diagnosis.take(number, attribution.put(sessions.finish(), ()), stream.parts)
     if base:
-        diagnosis.close_log(stream.parts[0], ours, look)
+        diagnosis.close_log(stream.parts[0], ours, look, unclear)

@@ -113,6 +113,7 @@ class ReadingStats(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unread: int = 0  # files and folders that may hold a log and could not be read
     foreign: bool = False  # whether there is nothing of QNN in any of them
+    unclear: bool = False  # whether they are a few lines that do not say how things went
 
 
 def to_json(value: object) -> str:

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from qnnmem.errors import UsageError
 from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool
+from qnnmem.report.flags import with_flags
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.sizes import size_column
 from qnnmem.units import MAX_BYTES
@@ -110,6 +111,8 @@ def _both_ends(words: str, room: int) -> str:
 def _about(report: PlanReport) -> Iterator[str]:
     plan = report.plan
     yield f"/* Memory plan of {_comment(report.input)}"
+    for line in with_flags(report.plan.model.assumed).splitlines():
+        yield f" * WARNING: {_comment(line)}"
     yield f" * made by {_comment(report.tool)}; made again rather than edited."
     yield " *"
     for pool, size in report.pools:

@@ -104,7 +104,12 @@ class Guide:
         model = known["MODEL"] or ""
         if "MODEL" in command and verb in _NEED_ONNX and model.lower().endswith(".tflite"):
             return ""
-        filled = _WORD.sub(lambda match: words.get(match[1], match[1]), command)
+        first, _, rest = command.partition("BINARY ")  # a second binary is one nobody has named
+        filled = _WORD.sub(lambda match: words.get(match[1], match[1]), first)
+        if rest:
+            left = {name: word for name, word in words.items() if name != "BINARY"}
+            filled += f"{words.get('BINARY', 'BINARY')} "
+            filled += _WORD.sub(lambda match: left.get(match[1], match[1]), rest)
         return filled if len(filled) <= LONGEST else command
 
     def _known(self, incident: Incident, verb: str) -> dict[str, str | None]:

@@ -210,6 +210,8 @@ def healthy(stats: ReadingStats) -> str:
     words = f"healthy: no known failure in {amount(stats)}"
     if stats.foreign:
         words = f"undecided: nothing of QNN in {amount(stats)}"
+    if stats.unclear:
+        words = f"undecided: {amount(stats)} say neither that something failed nor that all is well"
     if stats.unread:  # nobody can call healthy what was not read
         words = f"not all could be read: no known failure in {amount(stats)}"
     if stats.noise:

@@ -62,7 +62,8 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            yield f"fits: {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
+            fits = "cannot tell: as far as is known" if plan.model.assumed else "fits:"
+            yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         else:
             missing = budget.at_least - budget.have
             needs = "need" if many else "needs"

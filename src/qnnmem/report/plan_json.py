@@ -7,7 +7,7 @@ from typing import Any
 from qnnmem.plan import PlacedBuffer
 from qnnmem.plan.memory import pool_sizes
 from qnnmem.plan.pools import BudgetVerdict
-from qnnmem.report.flags import flag
+from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
 
@@ -47,9 +47,14 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "reorder": _reorder_values(report),
         "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
         "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
-        "notes": list(report.notes),
+        "notes": [*_first(report), *report.notes],
         "origins": _origins(report),
     }
+
+
+def _first(report: PlanReport) -> list[str]:
+    """What makes every number a guess, or less than the whole."""
+    return with_flags(report.plan.model.assumed).splitlines()
 
 
 def _peak_values(report: PlanReport) -> dict[str, Any] | None:

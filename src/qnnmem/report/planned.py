@@ -38,9 +38,13 @@ class PlanReport:
 
     @property
     def fits(self) -> bool | None:
-        """Whether every budget holds; None where the search could not tell in time."""
+        """Whether every budget holds; None where that cannot be told.
+
+        The search had no time to tell, or a size in the file only stands in for the true one.
+        """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
+        answers |= {None} if answers and self.plan.model.assumed else set()
         return False if False in answers else None if None in answers else True
 
     @property

@@ -42,6 +42,7 @@ class RangeResult(msgspec.Struct, frozen=True):
     broken: str = ""
     ours: bool = False  # whether anything of QNN is in it
     looks_like: str = ""  # what, where nothing in it is ours
+    unclear: bool = False  # whether it is a message that does not say how things went
 
 
 class PackedBase(msgspec.Struct, frozen=True):
@@ -101,6 +102,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         notes=notes,
         ours=scanner.ours or bool(found),
         looks_like=scanner.looks_like,
+        unclear=scanner.unclear,
     )
 
 

@@ -80,7 +80,7 @@ class _LogJoiner:
         self._part = 0
         self._base = 0  # bytes of the parts before
         self._bytes = self._lines = 0  # of the part so far
-        self._ours, self._look = False, ""
+        self._ours, self._look, self._unclear = False, "", False
 
     def take(self, part: int, result: RangeResult) -> None:
         if result.broken:
@@ -95,6 +95,7 @@ class _LogJoiner:
         self._bytes += result.bytes
         self._lines += result.lines
         self._ours, self._look = self._ours or result.ours, self._look or result.looks_like
+        self._unclear = result.unclear and len(self._parts) == 1
         self._diagnosis.bytes += result.bytes
         self._diagnosis.lines += result.lines
         self._diagnosis.notes += [self._parts[part] + note for note in result.notes]
@@ -105,7 +106,7 @@ class _LogJoiner:
     def finish(self) -> None:
         self._hand_on(self._sessions.finish(), ())
         if self._base + self._bytes:
-            self._diagnosis.close_log(self._parts[0], self._ours, self._look)
+            self._diagnosis.close_log(self._parts[0], self._ours, self._look, self._unclear)
 
     def _hand_on(self, over: Iterable[LogSession], still_open: Iterable[LogSession]) -> None:
         self._diagnosis.take(self._number, self._attribution.put(over, still_open), self._parts)

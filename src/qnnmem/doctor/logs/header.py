@@ -227,7 +227,7 @@ _PRODUCERS = (
     ("ggml-hexagon", (b"ggml-hex", b"htp0")),
     ("ggml", (b"ggml", b"llama_", b"load_tensors")),
     ("mllm", (b"mllm", b"qnnbackend.cpp")),
-    ("mnn", (b"mnn", b"qnn: ")),
+    ("mnn", (b"mnn",)),
     ("litert", (b"litert", b"tflite", b"qnn_manager.cc")),
     ("snpe", (b"snpe", b"user_info:", b"pf_validator")),
     ("lpai", (b"lpai", b"tcm pool", b"enpu", b"eai_")),

@@ -11,6 +11,7 @@ from qnnmem.errors import LoadError
 from qnnmem.load.file_kind import KINDS, kind_of_bytes, wrong_kind
 
 _READ = frozenset(kind.name for kind in KINDS.values() if "doctor" in kind.verbs)
+_TEXT = KINDS["text"].name
 _LOOKED_AT = 4096
 _TELLING = 64  # bytes: a writer may begin with less than a line
 
@@ -45,7 +46,7 @@ def _refusal(name: str) -> LoadError | None:
     finally:
         part.close()
     kind = kind_of_bytes(head)
-    if kind.name in _READ:
+    if kind.name in _READ and (kind.name == _TEXT or part.packed in ("plain", "wide")):
         return None
     if head and part.packed not in ("plain", "wide"):
         return LoadError(name, f"holds {kind.words} in {part.packed} form, which is not a log")

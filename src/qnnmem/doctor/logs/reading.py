@@ -42,28 +42,61 @@ FAILING = (
     *(b"mismatch", b"returned", b" ret", b"rc=", b"status", b"kill", b"terminat", b"<e>", b" e "),
     *(b"e/qnn", b"e/dsp", b"e/adsp", b"e/cdsp", b"e/snpe", b"e/genie", b"fault", b"panic"),
     *(b"illegal", b"reject", b"overflow", b"incompat", b"unexpected", b"wrong", b"mem_alloc"),
-    *(b"1002", b"0x3ea", b"died", b"dead", b"lost", b"qnn: ", b"aeeresult", b"er than"),
+    *(
+        b"1002",
+        b"0x3ea",
+        b"died",
+        b"dead",
+        b"lost",
+        b"qnn: ",
+        b"aeeresult",
+        b"er than",
+        b"bad_alloc",
+        b"avc:",
+    ),
 )
 
+_APOSTROPHE = rb"(?:'|\xe2\x80\x99)?"
+_NOT = rb"(?: not|n" + _APOSTROPHE + rb"t)"
 _BAD = re.compile(
-    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|errors?|err|errno|unable|cannot|can.?t|could ?n.t|could not"
-    rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception|refus(?:ed|es|ing)|denied"
-    rb"|tim(?:ed|e) ?-?out|timeout|invalid|not found|no such|missing|unsupported"
-    rb"|not (?:be )?support\w*|out of (?:memory|space|range|bounds|resources)|no (?:more )?memory"
-    rb"|enomem|insufficient|not enough|exceed(?:s|ed|ing)?|too (?:large|big|small|many|new|old|low)"
-    rb"|(?:great|larg|bigg)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed)"
-    rb"|corrupt\w*|mismatch\w*|killed|terminat(?:ed|ing)|fault\w*|panic|illegal|reject(?:s|ed)"
-    rb"|overflow|incompatible|unexpected|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)"
-    rb"|aee_?result ?[:=] ?(?!0|success)|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
+    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
+    rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
+    rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
+    rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
+    rb"|out of (?:memory|space|range|bounds|resources)"
+    rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
+    rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
+    rb"|too (?:large|big|small|many|new|old|low|short|long)"
+    rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed)"
+    rb"|bad_?alloc|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:space|room)"
+    rb"|(?:returned|=) ?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
+    rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
+    rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
+    rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sigsegv|sigabrt|segfault"
+    rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed)|undefined symbol"
+    rb"|(?:is|went) down|not responding"
+    rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal) [1-9][0-9]*|non-zero exit|unexpectedly"
+    rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
+    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|expected) ?qnn_success"
+    rb"|aee_?result ?[:=] ?(?!0|success)|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b|_fail\b"
 )
-# A failure that did not happen.
+# A failure that did not happen, or a word of failure that names something else.
 _NONE = re.compile(
-    rb"\b(?:no|0|without|zero) (?:errors?|failures?|exceptions?|faults?|problems?)\b"
+    rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ )?"
+    rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?)\b"
+    rb"|(?:^|[,;:(\[]|\b(?:with|had|got|found|and|were)) ?0 "
+    rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
+    rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
+    rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
     rb"|\berr(?:or|no)?(?:[ _]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
-    rb"|\b(?:fail(?:ed|ures?)?|errors?)[ ]?[:=][ ]?(?:0|none|false)\b"
+    rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
+    rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
+    rb"|severity[ ]?[:=][ ]?error"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
-    rb"|\berror[ _]?(?:handler|callback|handling|correction|reporting (?:is )?(?:on|enabled))\b"
-    rb"|\btime-?outs?[ ]*(?:of|is|for|[:=])?[ ]*[0-9]+|qnn_success|\bsuccess(?:ful|fully)?\b"
+    rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
+    rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
+    rb"|(?<!not )(?<!!= )(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
+    rb"(?! ?[:=] ?(?:false|0|no))"
 )
 _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
@@ -75,6 +108,14 @@ _CODE = re.compile(
     rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
 )
 _LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
+_LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_ONLY_CODE = re.compile(rb": ?(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_NEVER = re.compile(rb"(?!)")
+# What went wrong and was put right, or is tried again elsewhere.
+_MENDED = re.compile(
+    rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
+    rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
+)
 _SYMBOL = re.compile(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
@@ -98,7 +139,7 @@ _THINGS = (
 )
 # Where a program prints from.
 _PLACE = re.compile(
-    rb"\[[vdiwef]:onnxruntime[^\]]*\]|[\w./-]+\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
+    rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
 )
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
 _CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
@@ -110,6 +151,15 @@ _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _REMEMBERED = 4096
 _NAMING = 600  # bytes in which a line names a cause
+
+
+# What says that all went well.
+_WELL = re.compile(
+    rb"(?<!no )(?<!not )\b(?:success\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
+    rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
+    rb"|using|enabled|selected|well|healthy)\b"
+    rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
+)
 
 
 class Chosen(Enum):
@@ -145,33 +195,48 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     shape = _shape(head.level, before, body.translate(_SHAPE), chosen)
     if shape is None:
         return None
-    code = _code(body) if shape.coded else None
+    loose = _LOOSE_CODE if shape.failing else _LAST_CODE if shape.stage else _ONLY_CODE
+    code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
     return FailingLine(shape.stage, code, shape.cause)
+
+
+def says_well(text: bytes) -> bool:
+    """Whether a line that tells of no failure says, or is meant to say, that all is well."""
+    head = header.parse(text)
+    body = text[head.body :].lower()
+    calm = head.level in ("V", "D", "I") or _CALM.search(body[:40])
+    return bool(calm or _WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if not body.strip():
+    if not body.strip() or _MENDED.search(body):
         return None
     kind = _level(level, before, body)
-    if kind == "calm" and chosen is not Chosen.EACH:
-        return None
     bare = _NONE.sub(b" ", body)
     failing = bool(_BAD.search(bare))
+    if kind == "calm" and chosen is not Chosen.EACH:
+        warned = level == "W" and failing and _cause(body).startswith("mem_")
+        if not warned:
+            return None
     if bare != body and not failing:
         return None
-    loose = (_LOOSE_CODE,) if chosen is Chosen.NOT else ()
-    coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, *loose))
     failing = failing or kind == "error"
+    # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
+    loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
+    coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
-    cause = named_cause(words[:_NAMING].decode("utf-8", "replace")) if failing else ""
-    return _Shape(_stage(words), cause, failing, coded)
+    return _Shape(_stage(words), _cause(bare) if failing else "", failing, coded)
+
+
+def _cause(body: bytes) -> str:
+    return named_cause(_PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace"))
 
 
 def _is_ours(low: bytes) -> bool:
@@ -196,14 +261,14 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     return "error" if level in ("E", "F", "A") else ""
 
 
-def _code(body: bytes) -> int | None:
+def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:
     for symbol in _SYMBOL.findall(body):
         if (known := _named(symbol.decode("ascii"))) is not None:
             return known
     for found in reversed(_CODE.findall(body)):
         if (code := _number(found)) != 0:
             return code
-    for found in _LOOSE_CODE.findall(body):
+    for found in loose.findall(body):
         if _is_known(code := _number(found)):
             return code
     return None

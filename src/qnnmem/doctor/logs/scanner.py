@@ -22,7 +22,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
 from qnnmem.doctor.logs.line import bare_line, match, place, read_failure
-from qnnmem.doctor.logs.reading import Chosen
+from qnnmem.doctor.logs.reading import Chosen, says_well
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
@@ -67,6 +67,7 @@ class LogScanner:
     ) -> None:
         self.lines = self.bytes = 0
         self.ours = False  # whether anything of QNN is in it
+        self.unclear = False  # whether it is a message that says neither that it failed nor not
         self._head = b""  # of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
@@ -138,7 +139,8 @@ class LogScanner:
         if cut or self._failed or self._base or self._fill > SHORT_LOG:
             return
         lines = bytes(self._view[: self._fill]).split(b"\n")
-        chosen = Chosen.EACH if sum(map(bool, lines)) <= _MESSAGE else Chosen.TOGETHER
+        message = 0 < sum(map(bool, lines)) <= _MESSAGE
+        chosen = Chosen.EACH if message else Chosen.TOGETHER
         low = 0
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
@@ -146,7 +148,10 @@ class LogScanner:
             if not known and (found := read_failure(self._knowledge, text, chosen)):
                 pid, time = process_of(text)
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
+                message = False
             low += len(line) + 1
+            message = message and not known
+        self.unclear = message and not all(says_well(line) for line in lines if line.strip())
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""

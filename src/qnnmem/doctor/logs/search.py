@@ -264,7 +264,20 @@ def _failure_patterns() -> list[bytes]:
     return [
         b"(?:%s)[^\\n]*(?:%s)" % (ours, failing),
         b"(?:%s)[^\\n]*(?:%s)" % (failing, ours),
+        b"|".join(map(_escaped, _overlapping())),
     ]
+
+
+def _overlapping() -> list[bytes]:
+    """Texts that hold a word of each where the two share letters: `e/qnn`, `rpcmem_alloc`."""
+    found = set()
+    for one, other in ((a, b) for o in OURS for f in FAILING for a, b in ((o, f), (f, o))):
+        if one in other:
+            found.add(other)
+        for shared in range(1, min(len(one), len(other))):
+            if one.endswith(other[:shared]):
+                found.add(one + other[shared:])
+    return sorted(found)
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:

@@ -40,7 +40,11 @@ _CHUNK = 64 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
 _SUFFIX = r"(.*?)\.([0-9]{1,4})((?:\.gz|\.zst)?)"  # logcat.3, logcat.2: oldest first
-_SKIPPED = (".json", ".bin", ".onnx", ".so", ".tflite", ".png", ".html", ".md", ".dlc", ".zip")
+_SKIPPED = (
+    *(".json", ".bin", ".onnx", ".so", ".tflite", ".png", ".html", ".md", ".dlc", ".zip"),
+    *(".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".o", ".java", ".kt", ".rs", ".sh", ".toml"),
+    *(".csv", ".raw", ".npy", ".npz", ".pt", ".pth", ".yaml", ".yml", ".eaix", ".pdf", ".apk"),
+)
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -28,8 +28,8 @@ _DIFFERS = (
     r"|differs?|different|wrong"
 )
 _LIBRARY = (
-    r"lib\w*(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+)\w*\S*\.so"
-    r"|\w*(?:qnn|htp|dsp|snpe|genie)\w*\.(?:dll|so|sys)"
+    r"(?<![\w+.-])(?=[\w+.-]{0,60}?(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+))"
+    r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
 )
 
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
@@ -58,6 +58,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
     ),
+    ("version_mismatch", (r"cannot locate symbol|undefined symbol|symbol not found",), ""),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
     ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
     (
@@ -131,7 +132,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:memory|resources)|\bno (?:more )?memory|\benomem\b|nomemory|mem_alloc\b"
+            r"out of (?:memory|resources)|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
+            r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
             r"|memory (?:is )?(?:exhausted|insufficient)",
         ),

@@ -43,8 +43,8 @@ def _placeholders(file: TfliteFile) -> Words:
     first = (made_up or list(file.open_inputs))[0]
     fault = f" and cannot run ({file.cannot_run})" if file.cannot_run else ""
     return (
-        f"for a placeholder: input {quote(first.name)} is {written(first.shape)} in the file, which"
-        f" stands in for a size left open{fault}; give the true one with ",
+        f"planned for a placeholder: input {quote(first.name)} is {written(first.shape)} in the "
+        f"file, which stands in for a size left open{fault}; give the true one with ",
         Setting("shapes", shape_pattern(first)),
     )
 
