@@ -1,7 +1,16 @@
 """Settings of all tests."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # A busy machine is no failure: properties are about values, never about time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# Programs that the tests start inherit what is ignored, as in a job in the background; then they
+# would have to ignore the signals that they are tested with.
+for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
