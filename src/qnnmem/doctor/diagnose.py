@@ -186,7 +186,6 @@ def _read_stream(
         scanner = LogScanner(knowledge, engines.of(size), opened.readinto, region=region, size=size)
         try:
             for hit in scanner.hits_of_log():
-                ours = True
                 offset = base + hit.offset
                 sessions.add(hit, offset, part, 0)
                 if over := sessions.closed(offset):

@@ -92,8 +92,7 @@ class Follower:
         self._settle(self._sessions.finish(), ())
         diagnosis.lines, diagnosis.bytes = scanner.lines, scanner.bytes
         if scanner.bytes:
-            ours = scanner.ours or len(diagnosis) > 0
-            diagnosis.close_log(self._parts[0], ours, scanner.looks_like, scanner.unclear)
+            diagnosis.close_log(self._parts[0], scanner.ours, scanner.looks_like, scanner.unclear)
         return diagnosis
 
     def _settle(self, over: list[LogSession], still_open: Iterable[LogSession]) -> None:

@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -88,6 +88,13 @@ def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
         return exact
     end = "_" + "_".join(_WORDS.findall(name.upper()))
     return tuple(one for one in _every() if any(n.upper().endswith(end) for n in _names(one)))
+
+
+@lru_cache(maxsize=1024)  # a log may hold any number of names
+def code_named(name: str) -> int | None:
+    """The first code of a name; lines of logs ask for the same few again and again."""
+    known = named(name)
+    return known[0].code if known else None
 
 
 def squeezed(name: str) -> str:

@@ -9,11 +9,17 @@ from typing import Any
 from qnnmem.htp.fit import TITLES, Fit, exit_code
 from qnnmem.report.fit import as_values, render_text, verdict
 from qnnmem.report.schema import write_json
-from qnnmem.report.several import RefusedFile, table_lines, worst_code
+from qnnmem.report.several import (
+    ANSWERS,
+    RefusedFile,
+    overall_values,
+    refused_values,
+    table_lines,
+    worst_code,
+)
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fits/1"
-_ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 _NAMED = 3  # files that the verdict names
 
 
@@ -65,7 +71,7 @@ def verdict_on_files(rows: Sequence[FitRow]) -> str:
         if names:
             more = ", …" if len(names) > _NAMED else ""
             some = f"{', '.join(names[:_NAMED])}{more}"
-            parts.append(f"{_ANSWERS[answer]}: {len(names)} of {len(judged)} ({some})")
+            parts.append(f"{ANSWERS[answer]}: {len(names)} of {len(judged)} ({some})")
     if judged and all(row.answer is True for row in judged):
         parts.append(f"fits: {'all' if not refused else 'the other'} {len(judged)}")
     return ", ".join(parts) or f"{counted(0, 'file')} judged"
@@ -86,32 +92,18 @@ def _cells(row: FitRow) -> Iterator[tuple[str, ...]]:
         known = fit.fits is not None and worst is not None and worst.spare is not None
         spare = f"{worst.spare:,}" if known and worst is not None else "-"
         title = TITLES[worst.pool] if known and worst is not None else "-"
-        yield row.input, fit.soc.name, spare, title, _ANSWERS[fit.fits]
+        yield row.input, fit.soc.name, spare, title, ANSWERS[fit.fits]
 
 
 def render_json(rows: Sequence[FitRow], tool: str) -> str:
     """One object, with the object of each file as it would be alone."""
     judged = [row for row in rows if isinstance(row, FileFits)]
-    answers = [row.answer for row in judged]
-    counts = {
-        "files": len(rows),
-        "fits": answers.count(True),
-        "does_not_fit": answers.count(False),
-        "cannot_tell": answers.count(None),
-        "refused": len(rows) - len(judged),
-    }
-    holds = None if counts["cannot_tell"] or counts["refused"] else True
+    refused = [row for row in rows if isinstance(row, RefusedFile)]
     values: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": tool,
-        "fits": False if counts["does_not_fit"] else holds,
-        "exit_code": code_of_all(rows),
-        "counts": counts,
+        **overall_values([row.answer for row in judged], refused, code_of_all(rows)),
         "answers": [as_values(row.fits, row.input, tool) for row in judged],
-        "refused": [
-            {"input": row.input, "sentence": row.sentence}
-            for row in rows
-            if isinstance(row, RefusedFile)
-        ],
+        "refused": refused_values(refused),
     }
     return write_json(values)

@@ -11,7 +11,14 @@ from qnnmem.plan import Pool
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
-from qnnmem.report.several import RefusedFile, table_lines, worst_code
+from qnnmem.report.several import (
+    ANSWERS,
+    RefusedFile,
+    overall_values,
+    refused_values,
+    table_lines,
+    worst_code,
+)
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
 
@@ -19,7 +26,6 @@ SCHEMA = "qnnmem.plans/1"
 _SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
 _TITLES = ("file", *(pool.value for pool in _SHOWN), "answer")
 _NAMED = 3  # files that the verdict names
-_ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 _COLUMNS = ("file", *(f"{pool.value}_bytes" for pool in Pool), "lower_bound_bytes", "answer")
 
 
@@ -46,7 +52,7 @@ def verdict(rows: Sequence[Row]) -> str:
     asked = [row for row in planned if row.has_budget]
     parts = []
     if asked:
-        count = {answer: sum(row.fits is answer for row in asked) for answer in _ANSWERS}
+        count = {answer: sum(row.fits is answer for row in asked) for answer in ANSWERS}
         if count[True] == len(asked):
             whole = "all" if not refused else "the other"
             parts.append(f"fits: {whole} {len(asked)}" if len(rows) > 1 else "fits")
@@ -80,26 +86,20 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _answer(row: PlanReport) -> str:
     if row.has_budget:
-        return _ANSWERS[row.fits]
+        return ANSWERS[row.fits]
     return "minimal" if row.plan.scratch.optimal else "not proven"
 
 
 def render_json(rows: Sequence[Row], tool: str) -> str:
     """One object, with the object of each plan as it would be alone."""
-    counts = _counts(rows)
-    holds = None if counts["cannot_tell"] or counts["refused"] else True
+    planned = [row for row in rows if isinstance(row, PlanReport)]
+    refused = [row for row in rows if isinstance(row, RefusedFile)]
     values: dict[str, Any] = {
         "schema": SCHEMA,
         "tool": tool,
-        "fits": False if counts["does_not_fit"] else holds,
-        "exit_code": exit_code(rows),
-        "counts": counts,
-        "plans": [as_values(row) for row in rows if isinstance(row, PlanReport)],
-        "refused": [
-            {"input": row.input, "sentence": row.sentence}
-            for row in rows
-            if isinstance(row, RefusedFile)
-        ],
+        **overall_values([row.fits for row in planned], refused, exit_code(rows)),
+        "plans": [as_values(row) for row in planned],
+        "refused": refused_values(refused),
     }
     return write_json(values)
 
@@ -107,17 +107,6 @@ def render_json(rows: Sequence[Row], tool: str) -> str:
 def exit_code(rows: Sequence[Row]) -> int:
     """The worst of all: not planned, then too small, then unknown."""
     return worst_code([row.exit_code for row in rows])
-
-
-def _counts(rows: Sequence[Row]) -> dict[str, int]:
-    answers = [row.fits for row in rows if isinstance(row, PlanReport)]
-    return {
-        "files": len(rows),
-        "fits": answers.count(True),
-        "does_not_fit": answers.count(False),
-        "cannot_tell": answers.count(None),
-        "refused": len(rows) - len(answers),
-    }
 
 
 def render_csv(rows: Sequence[Row]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from qnnmem.text import printable, shorten
 
 _LINE = 80  # columns of a table
 _NAME = 30  # columns for a file, where nothing is cut
 _SHORTEST = 12  # columns for a file at least
+ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,30 @@ class RefusedFile:
 def worst_code(codes: Sequence[int]) -> int:
     """Of several exit codes the one that counts: unreadable, then too small, then unknown."""
     return next((code for code in (2, 1, 3) if code in codes), 0)
+
+
+def overall_values(
+    answers: Sequence[bool | None], refused: Sequence[RefusedFile], code: int
+) -> dict[str, Any]:
+    """What a program asks first about several files: whether all fit, and how many of each kind."""
+    counts = {
+        "files": len(answers) + len(refused),
+        "fits": answers.count(True),
+        "does_not_fit": answers.count(False),
+        "cannot_tell": answers.count(None),
+        "refused": len(refused),
+    }
+    holds = None if counts["cannot_tell"] or counts["refused"] else True
+    return {
+        "fits": False if counts["does_not_fit"] else holds,
+        "exit_code": code,
+        "counts": counts,
+    }
+
+
+def refused_values(refused: Sequence[RefusedFile]) -> list[dict[str, str]]:
+    """The files without an answer."""
+    return [{"input": file.input, "sentence": file.sentence} for file in refused]
 
 
 def common_folder(files: Sequence[str]) -> str:

@@ -100,7 +100,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         bytes=scanner.bytes,
         sessions=tuple(found),
         notes=notes,
-        ours=scanner.ours or bool(found),
+        ours=scanner.ours,
         looks_like=scanner.looks_like,
         unclear=scanner.unclear,
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import product
 
 import msgspec
@@ -88,12 +87,11 @@ def fold(text: str) -> str:
     return " ".join(word for word in words if word not in _SMALL)
 
 
-@cache
 def _code(symbol: str) -> str:
-    from qnnmem.qnn.numbers import named
+    from qnnmem.qnn.numbers import code_named
 
-    known = named(symbol)
-    return str(known[0].code) if known else symbol
+    code = code_named(symbol)
+    return symbol if code is None else str(code)
 
 
 class FoldedTemplate(msgspec.Struct, frozen=True):

@@ -67,8 +67,6 @@ def read_failure(
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
     """Where a template that a text matches begins in it."""
-    if index in knowledge.read:
-        return 0
     if plain := knowledge.plain[index]:
         return low.find(plain)
     hit = knowledge.matcher(index).search(text, low)

@@ -262,9 +262,11 @@ def _level(level: str, before: bytes, body: bytes) -> str:
 
 
 def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:
+    from qnnmem.qnn.numbers import code_named
+
     for symbol in _SYMBOL.findall(body):
-        if (known := _named(symbol.decode("ascii"))) is not None:
-            return known
+        if code := code_named(symbol.decode("ascii")):
+            return code
     for found in reversed(_CODE.findall(body)):
         if (code := _number(found)) != 0:
             return code
@@ -284,15 +286,7 @@ def _number(text: bytes) -> int:
     return -value if value <= -1000 else value
 
 
-@cache
-def _named(symbol: str) -> int | None:
-    from qnnmem.qnn.numbers import named
-
-    known = named(symbol)
-    return known[0].code or None if known else None
-
-
-@cache
+@lru_cache(maxsize=_REMEMBERED)
 def _is_known(code: int) -> bool:
     """Whether a number by itself is a code: small ones are anything."""
     from qnnmem.qnn.numbers import meanings

@@ -147,6 +147,7 @@ class LogScanner:
             known = number in self._harmless
             if not known and (found := read_failure(self._knowledge, text, chosen)):
                 pid, time = process_of(text)
+                self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
                 message = False
             low += len(line) + 1
