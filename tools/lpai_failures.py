@@ -285,11 +285,11 @@ def order(name: str, stage: str, mistake: Callable[[Client], object]) -> Failure
 
 MIB = 1 << 20
 FAILURES = (
-    tcm("tcm-pool-one-input", largest_of(3 * MIB), [3 * MIB], "graph", "mem_vtcm"),
-    tcm("tcm-pool-two-inputs", maximum_of(2, MIB), [MIB, MIB], "graph", "mem_vtcm"),
-    tcm("tcm-33-buffers", maximum_of(40), [16] * 40, "context", "mem_buffer_cap"),
+    tcm("tcm-pool-one-input", largest_of(3 * MIB), [3 * MIB], "graph", "mem_tcm_pool"),
+    tcm("tcm-pool-two-inputs", maximum_of(2, MIB), [MIB, MIB], "graph", "mem_tcm_pool"),
+    tcm("tcm-33-buffers", maximum_of(40), [16] * 40, "context", "mem_tcm_slots"),
     Failure(
-        *("invalid-memory-type", "context", "buffer_misuse", False, "memory_only"),
+        *("invalid-memory-type", "context", "tcm_memory_type", False, "memory_only"),
         lambda: net_run(largest_of(64), "TCM", "adsp", [64]),
     ),
     Failure(

@@ -140,7 +140,7 @@ def test_a_model_without_a_soc_is_planned() -> None:
     """Pools of the plan, and constants and IO against the TCM pool."""
     found = gather(None, ROOT / "examples" / "tiny.eaix", None)
     assert dict(found.parts)["scratch"].value == 2304
-    assert sentences(add_facts(incident("mem_vtcm"), found))[0].startswith(
+    assert sentences(add_facts(incident("mem_tcm_pool"), found))[0].startswith(
         "TCM: constants 192 B + IO "
     )
 

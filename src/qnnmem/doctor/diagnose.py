@@ -174,7 +174,7 @@ def _read_stream(
     engines: Engines,
     region: int,
 ) -> None:
-    sessions, attribution = SessionGrouper(), Attribution()
+    sessions, attribution = SessionGrouper(knowledge.counted), Attribution()
     base, ours, look, unclear = 0, False, "", False
     for part, name in enumerate(stream.parts):
         try:

@@ -71,7 +71,7 @@ class Follower:
         self._knowledge, self._report, self._feed, self._clock = knowledge, report, feed, clock
         self._engine = choose_engine(knowledge, size)
         self._diagnosis = Diagnosis(knowledge)
-        self._sessions, self._attribution = SessionGrouper(), Attribution()
+        self._sessions, self._attribution = SessionGrouper(knowledge.counted), Attribution()
         self._scanner = _LiveScanner(knowledge, self._engine, self._readinto, region=_REGION)
         self._left = b""
         self._next_look = clock() + _MOMENT

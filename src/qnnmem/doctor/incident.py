@@ -88,6 +88,8 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     quantities: dict[str, int | str]
     shortage_bytes: int | None
     similar: tuple[Resemblance, ...] | None = None  # where no entry knows the deciding line
+    # Of quantities that no line prints: how they were come by.
+    origins: dict[str, str] = {}
     model_numbers: ModelNumbers | None = msgspec.field(default=None, name="own_numbers")
     stage_told: bool = True  # whether a line tells the stage, or it is where this mostly happens
     unknown_error: Evidence | None = None  # before the deciding line: why confidence is lowered

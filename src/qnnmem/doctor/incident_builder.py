@@ -10,11 +10,12 @@ import msgspec
 
 from qnnmem.doctor.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
-from qnnmem.doctor.kb.entry import CAUSES, is_memory
+from qnnmem.doctor.kb.entry import CAUSES, COUNTED, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
+from qnnmem.doctor.pool import FailedPool
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.similar import Ranker, SimilarEntry
@@ -164,6 +165,11 @@ def _incident(
     first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
     others = [one for one in seen if one[1] is not deciding]
     quantities, shortage = _quantities(knowledge, [(template, deciding), *others])
+    origins: dict[str, str] = {}
+    if shortage is None and judgement.entry is not None and judgement.entry.pool_bytes:
+        counted = _counted(knowledge, seen)
+        pool = FailedPool(judgement.entry.pool_bytes, counted["level"], counted["added"])
+        quantities, origins, shortage = pool.numbers(quantities, deciding.offset)
     _, _, last_part, last_line = session.until
     unknown = judgement.entry is None or template in knowledge.read
     ranked = _similar(_text(deciding.text)) if unknown else ()
@@ -181,6 +187,7 @@ def _incident(
         evidence=_evidence(seen, first, deciding if judgement.entry else None, parts),
         quantities=quantities,
         shortage_bytes=shortage,
+        origins=origins,
         similar=_resemblances(ranked) if unknown else None,
         stage_told=judgement.stage_told,
         unknown_error=unknown_error,
@@ -255,12 +262,23 @@ def _quantities(
             continue
         here: dict[str, int | str] = {}
         for (name, kind), value in zip(knowledge.holes[number], one.values, strict=True):
+            if kind in COUNTED:
+                continue  # one of many, which count together
             here[f"{name}_bytes" if kind in SCALES else name] = value
         if shortage is None:
             shortage = _missing(here)
         for name, value in here.items():
             found.setdefault(name, value)
     return found, shortage
+
+
+def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
+    """Every line whose number counts: its place and the number, by the kind of its hole."""
+    places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COUNTED}
+    for number, one in seen:
+        if one.counted:
+            places[knowledge.holes[number][0][1]] += one.counted
+    return places
 
 
 def _missing(values: dict[str, int | str]) -> int | None:

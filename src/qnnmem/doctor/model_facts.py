@@ -27,7 +27,9 @@ _LPAI_ONLY = ("eaix", "csv")  # kinds of models that no other backend has
 # Which comparison a cause asks for; every other shortage is one of the process domain.
 _ASKED = {
     "mem_graph_limit": ("compile",),
-    "mem_vtcm": ("VTCM", "TCM"),
+    "mem_vtcm": ("VTCM",),
+    "mem_tcm_pool": ("TCM",),
+    "mem_tcm_slots": (),
     "mem_system_ram": (),
     "mem_buffer_cap": (),
     "mem_unknown": ("compile", "process domain", "VTCM", "TCM"),

@@ -167,12 +167,14 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
             name = key.removesuffix("_bytes").replace("_", " ")
-            rows.append((name, counted(value, "byte"), format_size(value), PRINTED))
+            origin = incident.origins.get(key, PRINTED)
+            rows.append((name, counted(value, "byte"), format_size(value), origin))
         else:
             rows.append((key.replace("_", " "), shorten(str(value), WIDE), "", PRINTED))
     shortage = incident.shortage_bytes
     if shortage is not None:
-        rows.append(("missing", counted(shortage, "byte"), format_size(shortage), MISSING))
+        origin = incident.origins.get("shortage_bytes", MISSING)
+        rows.append(("missing", counted(shortage, "byte"), format_size(shortage), origin))
     return rows
 
 

@@ -74,7 +74,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
         opened = open_part(task.name, task.named)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))
-    sessions = SessionGrouper()
+    sessions = SessionGrouper(known.knowledge.counted)
     try:
         if task.start > LOOK:
             opened.seek(task.start - LOOK)

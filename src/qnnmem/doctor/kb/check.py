@@ -19,7 +19,7 @@ from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
-from qnnmem.doctor.kb.sections import typical_lines
+from qnnmem.doctor.kb.sections import own_lines, typical_lines
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs.line import bare_line, match, read_failure
 from qnnmem.errors import UsageError
@@ -125,7 +125,7 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     if not lines:
         yield EntryFinding(entry.id, "its Typical Logs show no line")
         return
-    found = judged(knowledge, lines)
+    found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
         other = found.entry.id if found is not None and found.entry is not None else "nothing"
         yield EntryFinding(entry.id, f"its own Typical Logs lead to {other}")
@@ -137,7 +137,8 @@ def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[Entr
     stored += [line for run in healthy() for line in run.lines]
     known = {knowledge.signs[one.template] for one in see(knowledge, stored)}
     for entry in asked:
-        shown = {knowledge.signs[one.template] for one in see(knowledge, typical_lines(entry))}
+        lines = (*typical_lines(entry), *own_lines(entry))
+        shown = {knowledge.signs[one.template] for one in see(knowledge, lines)}
         for sign in dict.fromkeys(line.sign for line in entry.lines):
             if sign not in shown | known:
                 yield EntryFinding(entry.id, f"no typical or stored line gives the sign '{sign}'")

@@ -11,7 +11,9 @@ CAUSES = {
     "mem_dsp_va": "what must be mapped into the DSP process exceeds its address space",
     "mem_map_layer": "a layer below QNN cannot map: page-table pool, paravirtual message limit",
     "mem_graph_limit": "the compiler's estimate is above its limit for one graph",
-    "mem_vtcm": "one operator needs more TCM or VTCM than the part has",
+    "mem_vtcm": "one operator needs more VTCM than the part has",
+    "mem_tcm_pool": "model, inputs and outputs do not fit the TCM pool of LPAI",
+    "mem_tcm_slots": "the TCM pool of LPAI serves no more allocations, however small",
     "mem_activation": "the context is too big because of intermediate activations",
     "mem_spill_fill": "the shared spill/fill buffer of a context group is too small",
     "mem_buffer_cap": "one buffer is above a ceiling of a backend or an allocator",
@@ -31,6 +33,8 @@ CAUSES = {
     "dsp_crash": "the DSP or its process crashed and was restarted",
     "timeout": "an execution or a wait ran out of time",
     "op_unsupported": "an operator, data type or shape that the target cannot build",
+    "tcm_memory_type": "a memory type that LPAI does not have, or not in this mode",
+    "tcm_mixed": "model, inputs and outputs lie partly in TCM and partly in DDR",
     "buffer_misuse": "a buffer of wrong size, offset or shape, or registered wrongly",
     "framework_bug": "a fault of the framework above QNN",
     "benign_noise": "lines of a healthy run",
@@ -44,6 +48,8 @@ READS = (
     *(f"names {cause}" for cause in CAUSES),
 )
 
+# Kinds of holes of which every line counts, not only the first that an incident has.
+COUNTED = ("level", "added")
 VERDICTS = ("cause", "memory", "undecided")
 CONFIDENCES = ("high", "medium", "low")
 
@@ -105,6 +111,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str = ""
     own: bool = False  # a team's entry, not one of ours: it speaks first
     typical: int = 0  # of an entry without conditions: how many typical lines it has
+    pool_bytes: int = 0  # documented size of the pool that has no room, where no line tells it
     documented: bool = False  # known from its sources only: no stored log shows it
 
     @property

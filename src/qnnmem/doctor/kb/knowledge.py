@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from qnnmem.doctor import cache
-from qnnmem.doctor.kb.entry import Entry, Line
+from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
 from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded
 from qnnmem.errors import UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 12
+_FORMAT = 13
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
@@ -68,6 +68,9 @@ class Knowledge:
         self.tested = frozenset(packed.tested)
         self.reads = packed.reads
         self.read = frozenset(packed.reads.values())
+        self.counted = frozenset(
+            number for number, holes in enumerate(packed.holes) if holes and holes[0][1] in COUNTED
+        )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
         self._matchers: dict[int, Matcher] = {}

@@ -36,6 +36,7 @@ _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _KEYS = {
     *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
     *("explains", "candidates", "remedies", "collect", "sources", "documented", "line", "when"),
+    "pool_bytes",
 }
 _LINE_KEYS = {"sign", "text", "call", "opens", "reads"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
@@ -106,6 +107,7 @@ def _formal(text: str, name: str, own: bool) -> Entry:
         sources=_words(table, "sources", name),
         body=body.strip() + "\n",
         own=own,
+        pool_bytes=_size(table, "pool_bytes", name),
         documented=_flag(table, "documented", name),
     )
     if not entry.whens:
@@ -287,6 +289,13 @@ def _flag(table: Mapping[str, Any], key: str, name: str, default: bool = False) 
     value = table.get(key, default)
     if not isinstance(value, bool):
         raise UsageError(f"{name}: '{key}' is true or false")
+    return value
+
+
+def _size(table: Mapping[str, Any], key: str, name: str) -> int:
+    value = table.get(key, 0)
+    if type(value) is not int or not 0 <= value < _MAX_VALUE:
+        raise UsageError(f"{name}: '{key}' is a number of bytes")
     return value
 
 

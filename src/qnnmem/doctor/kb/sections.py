@@ -21,8 +21,17 @@ def section(entry: Entry, heading: str) -> str:
 
 
 def typical_lines(entry: Entry) -> tuple[str, ...]:
-    """The log lines that an entry shows."""
-    shown = section(entry, "Typical Logs").splitlines()
+    """The log lines that an entry shows: those of devices and of the SDK's tools."""
+    return _lines_below(entry, "Typical Logs")
+
+
+def own_lines(entry: Entry) -> tuple[str, ...]:
+    """What this tool prints where a device gives no more than a code."""
+    return _lines_below(entry, "Printed by qnnmem")
+
+
+def _lines_below(entry: Entry, heading: str) -> tuple[str, ...]:
+    shown = section(entry, heading).splitlines()
     return tuple(line for line in shown if line.strip() and not line.startswith("```"))
 
 

@@ -7,7 +7,9 @@ A template is the message as people know it, with holes:
 
 `{}` is one word that does not matter, `{*}` any text; `{name}` is a word, `{name:text}` any text,
 `{name:int}` a number, `{name:code}` an error code, `{name:bytes}`, `{name:KB}`, `{name:MB}` and
-`{name:GB}` sizes, which are always handed out in bytes. `(a|b)` is either. Letters match in both
+`{name:GB}` sizes, which are always handed out in bytes. `{name:level}` is how much of a pool is
+taken from this line on, in bytes, and `{name:added}` what the line takes of it: what lines before a
+failure took is added up. `(a|b)` is either. Letters match in both
 cases; blanks beside a hole may be missing. Templates are matched anywhere in a line.
 
 Templates are not regular expressions on purpose: they can neither run for ever nor grow without
@@ -28,6 +30,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from qnnmem.doctor.kb.entry import COUNTED
 from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, TEXT, WORD
 from qnnmem.errors import UsageError
 
@@ -51,6 +54,8 @@ _SHAPES = {
     "int": _NUMBER,
     "code": _NUMBER,
     "bytes": _BYTES,
+    "level": _BYTES,
+    "added": _BYTES,
     "KB": _DECIMAL,
     "MB": _DECIMAL,
     "GB": _DECIMAL,
@@ -84,6 +89,8 @@ def parse(text: str) -> Template:
     pieces = _pieces(text, holes)
     if len({name for name, _ in holes}) != len(holes):
         raise UsageError(f"two holes of one name in the line template {_shown(text)}")
+    if any(kind in COUNTED for _, kind in holes[1:]):
+        raise UsageError(f"only the first hole can be added up, in {_shown(text)}")
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(

@@ -7,7 +7,7 @@ same sessions however a log was cut, because every field is a sum, a minimum or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -17,6 +17,9 @@ NEAR = 64 << 10
 REACH = 1 << 20
 GAP = 5.0
 
+# Lines of a template of which every number is kept: a pool counts 32 allocations, so with more
+# than that some were given back unseen, and their sum says nothing.
+_MAX_COUNTED = 64
 _MAX_TEXT = 1000
 _SWEEP = REACH // 2  # a log may be made of sessions; few bytes pass before those that are over go
 
@@ -30,6 +33,8 @@ class Sighting(msgspec.Struct, gc=False):
     part: int
     text: bytes
     values: Values  # what the holes caught
+    # Of a template whose numbers are added up: place and number of every line, up to a few.
+    counted: list[tuple[int, int]] = []
 
 
 class LogSession(msgspec.Struct):
@@ -50,16 +55,20 @@ class LogSession(msgspec.Struct):
         """A session of which nothing is seen yet."""
         return cls(pid, offset, offset, time, time)
 
-    def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
+    def add(
+        self, hit: Hit, offset: int, part: int, base: int, counting: Container[int] = ()
+    ) -> None:
         """Takes a hit that is later than all before."""
         number = base + hit.number
         for template, values in hit.found:
             known = self.seen.get(template)
             if known is None:
                 text = hit.text[:_MAX_TEXT]
-                self.seen[template] = Sighting(1, offset, number, part, text, values)
+                known = self.seen[template] = Sighting(1, offset, number, part, text, values)
             else:
                 known.times += 1
+            if template in counting and len(known.counted) < _MAX_COUNTED:
+                known.counted.append((offset, int(values[0])))
         self.last = offset
         self.until = max(self.until, (hit.opens, offset, part, number))
         if hit.time is not None:
@@ -78,8 +87,10 @@ class LogSession(msgspec.Struct):
                 self.seen[template] = theirs
             else:
                 times = mine.times + theirs.times
-                self.seen[template] = mine if mine.offset <= theirs.offset else theirs
-                self.seen[template].times = times
+                counted = sorted(mine.counted + theirs.counted)[:_MAX_COUNTED]
+                first = mine if mine.offset <= theirs.offset else theirs
+                first.times, first.counted = times, counted
+                self.seen[template] = first
         if other.last >= self.last:
             self.last = other.last
             self.last_time = other.last_time if other.last_time is not None else self.last_time
@@ -97,6 +108,7 @@ class LogSession(msgspec.Struct):
             sighting.offset += offset
             sighting.line += number
             sighting.part = part
+            sighting.counted = [(at + offset, count) for at, count in sighting.counted]
 
 
 def _together(gap: int, before: float | None, after: float | None) -> bool:
@@ -108,7 +120,8 @@ def _together(gap: int, before: float | None, after: float | None) -> bool:
 class SessionGrouper:
     """Groups what comes in order of offset; hands out what can no longer grow."""
 
-    def __init__(self) -> None:
+    def __init__(self, counting: Container[int] = ()) -> None:
+        self._counting = counting  # templates whose numbers are added up
         self._open: dict[int | None, LogSession] = {}
         self._closed: list[LogSession] = []
         self._swept = 0
@@ -121,7 +134,7 @@ class SessionGrouper:
                 self._closed.append(session)
             session = LogSession.starting_at(offset, hit.pid, hit.time)
             self._open[hit.pid] = session
-        session.add(hit, offset, part, base)
+        session.add(hit, offset, part, base, self._counting)
 
     def put(self, session: LogSession) -> None:
         """Takes a session of a range, later than those before of its process."""

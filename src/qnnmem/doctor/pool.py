@@ -1,0 +1,64 @@
+"""How much of a pool is taken where a request failed, added up from the lines before it.
+
+    TCM pool current size: 0 max_size: 2035712     the level, from which counting starts
+    Allocate size 1500032 from tcm pool 0          added
+    Allocate size 300032 from tcm pool 0           added
+    TCM memory allocation failure: required size: 300032
+
+What a client gives back is not printed. So nothing is said where more was taken than the pool has,
+or in more pieces than it serves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from qnnmem.provenance import Origin
+
+_ADDED = f"{Origin.COMPUTED.value}: the allocations before the failure, added up"
+_KNOWN = f"{Origin.DOCUMENTED.value}: LPAI memory page"
+_AT_LEAST = f"{Origin.COMPUTED.value}: at least, were the pool empty"
+# The pool of aDSP direct mode serves 32 allocations (LPAI memory page); no other is known.
+_MAX_PIECES = 32
+
+
+class PoolNumbers(NamedTuple):
+    """What is known of a pool at a failure."""
+
+    quantities: dict[str, int | str]
+    origins: dict[str, str]  # of those that no line prints
+    shortage: int | None
+
+
+class FailedPool(NamedTuple):
+    """What lines say about a pool; each is a place in the log and a number of bytes."""
+
+    documented: int  # its size, where no line tells
+    levels: list[tuple[int, int]]
+    added: list[tuple[int, int]]
+
+    def numbers(self, said: dict[str, int | str], failed: int) -> PoolNumbers:
+        """What lines say, with how much was in use at the place of the failure and is missing."""
+        quantities, origins = dict(said), {}
+        size, needed = said.get("size_bytes"), said.get("needed_bytes")
+        if not isinstance(size, int):
+            quantities["size_bytes"] = size = self.documented
+            origins["size_bytes"] = _KNOWN
+        if not isinstance(needed, int):
+            return PoolNumbers(quantities, origins, None)
+        in_use = self._in_use(failed)
+        if in_use is None or in_use > size:
+            if needed <= size:
+                return PoolNumbers(quantities, origins, None)
+            origins["shortage_bytes"] = _AT_LEAST
+            return PoolNumbers(quantities, origins, needed - size)
+        quantities["in_use_bytes"], origins["in_use_bytes"] = in_use, _ADDED
+        missing = needed - (size - in_use)
+        return PoolNumbers(quantities, origins, missing if missing > 0 else None)
+
+    def _in_use(self, failed: int) -> int | None:
+        start, level = max((one for one in self.levels if one[0] < failed), default=(-1, 0))
+        pieces = [size for place, size in self.added if start < place < failed]
+        if (start < 0 and not pieces) or len(pieces) > _MAX_PIECES:
+            return None
+        return level + sum(pieces)
