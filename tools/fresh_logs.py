@@ -1,8 +1,15 @@
 """Logs that were gathered after the knowledge base: how the doctor does on them.
 
-They come from other people's threads. A quarter of them is frozen: nobody looks at those logs or at
-the answers to them, only at the numbers. Labels were given from the whole thread, then
-once more from the lines alone; where the two differ, both are accepted or less is asked for.
+They come from other people's threads, titles and notes, and only what a program printed is kept;
+paths and names of people are taken out. A log that repeats the lines of a known one is left out.
+
+Labels are given twice. The first reading has the whole thread: stage, cause, memory or not, and
+what the lines allow, that is the cause, only the side, or neither. The second has the lines alone,
+in another order and without the first label. Where the two differ, both causes are accepted, or
+less is asked for, or the log is left out. A bare code never asks for more than the side.
+
+A random part of each gathering is frozen: nobody looks at the answers to those logs, only at the
+numbers. A log whose words went into an entry is not frozen any more.
 """
 
 from __future__ import annotations
@@ -25,6 +32,12 @@ _WORDS = {
     "no": "the log does not decide",
     "healthy": "nothing failed",
 }
+
+_FIRST_SIGHT = (
+    ("first", "149", "48 of 68", "not counted", "4", "0 of 21", "1 (high)"),
+    ("second", "131", "32 of 40", "24 of 40", "7 of 107", "0 of 24", "1 (medium)"),
+    ("third, titles mostly, after the second", "13", "0 of 3", "2 of 5", "0 of 10", "1 of 3", "0"),
+)
 
 
 class FreshLog(NamedTuple):
@@ -67,6 +80,29 @@ def answer(log: FreshLog, knowledge: Knowledge) -> Answer:
     found = incidents(log.text, knowledge)
     named = tuple((one.confidence, one.cause in log.causes) for one in _with_cause(found))
     return Answer(log, _grade(log, found), named)
+
+
+def about(answers: Sequence[Answer]) -> Iterator[str]:
+    """How they were gathered, and what was known of them before anything was mended."""
+    frozen = sum(one.log.frozen for one in answers)
+    yield "## Logs gathered later\n"
+    yield (
+        f"{len(answers)} logs from threads that no entry was written from, gathered when the "
+        f"entries were there. {len(answers) - frozen} were looked at afterwards, and entries and "
+        f"rules were mended where they failed; of the other {frozen}, the frozen part, only these "
+        "numbers are known. Labels were given twice, from the thread and from the lines alone; "
+        "where the two differ, both are accepted or less is asked for. *Side*: memory or not is "
+        "right, the cause is not named.\n"
+    )
+    yield "At first sight, before anything was mended for them:\n"
+    yield (
+        "| gathering | logs | causes named | sides told | failures passed over "
+        "| healthy ones alarmed | wrong causes |"
+    )
+    yield "|---" + "|--:" * 6 + "|"
+    for row in _FIRST_SIGHT:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
 
 
 def _with_cause(found: Sequence[Incident]) -> list[Incident]:

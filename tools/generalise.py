@@ -186,17 +186,7 @@ def page(
     yield "## Numbers\n"
     yield from tables(found, dict.fromkeys(one.form for one in found))
     yield from _failures(found)
-    yield "## Logs gathered later\n"
-    yield (
-        f"{len(fresh)} logs from threads that no entry was written from, gathered when the "
-        "entries were there. Three quarters were looked at afterwards, and entries and rules "
-        "were mended where they failed; of the rest, the frozen part, only these numbers are "
-        "known. At first sight, before any mending, 48 of 68 causes were named, 10 more logs had "
-        "the side right, 4 failures were passed over and one high confidence was wrong. Labels "
-        "were given twice, from the thread and from the lines alone; where the two differ, both "
-        "are accepted or less is asked for. *Side*: memory or not is right, the cause is not "
-        "named.\n"
-    )
+    yield from fresh_logs.about(fresh)
     yield from fresh_logs.tables(fresh)
     yield "## Limits\n"
     yield (
