@@ -119,6 +119,7 @@ static Qnn_ErrorHandle_t backend_create(Qnn_LogHandle_t log, const QnnBackend_Co
     (void)log;
     (void)config;
     if (failing("QnnBackend_create")) {
+        *out = &calls; /* of no use to anybody */
         return MEM_ALLOC;
     }
     expect(!backend_alive, "a second backend is made");
@@ -168,6 +169,7 @@ static Qnn_ErrorHandle_t context_create(Qnn_BackendHandle_t backend, Qnn_DeviceH
                                         Qnn_ProfileHandle_t profile) {
     (void)profile;
     if (failing("QnnContext_createFromBinary")) {
+        *out = &calls; /* of no use to anybody */
         return MEM_ALLOC;
     }
     expect(backend == &backend_alive && backend_alive, "a context of no backend is made");
@@ -382,6 +384,7 @@ static Qnn_ErrorHandle_t graph_execute(Qnn_GraphHandle_t graph, const Qnn_Tensor
 
 static Qnn_ErrorHandle_t system_create(QnnSystemContext_Handle_t *out) {
     if (failing("QnnSystemContext_create")) {
+        *out = &calls; /* of no use to anybody */
         return MEM_ALLOC;
     }
     system_alive = 1;

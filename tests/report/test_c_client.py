@@ -490,6 +490,17 @@ def test_without_a_file_the_client_is_printed() -> None:
     assert done.stdout.endswith("}\n")
 
 
+def test_json_tells_which_file_was_written(tmp_path: Path) -> None:
+    """The client itself is C: JSON without a file would have nothing to say."""
+    file = tmp_path / "client.c"
+    done = verb("lpai")("export-c", SMALL, "-o", file, "--json")
+    told = json.loads(done.stdout)
+    assert (told["schema"], told["verb"]) == ("qnnmem.written/1", "lpai export-c")
+    assert told["files"] == [{"file": str(file), "bytes": file.stat().st_size}]
+    refused = verb("lpai")("export-c", SMALL, "--json")
+    assert (exit_code(refused), "needs -o" in sentence(refused)) == (2, True)
+
+
 def test_io_outside_of_scratch_cannot_stay_there(tmp_path: Path) -> None:
     """The refusal names the graph and the way out."""
     done = verb("lpai")("export-c", _outside(tmp_path), "--io", "scratch")

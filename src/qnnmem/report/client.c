@@ -140,6 +140,15 @@ static bool worked(const char *call, Qnn_ErrorHandle_t code) {
     return false;
 }
 
+/* The same of a call that makes a handle: what a failed one left there must not be freed. */
+static bool made(const char *call, Qnn_ErrorHandle_t code, void **handle) {
+    if (worked(call, code)) {
+        return true;
+    }
+    *handle = NULL;
+    return false;
+}
+
 static bool fails(const char *what) {
     fprintf(stderr, "%s\n", what);
     return false;
@@ -351,9 +360,10 @@ static bool create_context(client *c) {
     persistent.isPersistentBinary = 1;
     list[0] = &persistent;
     list[1] = NULL;
-    return worked("QnnContext_createFromBinary",
-                  c->qnn.contextCreateFromBinary(c->backend, NULL, c->binary_must_stay ? list : NULL,
-                                                 c->binary.at, c->binary_size, &c->context, NULL));
+    return made("QnnContext_createFromBinary",
+                c->qnn.contextCreateFromBinary(c->backend, NULL, c->binary_must_stay ? list : NULL,
+                                               c->binary.at, c->binary_size, &c->context, NULL),
+                &c->context);
 }
 
 /* --- What the binary holds ------------------------------------------------------------------ */
@@ -685,9 +695,10 @@ static bool open_client(client *c, const char *path) {
     uint32_t count = 0, i;
 
     if (!find_interfaces(c) ||
-        !worked("QnnBackend_create", c->qnn.backendCreate(NULL, NULL, &c->backend)) ||
+        !made("QnnBackend_create", c->qnn.backendCreate(NULL, NULL, &c->backend), &c->backend) ||
         !ask_backend(c) || !read_binary(c, path) || !create_context(c) ||
-        !worked("QnnSystemContext_create", c->system.systemContextCreate(&c->system_context)) ||
+        !made("QnnSystemContext_create", c->system.systemContextCreate(&c->system_context),
+              &c->system_context) ||
         !worked("QnnSystemContext_getBinaryInfo",
                 c->system.systemContextGetBinaryInfo(c->system_context, c->binary.at,
                                                      c->binary_size, &info, &info_size))) {
