@@ -462,7 +462,35 @@ def test_plans_of_several_models_are_one_client(tmp_path: Path) -> None:
     assert '{"keyword_spotting", 16000u, 0u, 2u, 0u, 2u, 0u, false},' in out.read_text()
 
 
-def test_state_is_no_input_of_the_client(tmp_path: Path) -> None:
+@needs_cc
+def test_a_strict_client_of_a_plan_accepts_its_binary(tmp_path: Path) -> None:
+    """Padding, and buffers that a tensor shares with its views, are no difference."""
+    content = SMALL.read_bytes()
+    made = Built(tmp_path, content, "-DCLIENT_STRICT=1")
+    graph = unpack(content).graphs[0]
+    rows = [
+        {
+            **{"name": b.name, "pool": b.pool.value, "size_bytes": -(-b.size // 64) * 64},
+            **{
+                "offset_bytes": b.offset,
+                "aliases": [*b.aliases, *(["v"] if b.name == "x" else [])],
+            },
+        }
+        for b in graph.buffers
+    ]
+    for row in rows:
+        row["size_bytes"] = 4096 if row["aliases"] else row["size_bytes"]
+    names = {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "input": "small.onnx"}
+    file = tmp_path / "plan.json"
+    plan = _plan(scratch_bytes=graph.scratch_bytes, buffers=rows, **names)
+    file.write_text(json.dumps(plan))
+    found = read_client_plan(file)
+    assert [tensor.nbytes for tensor in found.graphs[0].inputs] == [0]
+    done = made.again(render_client(found, "qnnmem 0")).run()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_state_is_no_input_of_the_client() -> None:
     """It lies in persistent memory, which the client only brings."""
     content = bytes(binary())
     for graph in of_context(unpack(content), "x").graphs:

@@ -35,7 +35,7 @@ class ClientTensor:
     """An input or output of a graph."""
 
     name: str
-    nbytes: int  # of a plan in JSON: with padding
+    nbytes: int  # of a plan in JSON: with padding, and 0 where it shares a buffer with others
     offset: int | None  # in scratch; None: not there
     kind: str = ""  # type and dimensions, where they are known
 
@@ -182,10 +182,15 @@ def _planned(row: _PlanRow) -> ClientGraph:
     found |= {buffer.name: buffer for buffer in row.buffers}
 
     def tensors(names: list[str]) -> tuple[ClientTensor, ...]:
+        rows = ((name, found.get(name)) for name in names)
         return tuple(
-            ClientTensor(name, one.size_bytes, one.offset_bytes if one.pool == "scratch" else None)
-            for name in names
-            if (one := found.get(name)) is not None and one.pool != "persistent"
+            ClientTensor(
+                name,
+                0 if one.aliases else one.size_bytes,
+                one.offset_bytes if one.pool == "scratch" else None,
+            )
+            for name, one in rows
+            if one is not None and one.pool != "persistent"
         )
 
     name = PurePath(row.input).stem

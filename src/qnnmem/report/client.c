@@ -63,7 +63,7 @@
 
 typedef struct {
     const char *name;
-    uint32_t bytes; /* of the tensor */
+    uint32_t bytes; /* of the tensor; 0 if the plan does not say */
     uint32_t at;    /* where it lies in scratch, with IO_IN_SCRATCH */
 } planned_tensor;
 
@@ -489,8 +489,9 @@ static bool is_planned_io(const planned_graph *plan, const client_graph *graph) 
             return false;
         }
         bytes = tensor_bytes(&graph->tensors[i]);
-        if (((uint64_t)bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN == TENSORS[from].bytes) {
-            continue; /* planned with its padding */
+        if (TENSORS[from].bytes == 0 ||
+            ((uint64_t)bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN == TENSORS[from].bytes) {
+            continue; /* planned with its padding, or in a buffer of several tensors */
         }
         if (!as_planned(plan->name, TENSORS[from].name, bytes, TENSORS[from].bytes)) {
             return false;
