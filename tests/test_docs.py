@@ -198,7 +198,9 @@ def test_everything_that_can_be_generated_is_on_a_page() -> None:
     wanted = {f"options {name}" for name, _ in reference.commands()}
     wanted |= {f"lpai-rules {rule['id'][0]}" for rule in rules}
     wanted |= {f"diagnoses {entry['stage']}" for entry in entries}
-    wanted |= set(reference.PARTS) - {"options", "lpai-rules", "diagnoses"}
+    wanted |= {f"c-{kind} {one}" for kind in ("functions", "structs") for one in ("lpai", "htp")}
+    several = {"options", "lpai-rules", "diagnoses", "c-functions", "c-structs"}
+    wanted |= set(reference.PARTS) - several
     assert wanted == reference.parts()
 
 

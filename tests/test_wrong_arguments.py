@@ -154,6 +154,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         "lpai.Session.stream": {"self": session, "frames": [{"x": array}]},
         "lpai.Session.restore": {"self": session, "saved": session.snapshot()},
         "lpai.Signal": {},
+        "lpai.SystemContext": {"version": 1},
         "lpai.custom": {"option": 1, "value": None},
         "lpai.custom_property": {"option": 1},
         "lpai.get_binary_info": {"binary": binary},

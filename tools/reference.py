@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import side_by_side
 from click.testing import CliRunner
 
 import qnnmem
@@ -292,6 +293,36 @@ def _public_names() -> str:
     return ", ".join(f"`{name}`" for name in sorted(qnnmem.__all__, key=str.lower))
 
 
+def _c_functions(document: str) -> str:
+    """Functions in C and in Python."""
+    return "\n".join(_table(("C", "Python", "note"), side_by_side.function_rows(document)))
+
+
+def _c_structs(document: str) -> str:
+    """Structs and their members in C and in Python."""
+    return "\n".join(_table(("C", "Python", "note"), side_by_side.struct_rows(document)))
+
+
+def _c_constants() -> str:
+    """Every constant of every enum, a table for each."""
+    lines: list[str] = []
+    for title, constants in side_by_side.constants():
+        rows = [
+            (
+                f"`{c}`",
+                f"{number:#x}" if number > 10001 else str(number),
+                side_by_side.shown(python),
+            )
+            for c, number, python in constants
+        ]
+        lines += [title, "", *_table(("C", "number", "Python"), rows), ""]
+    return "\n".join(lines)
+
+
+def _number(number: int) -> str:
+    return f"{number:#x}" if number > 10001 else str(number)
+
+
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [_row(titles), "|---" * len(titles) + "|"]
     return [*lines, *map(_row, rows)]
@@ -315,6 +346,9 @@ PARTS: dict[str, Callable[..., str]] = {
     "socs": _socs,
     "schemas": _schemas,
     "public-names": _public_names,
+    "c-functions": _c_functions,
+    "c-structs": _c_structs,
+    "c-constants": _c_constants,
 }
 
 

@@ -38,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem lpai choices",
         "qnnmem lpai choices --json",
     ),
+    "lpai export-c": (
+        "qnnmem lpai export-c examples/small_lpai.bin -o client.c",
+        "qnnmem lpai export-c examples/small_lpai.bin --io scratch",
+    ),
     "lpai rules": (
         "qnnmem lpai rules",
         "qnnmem lpai rules R3",

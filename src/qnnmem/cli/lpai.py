@@ -1,4 +1,4 @@
-"""`qnnmem lpai`: the LPAI memory contract: rules, choices where it is silent, and the self-test."""
+"""`qnnmem lpai`: the LPAI memory contract: rules, choices, the self-test, a client in C."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.cli.export_c import export_c
 from qnnmem.cli.help import VerbGroup
 from qnnmem.cli.options import result_options
 from qnnmem.errors import UsageError
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=VerbGroup)
 def lpai() -> None:
-    """The LPAI memory contract: its rules, and what is chosen where it is silent."""
+    """The LPAI memory contract: its rules, what is chosen where it is silent, a client in C."""
+
+
+lpai.add_command(export_c)
 
 
 @lpai.command("choices")

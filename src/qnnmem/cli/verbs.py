@@ -23,7 +23,7 @@ SECTIONS = {
         "net-run": "Run a context binary with the flags of qnn-net-run.",
         "config": "Write a correct pair of config files.",
         "lint": "Find what is wrong in config files.",
-        "lpai": "The memory contract: rules, choices, self-test.",
+        "lpai": "The memory contract: rules, choices, self-test, a client in C.",
     },
     "HTP, by the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",

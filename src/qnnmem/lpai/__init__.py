@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
     from qnnmem.lpai.runtime.queue import Signal
     from qnnmem.lpai.runtime.session import Session
-    from qnnmem.lpai.runtime.system_context import get_binary_info
+    from qnnmem.lpai.runtime.system_context import SystemContext, get_binary_info
 
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
@@ -53,7 +53,7 @@ _HOMES = {
     "PrepareOptions": "prepare_options",
     "Signal": "runtime.queue",
     "Session": "runtime.session",
-    "get_binary_info": "runtime.system_context",
+    **dict.fromkeys(("SystemContext", "get_binary_info"), "runtime.system_context"),
 }
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "Property",
     "Session",
     "Signal",
+    "SystemContext",
     "TcmFatal",
     "custom",
     "custom_property",

@@ -1,8 +1,15 @@
-"""QNN's own names and numbers for the options, types and versions an LPAI client uses."""
+"""QNN's own names and numbers for the options, types and versions a client uses.
+
+Each class says how the C headers spell its members. `c_names` is made from that, so a name that is
+written down twice cannot differ.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
+from typing import ClassVar
 
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
@@ -12,14 +19,39 @@ UNDEFINED = 0x7FFFFFFF
 PROVIDER_NAME = "LPAI_QTI_AISW"
 
 
-class BackendId(IntEnum):
+class CEnum(IntEnum):
+    """Numbers that C clients know by longer names.
+
+    The name in C is `prefix` and the member's own name, or what `ends` puts in place of that; None
+    there: the headers of QNN have no such name.
+    """
+
+    _prefix: ClassVar[str]
+    _ends: ClassVar[Mapping[str, str | None]]
+
+    def __init_subclass__(cls, prefix: str, ends: Mapping[str, str | None] | None = None) -> None:
+        cls._prefix, cls._ends = prefix, MappingProxyType(dict(ends or {}))
+
+    @property
+    def c_name(self) -> str:
+        """The name in C, e.g. `QNN_LPAI_MEM_TYPE_DDR`."""
+        return next(name for name, member in self.c_names().items() if member is self)
+
+    @classmethod
+    def c_names(cls) -> dict[str, CEnum]:
+        """Every name in C, those of aliases included."""
+        ends = {name: cls._ends.get(name, name) for name in cls.__members__}
+        return {f"{cls._prefix}{end}": cls[name] for name, end in ends.items() if end is not None}
+
+
+class BackendId(CEnum, prefix="QNN_BACKEND_ID_"):
     """`QNN_BACKEND_ID_*`: which backend a provider is."""
 
     LPAI = 12
     LPAI_ISLAND = 16
 
 
-class Target(IntEnum):
+class Target(CEnum, prefix="QNN_LPAI_BACKEND_TARGET_"):
     """`QnnLpaiBackend_Target_t`: where a graph runs."""
 
     X86 = 0
@@ -29,7 +61,7 @@ class Target(IntEnum):
     UNKNOWN = UNDEFINED
 
 
-class HwVersion(IntEnum):
+class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED": None}):
     """`QnnLpaiBackend_HwVersion_t`: version of the eNPU.
 
     The minor version is in the upper half-word, so the numbers do not sort by age; comparing two
@@ -85,14 +117,30 @@ class HwVersion(IntEnum):
 _HW_BY_WORD = {v.word: v for v in HwVersion if v not in (HwVersion.NA, HwVersion.UNKNOWN)}
 
 
-class BackendOption(IntEnum):
+class BackendConfigOption(CEnum, prefix="QNN_BACKEND_CONFIG_OPTION_"):
+    """`QnnBackend_ConfigOption_t`: what a backend can be told when it is made."""
+
+    CUSTOM = 0
+    ERROR_REPORTING = 1
+    PLATFORM = 2
+    UNDEFINED = UNDEFINED
+
+
+class BackendPropertyOption(CEnum, prefix="QNN_BACKEND_PROPERTY_OPTION_"):
+    """`QnnBackend_PropertyOption_t`: what a backend can be asked."""
+
+    CUSTOM = 0
+    UNDEFINED = UNDEFINED
+
+
+class BackendOption(CEnum, prefix="QNN_LPAI_BACKEND_", ends={"UNDEFINED": "CUSTOM_CFG_UNDEFINED"}):
     """LPAI's custom options of `QnnBackend_create`."""
 
     CUSTOM_CFG_HW_INFO = 0
     UNDEFINED = UNDEFINED
 
 
-class BackendProperty(IntEnum):
+class BackendProperty(CEnum, prefix="QNN_LPAI_BACKEND_", ends={"UNDEFINED": "GET_PROP_UNDEFINED"}):
     """LPAI's custom options of `QnnBackend_getProperty`."""
 
     GET_PROP_ALIGNMENT_REQ = 0
@@ -102,7 +150,14 @@ class BackendProperty(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class ContextOption(IntEnum):
+# In the header some options of a context have the word OPTION in their names, some have not.
+_WITH_OPTION = {
+    name: f"OPTION_{name}"
+    for name in ("CUSTOM", "PRIORITY", "ERROR_REPORTING", "OEM_STRING", "DEFER_GRAPH_INIT")
+}
+
+
+class ContextOption(CEnum, prefix="QNN_CONTEXT_CONFIG_", ends=_WITH_OPTION):
     """`QnnContext_ConfigOption_t`: what a context can be told when it is made."""
 
     CUSTOM = 0
@@ -118,14 +173,14 @@ class ContextOption(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class BinaryCompatibility(IntEnum):
+class BinaryCompatibility(CEnum, prefix="QNN_CONTEXT_BINARY_COMPATIBILITY_"):
     """How a context binary is checked against the device."""
 
     PERMISSIVE = 0
     STRICT = 1
 
 
-class ContextCustomOption(IntEnum):
+class ContextCustomOption(CEnum, prefix="QNN_LPAI_CONTEXT_SET_CFG_"):
     """LPAI's custom options of a context."""
 
     MODEL_BUFFER_MEM_TYPE = 1
@@ -133,7 +188,7 @@ class ContextCustomOption(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class GraphConfigOption(IntEnum):
+class GraphConfigOption(CEnum, prefix="QNN_GRAPH_CONFIG_OPTION_"):
     """`QnnGraph_ConfigOption_t`: what a graph can be told."""
 
     CUSTOM = 0
@@ -144,7 +199,14 @@ class GraphConfigOption(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class GraphOption(IntEnum):
+class GraphPropertyOption(CEnum, prefix="QNN_GRAPH_PROPERTY_OPTION_"):
+    """`QnnGraph_PropertyOption_t`: what a graph can be asked."""
+
+    CUSTOM = 0
+    UNDEFINED = UNDEFINED
+
+
+class GraphOption(CEnum, prefix="QNN_LPAI_GRAPH_", ends={"UNDEFINED": "SET_CFG_UNDEFINED"}):
     """LPAI's custom options of `QnnGraph_setConfig`."""
 
     SET_CFG_SCRATCH_MEM = 1
@@ -155,7 +217,7 @@ class GraphOption(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class GraphProperty(IntEnum):
+class GraphProperty(CEnum, prefix="QNN_LPAI_GRAPH_", ends={"UNDEFINED": "GET_PROP_UNDEFINED"}):
     """LPAI's custom options of `QnnGraph_getProperty`."""
 
     GET_PROP_SCRATCH_MEM_SIZE = 1
@@ -163,7 +225,7 @@ class GraphProperty(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class MemType(IntEnum):
+class MemType(CEnum, prefix="QNN_LPAI_MEM_TYPE_"):
     """`QnnLpaiMem_MemType_t`: the heap a buffer comes from."""
 
     DDR = 1
@@ -173,7 +235,7 @@ class MemType(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class ClientPerfType(IntEnum):
+class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
     """Whether a client insists on its frame rate."""
 
     REAL_TIME = 1
@@ -181,7 +243,7 @@ class ClientPerfType(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class CoreAffinity(IntEnum):
+class CoreAffinity(CEnum, prefix="QNN_LPAI_GRAPH_CORE_AFFINITY_"):
     """Whether a client insists on its core."""
 
     SOFT = 1
@@ -189,7 +251,7 @@ class CoreAffinity(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class Priority(IntEnum):
+class Priority(CEnum, prefix="QNN_PRIORITY_"):
     """`Qnn_Priority_t`; the two highest may silently be treated as normal."""
 
     LOW = 0
@@ -200,7 +262,7 @@ class Priority(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class TensorMemType(IntEnum):
+class TensorMemType(CEnum, prefix="QNN_TENSORMEMTYPE_"):
     """`Qnn_TensorMemType_t`: how a tensor's bytes are handed over."""
 
     RAW = 0
@@ -209,7 +271,7 @@ class TensorMemType(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class TensorType(IntEnum):
+class TensorType(CEnum, prefix="QNN_TENSOR_TYPE_"):
     """`Qnn_TensorType_t`: an input is `APP_WRITE`, an output is `APP_READ`."""
 
     APP_WRITE = 0
@@ -229,7 +291,7 @@ class TensorType(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class MemRegisterType(IntEnum):
+class MemRegisterType(CEnum, prefix="QNN_MEM_TYPE_"):
     """`Qnn_MemType_t`: the kind of memory that `QnnMem_register` is given."""
 
     ION = 1
@@ -238,7 +300,36 @@ class MemRegisterType(IntEnum):
     UNDEFINED = UNDEFINED
 
 
-class LogLevel(IntEnum):
+class HtpMemType(CEnum, prefix="QNN_HTP_MEM_"):
+    """`QnnHtpMem_Type_t`: what a custom descriptor of the HTP backend is about."""
+
+    QURT = 0
+    SHARED_BUFFER = 1
+    WEIGHTS_BUFFER = 2
+    SHARED_SPILLFILL_BUFFER = 3
+    SHARED_VTCMBACKUP_BUFFER = 4
+    UNDEFINED = UNDEFINED
+
+
+class BinaryInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_BINARY_INFO_"):
+    """`QnnSystemContext_BinaryInfoVersion_t`: which struct describes a context binary."""
+
+    VERSION_1 = 1
+    VERSION_2 = 2
+    VERSION_3 = 3
+    UNDEFINED = UNDEFINED
+
+
+class GraphInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_GRAPH_INFO_"):
+    """`QnnSystemContext_GraphInfoVersion_t`: which struct describes a graph of a binary."""
+
+    VERSION_1 = 1
+    VERSION_2 = 2
+    VERSION_3 = 3
+    UNDEFINED = UNDEFINED
+
+
+class LogLevel(CEnum, prefix="QNN_LOG_LEVEL_"):
     """`QnnLog_Level_t`."""
 
     ERROR = 1
@@ -248,7 +339,7 @@ class LogLevel(IntEnum):
     DEBUG = 5
 
 
-class DataType(IntEnum):
+class DataType(CEnum, prefix="QNN_DATATYPE_"):
     """`Qnn_DataType_t`: the last two hexadecimal digits read as a decimal are the bits."""
 
     INT_8 = 0x0008
@@ -296,7 +387,7 @@ class DataType(IntEnum):
         """The numpy type whose elements have the same bytes, e.g. `int8` for `SFIXED_POINT_8`."""
         name = _NUMPY.get(self)
         if name is None:
-            raise UsageError(f"QNN_DATATYPE_{self.name} has no numpy type")
+            raise UsageError(f"{self.c_name} has no numpy type")
         return name
 
     def nbytes(self, elements: int) -> int:

@@ -110,16 +110,16 @@ def _both_ends(words: str, room: int) -> str:
 
 def _about(report: PlanReport) -> Iterator[str]:
     plan = report.plan
-    yield f"/* Memory plan of {_comment(report.input)}"
+    yield f"/* Memory plan of {comment_text(report.input)}"
     for line in with_flags(report.plan.model.assumed).splitlines():
-        yield f" * WARNING: {_comment(line)}"
-    yield f" * made by {_comment(report.tool)}; made again rather than edited."
+        yield f" * WARNING: {comment_text(line)}"
+    yield f" * made by {comment_text(report.tool)}; made again rather than edited."
     yield " *"
     for pool, size in report.pools:
         proof = f", {plan.scratch.proof}" if pool is Pool.SCRATCH else ""
         yield f" * {pool.value:<11}{size_column(size, 15)}, computed{proof}"
     if report.given:
-        yield f" * planned with {_comment(' '.join(report.given))}"
+        yield f" * planned with {comment_text(' '.join(report.given))}"
     yield " *"
     yield " * Offsets count from the start of a pool, which has to be aligned, and hold while the"
     yield " * ops run in the order that was planned. A step is the number of an op; -1 is before"
@@ -177,7 +177,7 @@ def _assertion_macro(prefix: str) -> Iterator[str]:
 
 
 def _macros(place: _Place, prefix: str, name: str) -> Iterator[str]:
-    shown = "" if place.tensor == name else f", {_comment(place.tensor)}"
+    shown = "" if place.tensor == name else f", {comment_text(place.tensor)}"
     about = f"{place.role}{', ' if place.role else ''}{place.steps}{shown}"
     yield f"#define {prefix}_AT_{name} {_number(place.offset)} /* {about} */"
     yield f"#define {prefix}_SIZE_{name} {_number(place.size)}"
@@ -226,7 +226,7 @@ def _number(value: int) -> str:
     return f"{value}U" if value < 1 << 32 else f"{value}ULL"
 
 
-def _comment(text: str) -> str:
+def comment_text(text: str) -> str:
     """Text that ends no comment, begins none, and is the same for every compiler."""
     shown = text if len(text) <= _COMMENT else f"{text[: _COMMENT // 2]}...{text[-_COMMENT // 2 :]}"
     plain = shown.encode("unicode_escape").decode("ascii")

@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NoReturn
 
 from qnnmem.errors import Fault
@@ -19,6 +18,7 @@ from qnnmem.finding import Finding
 from qnnmem.htp.qmem.rules import broken
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import DataType, MemRegisterType
+from qnnmem.qnn.enums import HtpMemType as HtpMemType
 from qnnmem.qnn.shared_memory import (
     MemHandle,
     RegisteredMemory,
@@ -33,15 +33,6 @@ from qnnmem.units import round_up
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
-
-
-class HtpMemType(IntEnum):
-    """`QnnHtpMem_Type_t`: what a custom descriptor of the HTP backend is about."""
-
-    QURT = 0
-    SHARED_BUFFER = 1
-    WEIGHTS_BUFFER = 2
-    SHARED_SPILLFILL_BUFFER = 3
 
 
 class SharedBuffer:

@@ -54,7 +54,7 @@ class AlignmentReq:
 
 @dataclass(frozen=True, slots=True)
 class HwInfo:
-    """`QnnLpaiBackend_HwInfo_t`."""
+    """`QnnLpaiBackend_CustomConfigHwInfo_t`."""
 
     target: Target = Target.ADSP
     hw_version: HwVersion = HwVersion.V5

@@ -2,30 +2,124 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any
 
+from qnnmem.errors import UsageError
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledGraph, Quant
-from qnnmem.lpai.inspect import data_type
+from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
+from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
-from qnnmem.qnn.enums import TensorType
+from qnnmem.qnn.binary_info import (
+    ApiVersion,
+    BinaryInfo,
+    BinaryInfoV1,
+    BinaryInfoV2,
+    BinaryInfoV3,
+    GraphInfo,
+    GraphInfoV2,
+    GraphInfoV3,
+    SystemTensor,
+)
+from qnnmem.qnn.codes import qnn_error
+from qnnmem.qnn.enums import BackendId, BinaryInfoVersion, TensorType
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
+_ANSWERS: dict[BinaryInfoVersion, tuple[type[BinaryInfo], type[GraphInfo]]] = {
+    BinaryInfoVersion.VERSION_1: (BinaryInfoV1, GraphInfo),
+    BinaryInfoVersion.VERSION_2: (BinaryInfoV2, GraphInfoV2),
+    BinaryInfoVersion.VERSION_3: (BinaryInfoV3, GraphInfoV3),
+}
+_INVALID_HANDLE = 30000
 
-@dataclass(frozen=True, slots=True)
-class GraphInfo:
-    """`QnnSystemContext_GraphInfo_t`: tensors are copies that the caller may change."""
 
-    graph_name: str
-    graph_inputs: tuple[QnnTensor, ...]
-    graph_outputs: tuple[QnnTensor, ...]
+class SystemContext:
+    """`QnnSystemContext_Handle_t`: reads binaries; what it answers is its own memory."""
+
+    def __init__(self, version: int = BinaryInfoVersion.VERSION_1) -> None:
+        if not isinstance(version, int) or version not in _ANSWERS:
+            raise UsageError("a system context answers with version 1, 2 or 3 of the binary info")
+        self._version = BinaryInfoVersion(version)
+        self.is_freed = False
+
+    @classmethod
+    def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
+        """`QnnSystemContext_create`.
+
+        `version` is that of the structs it answers with. A real library decides that itself, so a
+        client has to understand all of them.
+        """
+        return cls(version)
+
+    def get_binary_info(self, binary: Any) -> BinaryInfo:
+        """`QnnSystemContext_getBinaryInfo`: everything but weights; 30010 for a damaged binary."""
+        return self._read(binary, "QnnSystemContext_getBinaryInfo")
+
+    def get_metadata(self, binary: Any) -> BinaryInfo:
+        """`QnnSystemContext_getMetadata`: the same by the newer call."""
+        return self._read(binary, "QnnSystemContext_getMetadata")
+
+    def free(self) -> None:
+        """`QnnSystemContext_free`: binary infos, their graphs and tensors end here."""
+        self._check_alive("QnnSystemContext_free")
+        self.is_freed = True
+
+    def check_lent(self, what: str) -> None:
+        """Fail when an answer is read after `free`."""
+        if self.is_freed:
+            sentence = f"{what} was read after its system context was freed"
+            cure = "copy what you need, or free the system context after the last use"
+            found = finding("R16", sentence, call="QnnSystemContext_free", cure=cure)
+            raise qnn_error(_INVALID_HANDLE, found)
+
+    def _check_alive(self, call: str) -> None:
+        if self.is_freed:
+            cure = "free a system context once, after the last call with it"
+            found = finding("R16", "the system context was freed", call=call, cure=cure)
+            raise qnn_error(_INVALID_HANDLE, found)
+
+    def _read(self, binary: Any, call: str) -> BinaryInfo:
+        self._check_alive(call)
+        file = ClientBuffer(binary).array.data
+        context = unpack(file, MALFORMED_BINARY)
+        whole, part = _ANSWERS[self._version]
+        graphs = tuple(
+            part(
+                graph_name=graph.name,
+                graph_inputs=tuple(map(self._lend, inputs)),
+                graph_outputs=tuple(map(self._lend, outputs)),
+                _owner=self,
+            )
+            for graph in context.graphs
+            for inputs, outputs in (io_tensors(graph),)
+        )
+        return whole(
+            backend_id=BackendId.LPAI,
+            build_id=context.producer,
+            core_api_version=ApiVersion.parse(CORE_API),
+            backend_api_version=ApiVersion.parse(LPAI_API),
+            soc_version="",
+            context_blob_version=ApiVersion.parse(BLOB_VERSION),
+            context_blob_size=file.nbytes,
+            context_tensors=(),
+            graphs=graphs,
+            _owner=self,
+        )
+
+    def _lend(self, tensor: QnnTensor) -> SystemTensor:
+        values = {one.name: getattr(tensor, one.name) for one in fields(QnnTensor)}
+        return SystemTensor(**values, owner=self)
 
 
 def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
-    """`QnnSystemContext_getBinaryInfo`: graphs and their tensors; 30010 for a damaged binary."""
+    """The short way to the graphs of a binary: nothing to free, tensors are the caller's own."""
     context = unpack(ClientBuffer(binary).array.data, MALFORMED_BINARY)
-    return tuple(GraphInfo(graph.name, *io_tensors(graph)) for graph in context.graphs)
+    graphs = ((graph.name, *io_tensors(graph)) for graph in context.graphs)
+    return tuple(
+        GraphInfo(graph_name=name, graph_inputs=inputs, graph_outputs=outputs)
+        for name, inputs, outputs in graphs
+    )
 
 
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:

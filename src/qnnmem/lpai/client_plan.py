@@ -1,0 +1,231 @@
+"""What a C client of a model has to know: graphs, pool sizes, inputs and outputs.
+
+It comes out of a context binary, or of a plan that `qnnmem plan` wrote as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Annotated
+
+import msgspec
+
+from qnnmem.bounded_file import read_bytes
+from qnnmem.errors import LoadError, QnnError, UsageError
+from qnnmem.load.file_kind import KINDS, kind_of_file, wrong_kind
+from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
+from qnnmem.lpai.inspect import data_type
+from qnnmem.plan import Io, Pool
+from qnnmem.text import quote
+
+MAX_UINT32 = (1 << 32) - 1
+_LARGEST_BINARY = 16 << 30
+_LARGEST_PLAN = 256 << 20
+_MAX_GRAPHS = 1024
+_PLAN, _PLANS = "qnnmem.plan/1", "qnnmem.plans/1"
+_WHY = "which is neither a context binary for LPAI nor a plan in JSON"
+_CURE = "make a plan of a model with qnnmem plan and its JSON form, or a binary with qnnmem prepare"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTensor:
+    """An input or output of a graph."""
+
+    name: str
+    nbytes: int  # of a plan in JSON: with padding, and 0 where it shares a buffer with others
+    offset: int | None  # in scratch; None: not there
+    kind: str = ""  # type and dimensions, where they are known
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGraph:
+    """A graph, and what the client must bring for it."""
+
+    name: str
+    scratch_bytes: int
+    persistent_bytes: int
+    inputs: tuple[ClientTensor, ...]
+    outputs: tuple[ClientTensor, ...]
+    has_io: bool = True  # a plan of a bare list of buffers knows no inputs and outputs
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether every input and output has its place in scratch."""
+        return self.has_io and all(t.offset is not None for t in (*self.inputs, *self.outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """The graphs of one binary."""
+
+    source: str  # the file they were read from
+    producer: str
+    align: int
+    graphs: tuple[ClientGraph, ...]
+
+
+def read_client_plan(path: Path) -> ClientPlan:
+    """What the client of a context binary or of a plan has to know."""
+    kind = kind_of_file(path)
+    if kind.name == "lpai":
+        found = _of_binary(path)
+    elif kind.name in ("json", "result"):
+        found = _of_json(path)
+    else:
+        raise wrong_kind(path, kind, _WHY)
+    _check(path, found)
+    return found
+
+
+def of_context(context: CompiledContext, source: str) -> ClientPlan:
+    """What the client of a compiled context has to know."""
+    align = max((int(graph.align) for graph in context.graphs), default=1)
+    return ClientPlan(source, context.producer, align, tuple(map(_graph, context.graphs)))
+
+
+def _of_binary(path: Path) -> ClientPlan:
+    data = read_bytes(path, _LARGEST_BINARY)
+    try:
+        return of_context(unpack(data, MALFORMED_BINARY), str(path))
+    except QnnError as exc:  # to the shell it is bad input
+        raise LoadError(path, str(exc)) from exc
+
+
+def _graph(graph: CompiledGraph) -> ClientGraph:
+    def tensors(names: Iterable[str]) -> tuple[ClientTensor, ...]:
+        return tuple(_tensor(graph, name) for name in names)
+
+    return ClientGraph(
+        graph.name,
+        int(graph.scratch_bytes),
+        int(graph.persistent_bytes),
+        tensors(graph.inputs),
+        tensors(graph.outputs),
+    )
+
+
+def _tensor(graph: CompiledGraph, name: str) -> ClientTensor:
+    tensor, buffer = graph.model.tensors[name], graph.buffer_of.get(name)
+    inside = buffer is not None and buffer.pool is Pool.SCRATCH and graph.io is Io.INSIDE
+    kind = data_type(tensor.dtype, name in graph.quants)
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    offset = int(buffer.offset) if buffer is not None and inside else None
+    return ClientTensor(name, int(tensor.nbytes), offset, f"{kind.name} {shape}")
+
+
+# --- A plan in JSON ------------------------------------------------------------------------------
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+_Name = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class _BufferRow(msgspec.Struct):
+    name: _Name
+    pool: str
+    size_bytes: _Size
+    offset_bytes: _Size
+    aliases: list[_Name]
+
+
+class _PlanRow(msgspec.Struct):
+    tool: _Name
+    input: _Name
+    scratch_bytes: _Size
+    persistent_bytes: _Size
+    align_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+    io: str
+    inputs: list[_Name]
+    outputs: list[_Name]
+    buffers: list[_BufferRow]
+
+
+class _Schema(msgspec.Struct):
+    schema: str = ""
+    plans: list[msgspec.Raw] = []
+
+
+def _of_json(path: Path) -> ClientPlan:
+    data = read_bytes(path, _LARGEST_PLAN)
+    try:
+        rows = list(_rows(path, data))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
+        raise LoadError(path, f"is not a whole plan: {_said(exc)}", cure=_CURE) from exc
+    tools = {row.tool for row in rows}
+    align = max(row.align_bytes for row in rows)
+    graphs = tuple(map(_planned, rows))
+    return ClientPlan(str(path), min(tools), align, graphs)
+
+
+def _rows(path: Path, data: bytes) -> Iterator[_PlanRow]:
+    outer = msgspec.json.decode(data, type=_Schema)
+    if outer.schema == _PLAN:
+        yield msgspec.json.decode(data, type=_PlanRow)
+    elif outer.schema == _PLANS and outer.plans:
+        for one in outer.plans:
+            yield msgspec.json.decode(one, type=_PlanRow)
+    elif outer.schema.startswith("qnnmem."):
+        raise LoadError(path, f"is {quote(outer.schema)}, not a plan", cure=_CURE)
+    else:
+        raise LoadError(path, f"is {KINDS['json'].words}, {_WHY}", cure=_CURE)
+
+
+def _said(exc: BaseException) -> str:
+    return "too deep" if isinstance(exc, RecursionError) else str(exc).rstrip(".")[:160]
+
+
+def _planned(row: _PlanRow) -> ClientGraph:
+    """A graph by the name that preparing the same file would give it; state is no input."""
+    found = {name: buffer for buffer in row.buffers for name in buffer.aliases}
+    found |= {buffer.name: buffer for buffer in row.buffers}
+
+    def tensors(names: list[str]) -> tuple[ClientTensor, ...]:
+        rows = ((name, found.get(name)) for name in names)
+        return tuple(
+            ClientTensor(
+                name,
+                0 if one.aliases else one.size_bytes,
+                one.offset_bytes if one.pool == "scratch" else None,
+            )
+            for name, one in rows
+            if one is not None and one.pool != "persistent"
+        )
+
+    name = PurePath(row.input).stem
+    return ClientGraph(
+        name,
+        row.scratch_bytes,
+        row.persistent_bytes,
+        tensors(row.inputs),
+        tensors(row.outputs),
+        has_io=bool(row.inputs or row.outputs),
+    )
+
+
+# --- What C cannot say ---------------------------------------------------------------------------
+
+
+def _check(path: Path, plan: ClientPlan) -> None:
+    names = [graph.name for graph in plan.graphs]
+    if len(names) > _MAX_GRAPHS:
+        raise LoadError(path, f"has {len(names):,} graphs, more than {_MAX_GRAPHS:,}")
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise LoadError(path, f"has two graphs of the name {quote(twice)}")
+    for graph in plan.graphs:
+        for name, what in _named(graph):
+            if "\0" in name or (what == "graph" and not name):
+                raise LoadError(path, f"has a {what} {quote(name)}, which C cannot name")
+        sizes = (graph.scratch_bytes, graph.persistent_bytes)
+        tensors = (tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
+        largest = max(*sizes, *tensors, 0)
+        if largest > MAX_UINT32:
+            what = f"graph {quote(graph.name)} needs a buffer of {largest:,} bytes"
+            raise UsageError(f"{what}; the structs of LPAI say sizes in 32 bits")
+
+
+def _named(graph: ClientGraph) -> Iterator[tuple[str, str]]:
+    yield graph.name, "graph"
+    yield from ((tensor.name, "tensor") for tensor in (*graph.inputs, *graph.outputs))

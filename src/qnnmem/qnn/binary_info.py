@@ -1,0 +1,268 @@
+"""What a context binary holds, as the structs of `QnnSystemContext.h` say it.
+
+In C these structs are memory of a system context and end with it. Here they have an owner, too:
+reading them after it was freed is an error, as with every other handle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypeVar
+
+from qnnmem.errors import UsageError
+from qnnmem.qnn.enums import BinaryInfoVersion, GraphInfoVersion
+from qnnmem.qnn.tensor import QnnTensor
+
+T = TypeVar("T")
+
+
+class Lender(Protocol):
+    """A handle that owns the memory of its answers."""
+
+    is_freed: bool
+
+    def check_lent(self, what: str) -> None:
+        """Fail if the handle was freed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersion:
+    """`Qnn_Version_t`."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def parse(cls, text: str) -> ApiVersion:
+        """The version that is written `2.27.0`."""
+        major, minor, patch = map(int, text.split("."))
+        return cls(major, minor, patch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class _Lent:
+    """A struct whose members cannot be read after its owner was freed; None: it has no owner."""
+
+    _owner: Lender | None = field(default=None, repr=False, compare=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            owner: Lender | None = object.__getattribute__(self, "_owner")
+            if owner is not None:
+                owner.check_lent(f"{type(self).__name__}.{name}")
+        return object.__getattribute__(self, name)
+
+    def __repr__(self) -> str:
+        return _shown(self, self._owner)
+
+
+@dataclass(slots=True, repr=False)
+class SystemTensor(QnnTensor):
+    """`Qnn_Tensor_t` of a system context: name and dimensions are pointers into its memory.
+
+    Copying the struct (`copy.copy`) copies the pointers; `copy.deepcopy` copies what they point
+    to, and gives a tensor that outlives the system context.
+    """
+
+    owner: Lender | None = field(default=None, repr=False, compare=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("name", "dimensions", "nbytes"):
+            owner: Lender | None = object.__getattribute__(self, "owner")
+            if owner is not None:
+                owner.check_lent(f"QnnTensor.{name}")
+        return object.__getattribute__(self, name)
+
+    def __repr__(self) -> str:
+        return _shown(self, self.owner)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> QnnTensor:
+        return QnnTensor(**{one.name: getattr(self, one.name) for one in fields(QnnTensor)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GraphInfo(_Lent):
+    """`QnnSystemContext_GraphInfo_t`, and the members of its version 1, which all versions have."""
+
+    graph_name: str
+    graph_inputs: tuple[QnnTensor, ...] = ()
+    graph_outputs: tuple[QnnTensor, ...] = ()
+
+    @property
+    def version(self) -> GraphInfoVersion:
+        """Which struct of the union is filled."""
+        return GraphInfoVersion.VERSION_1
+
+    @property
+    def num_graph_inputs(self) -> int:
+        """How many tensors the application writes."""
+        return len(self.graph_inputs)
+
+    @property
+    def num_graph_outputs(self) -> int:
+        """How many tensors the application reads."""
+        return len(self.graph_outputs)
+
+    @property
+    def graph_info_v1(self) -> GraphInfo:
+        """The union's first struct; an error if another one is filled."""
+        return _filled(self, GraphInfo, "graphInfoV1")
+
+    @property
+    def graph_info_v2(self) -> GraphInfoV2:
+        """The union's second struct; an error if another one is filled."""
+        return _filled(self, GraphInfoV2, "graphInfoV2")
+
+    @property
+    def graph_info_v3(self) -> GraphInfoV3:
+        """The union's third struct; an error if another one is filled."""
+        return _filled(self, GraphInfoV3, "graphInfoV3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GraphInfoV2(GraphInfo):
+    """`QnnSystemContext_GraphInfoV2_t`."""
+
+    updateable_tensors: tuple[QnnTensor, ...] = ()
+
+    @property
+    def version(self) -> GraphInfoVersion:
+        """Which struct of the union is filled."""
+        return GraphInfoVersion.VERSION_2
+
+    @property
+    def num_updateable_tensors(self) -> int:
+        """How many tensors can be updated after they were made."""
+        return len(self.updateable_tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GraphInfoV3(GraphInfoV2):
+    """`QnnSystemContext_GraphInfoV3_t`."""
+
+    graph_blob_info: bytes = b""
+    start_op_index: int = 0
+    end_op_index: int = 0
+
+    @property
+    def version(self) -> GraphInfoVersion:
+        """Which struct of the union is filled."""
+        return GraphInfoVersion.VERSION_3
+
+    @property
+    def graph_blob_info_size(self) -> int:
+        """Bytes of what the backend says of the graph."""
+        return len(self.graph_blob_info)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BinaryInfo(_Lent):
+    """`QnnSystemContext_BinaryInfo_t`, and the members that all its versions have."""
+
+    backend_id: int
+    build_id: str
+    core_api_version: ApiVersion
+    backend_api_version: ApiVersion
+    soc_version: str
+    context_blob_version: ApiVersion
+    context_blob_size: int
+    context_tensors: tuple[QnnTensor, ...]
+    graphs: tuple[GraphInfo, ...]
+
+    @property
+    def version(self) -> BinaryInfoVersion:
+        """Which struct of the union is filled."""
+        return BinaryInfoVersion.UNDEFINED
+
+    @property
+    def num_context_tensors(self) -> int:
+        """How many tensors belong to the context and not to a graph."""
+        return len(self.context_tensors)
+
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs the binary holds."""
+        return len(self.graphs)
+
+    @property
+    def context_binary_info_v1(self) -> BinaryInfoV1:
+        """The union's first struct; an error if another one is filled."""
+        return _filled(self, BinaryInfoV1, "contextBinaryInfoV1")
+
+    @property
+    def context_binary_info_v2(self) -> BinaryInfoV2:
+        """The union's second struct; an error if another one is filled."""
+        return _filled(self, BinaryInfoV2, "contextBinaryInfoV2")
+
+    @property
+    def context_binary_info_v3(self) -> BinaryInfoV3:
+        """The union's third struct; an error if another one is filled."""
+        return _filled(self, BinaryInfoV3, "contextBinaryInfoV3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BinaryInfoV1(BinaryInfo):
+    """`QnnSystemContext_BinaryInfoV1_t`."""
+
+    hw_info_blob_version: ApiVersion = ApiVersion(0, 0, 0)
+    hw_info_blob: bytes = b""
+
+    @property
+    def version(self) -> BinaryInfoVersion:
+        """Which struct of the union is filled."""
+        return BinaryInfoVersion.VERSION_1
+
+    @property
+    def hw_info_blob_size(self) -> int:
+        """Bytes of what the binary says of the hardware."""
+        return len(self.hw_info_blob)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BinaryInfoV2(BinaryInfoV1):
+    """`QnnSystemContext_BinaryInfoV2_t`."""
+
+    platform_info: object | None = None  # NULL in binaries for LPAI
+
+    @property
+    def version(self) -> BinaryInfoVersion:
+        """Which struct of the union is filled."""
+        return BinaryInfoVersion.VERSION_2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BinaryInfoV3(BinaryInfo):
+    """`QnnSystemContext_BinaryInfoV3_t`."""
+
+    platform_info: object | None = None  # NULL in binaries for LPAI
+    context_metadata: bytes = b""
+    soc_model: int = 0
+
+    @property
+    def version(self) -> BinaryInfoVersion:
+        """Which struct of the union is filled."""
+        return BinaryInfoVersion.VERSION_3
+
+    @property
+    def context_metadata_size(self) -> int:
+        """Bytes of what the backend says of the context."""
+        return len(self.context_metadata)
+
+
+def _shown(struct: _Lent | SystemTensor, owner: Lender | None) -> str:
+    """What a dataclass shows of itself, unless there is nothing to be shown any more."""
+    kind = type(struct).__name__
+    if owner is not None and owner.is_freed:
+        return f"<{kind} of a system context that was freed>"
+    values = (f"{one.name}={getattr(struct, one.name)!r}" for one in fields(struct) if one.repr)
+    return f"{kind}({', '.join(values)})"
+
+
+def _filled(info: BinaryInfo | GraphInfo, kind: type[T], member: str) -> T:
+    """The struct itself, if it is of this version; reading another one of a union is nonsense."""
+    if type(info) is not kind:
+        raise UsageError(
+            f"{member} is not filled: version is {info.version.c_name}; ask for `version` first"
+        )
+    return info

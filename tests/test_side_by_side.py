@@ -1,0 +1,49 @@
+"""The page that shows C and Python side by side."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import side_by_side  # noqa: E402 - a script, not a package
+
+from qnnmem.qnn import c_names  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "lpai-c-and-python.md"
+
+
+@pytest.mark.parametrize("name", sorted(side_by_side.every_python_name()))
+def test_every_python_name_exists(name: str) -> None:
+    """What the page says can be imported and has the attribute."""
+    side_by_side.resolve(name)
+
+
+def test_every_name_in_the_python_column_is_one_of_them() -> None:
+    """Nothing in that column was written by hand."""
+    rows = re.findall(
+        r"^\| .*?`[^`]+` \|(?: [\w]+ \|)? `([\w.]+)` \|", PAGE.read_text("utf-8"), re.M
+    )
+    known = {side_by_side.shown(name).strip("`") for name in side_by_side.every_python_name()}
+    assert len(rows) > 200
+    assert set(rows) <= known
+
+
+def test_every_constant_is_on_the_page() -> None:
+    """A search for the name in C finds it, with its number."""
+    page = PAGE.read_text("utf-8")
+    codes = (ROOT / "docs" / "reference" / "error-codes.md").read_text("utf-8")
+    names = [name for name in vars(c_names) if name.startswith("QNN_")]
+    assert [name for name in names if f"`{name}`" not in page and f"`{name}`" not in codes] == []
+
+
+def test_a_name_that_does_not_exist_is_noticed() -> None:
+    """The test above looks at something."""
+    for name in ("qnnmem.lpai.Mem.nonsense", "qnnmem.lpai.Nonsense", "nonsense.at.all"):
+        with pytest.raises(AttributeError):
+            side_by_side.resolve(name)

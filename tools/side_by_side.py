@@ -1,0 +1,118 @@
+"""C names beside Python names, for the page "C and Python side by side".
+
+Functions and structs come from `c_and_python.toml`, constants from the enums themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from c_names import kinds
+
+TABLE = Path(__file__).with_name("c_and_python.toml")
+_ELSEWHERE = "~"  # before words that stand in place of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A name in C, the full name in Python if there is one, and what else is to be said."""
+
+    c: str
+    python: str
+    note: str = ""
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """A row of a table."""
+        return f"`{self.c}`", shown(self.python), self.note
+
+
+@cache
+def table() -> dict[str, Any]:
+    """What the file says."""
+    return tomllib.loads(TABLE.read_text("utf-8"))
+
+
+def functions(document: str) -> Iterator[Pair]:
+    """The functions of a document."""
+    for name, said in table()["function"][document].items():
+        yield Pair(name, said) if isinstance(said, str) else Pair(name, *said)
+
+
+def structs(document: str) -> Iterator[tuple[Pair, list[Pair]]]:
+    """The structs of a document, each with its members."""
+    for name, struct in table()["struct"][document].items():
+        home = struct["python"]
+        members = [_member(home, c, said) for c, said in struct["members"].items()]
+        yield Pair(name, home), members
+
+
+def _member(home: str, c: str, said: str) -> Pair:
+    if said.startswith(_ELSEWHERE):
+        return Pair(c, "", said[1:])
+    return Pair(c, f"{home}.{said}")
+
+
+def constants() -> Iterator[tuple[str, list[tuple[str, int, str]]]]:
+    """For each enum its first line, and its members: name in C, number, name in Python."""
+    for kind in kinds():
+        title = (inspect.getdoc(kind) or "").splitlines()[0]
+        named = {member: name for name, member in kind.__members__.items()}
+        rows = [
+            (c, int(member), f"{kind.__module__}.{kind.__name__}.{named[member]}")
+            for c, member in kind.c_names().items()
+        ]
+        yield title, rows
+
+
+def every_python_name() -> set[str]:
+    """Everything that the page says can be found in Python."""
+    found = {pair.python for one in ("lpai", "htp") for pair in functions(one)}
+    for document in ("lpai", "htp"):
+        for struct, members in structs(document):
+            found |= {struct.python, *(member.python for member in members)}
+    found |= {python for _, rows in constants() for _, _, python in rows}
+    return found - {""}
+
+
+def resolve(name: str) -> object:
+    """What a full name stands for; AttributeError if it stands for nothing."""
+    words = name.split(".")
+    for length in range(len(words), 0, -1):
+        try:
+            value: Any = import_module(".".join(words[:length]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[length:]:
+            fields = getattr(value, "__dataclass_fields__", {})
+            value = fields[word] if word in fields else getattr(value, word)
+        return value
+    raise AttributeError(name)
+
+
+def shown(python: str) -> str:
+    """A full name as programs write it: `lpai` is imported from the package."""
+    if not python:
+        return ""
+    return f"`{python.removeprefix('qnnmem.') if python.startswith('qnnmem.lpai.') else python}`"
+
+
+def function_rows(document: str) -> Sequence[tuple[str, str, str]]:
+    """Rows of the table of functions."""
+    return [pair.cells for pair in functions(document)]
+
+
+def struct_rows(document: str) -> Sequence[tuple[str, str, str]]:
+    """Rows of the table of structs: each struct, then its members."""
+    rows = []
+    for struct, members in structs(document):
+        rows.append(struct.cells)
+        rows += [(f"· `{one.c}`", *one.cells[1:]) for one in members]
+    return rows
