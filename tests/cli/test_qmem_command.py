@@ -18,7 +18,6 @@ from context_writer import example_context, pack_context
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.htp.qmem.epcontext import epcontext_model
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
 from qnnmem.report.flags import flag
@@ -180,6 +179,19 @@ def test_rows_are_carried_out_only_where_the_library_is(
         assert command_line.exit_code(command_line.run(*words)) == 0
 
 
+def epcontext(binary: str) -> bytes:
+    """Give the model with which ONNX Runtime loads a binary beside it."""
+    from onnx import helper
+
+    settings = {"main_context": 1, "embed_mode": 0, "ep_cache_context": binary}
+    node = helper.make_node("EPContext", ["x"], ["y"], domain="com.microsoft", **settings)
+    values = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    opsets = [helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_graph([node], "graph", values[:1], values[1:])
+    blob: bytes = helper.make_model(made, opset_imports=opsets).SerializeToString()
+    return blob
+
+
 @pytest.mark.parametrize("case", ["two graphs", "no SoC", "a model of it"])
 def test_rows_that_cannot_be_carried_out_are_not_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -195,8 +207,7 @@ def test_rows_that_cannot_be_carried_out_are_not_recommended(
     path.write_bytes(pack_context(context))
     if case == "a model of it":
         path = tmp_path / "model_ctx.onnx"
-        graph = example_context().graphs[0]
-        path.write_bytes(epcontext_model(graph, "model.bin"))
+        path.write_bytes(epcontext("model.bin"))
     words, note = recommended(path)
     assert words[0] == "footprint"
     said = {"two graphs": "2 graphs", "no SoC": "--soc", "a model of it": "binary itself"}

@@ -83,11 +83,6 @@ class _Client:
         self._fds[call["as"]] = fd
         return 0
 
-    def call_release(self, call: Mapping[str, Any]) -> int:
-        """Free shared memory, whatever is registered."""
-        os.close(self._fds[call["memory"]])
-        return 0
-
     def call_register(self, call: Mapping[str, Any]) -> int:
         """`QnnMem_register` of one descriptor."""
         shape = (c_uint32 * len(call["dimensions"]))(*call["dimensions"])
