@@ -17,6 +17,7 @@ SECTIONS = {
     "Plan a model's memory": {
         "plan": "How many bytes a model needs, why, and the proof.",
         "prepare": "Make a context binary with every offset fixed.",
+        "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
     },
     "LPAI, at the desk": {
