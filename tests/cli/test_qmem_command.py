@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import command_line
 import jsonschema
@@ -183,7 +184,7 @@ def epcontext(binary: str) -> bytes:
     """Give the model with which ONNX Runtime loads a binary beside it."""
     from onnx import helper
 
-    settings = {"main_context": 1, "embed_mode": 0, "ep_cache_context": binary}
+    settings: dict[str, Any] = {"main_context": 1, "embed_mode": 0, "ep_cache_context": binary}
     node = helper.make_node("EPContext", ["x"], ["y"], domain="com.microsoft", **settings)
     values = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
     opsets = [helper.make_opsetid("com.microsoft", 1)]

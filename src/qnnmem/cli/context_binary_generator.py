@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -45,6 +45,7 @@ _REFUSED = {
     "htp_socs": "changes the name of the file in a way that is not public; name soc_model in the "
     "config file instead",
 }
+_BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16": 16}
 _Decorated = Callable[..., Any]
 
 
@@ -100,6 +101,12 @@ def _foreign(command: _Decorated) -> _Decorated:
 @click.option("--enable_intermediate_outputs", is_flag=True, help="Refused: outputs are fixed.")
 @_foreign
 @click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option(
+    "--quantize",
+    type=click.Choice(["int8", "int16"]),
+    help="Ours: quantize a float model for LPAI on the way.",
+)
+@click.option("--float", "allow_float", is_flag=True, help="Ours: allow a float model for LPAI.")
 @texts.shape_options
 @texts.time_limit_option
 @click.option(
@@ -132,6 +139,7 @@ def context_binary_generator(**flags: Any) -> int:
     level = LEVELS[flags["log_level"] or "error"]
     console = Console(level, _line(err=False), _line(err=True))
     is_htp, models, target = _checked(flags)
+    _check_backend_flags(flags, is_htp=is_htp)
     for name, reason in _IGNORED.items():
         if flags[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
@@ -176,11 +184,28 @@ def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
     return is_htp, [Path(name) for name in names], _target(flags)
 
 
+def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
+    """Refuse what belongs to the other backend."""
+    foreign = {
+        True: {"quantize": "--quantize", "allow_float": "--float"},
+        False: {
+            "optimization_level_override": "--optimization_level_override",
+            "vtcm_override": "--vtcm_override",
+            "memory_limit": "--memory-limit",
+        },
+    }
+    for name, flag in foreign[is_htp].items():
+        if flags[name]:
+            raise UsageError(f"{flag} is for {'LPAI' if is_htp else 'HTP'}")
+    if not is_htp and flags["input_output_tensor_mem_type"] != "raw":
+        raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
+
+
 def _is_htp(backend: str) -> bool:
     name = re.split(r"[/\\]", backend)[-1]
     if not (_HTP.match(name) or _LPAI.match(name)):
-        raise UsageError(f"--backend {quote(name)} is not possible here: libQnnHtp.so and "
-                         "libQnnLpai.so are")  # fmt: skip
+        here = "libQnnHtp.so and libQnnLpai.so are"
+        raise UsageError(f"--backend {quote(name)} is not possible here: {here}")
     return _HTP.match(name) is not None
 
 
@@ -273,16 +298,15 @@ def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console:
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.whole_file import check_replaceable, folder_for_output, shown
 
-    for name in ("optimization_level_override", "vtcm_override", "memory_limit"):
-        if flags[name] is not None:
-            raise UsageError(f"--{name.replace('memory_limit', 'memory-limit')} is for HTP")
-    if flags["input_output_tensor_mem_type"] != "raw":
-        raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):
         raise UsageError("--model: two files have the same name, which their graphs would have")
     options = PrepareOptions(
-        dims=dict(flags["dims"]), shapes=dict(flags["shapes"]), values=dict(flags["values"])
+        dims=dict(flags["dims"]),
+        shapes=dict(flags["shapes"]),
+        values=dict(flags["values"]),
+        quantize=_BITS[flags["quantize"]],
+        allow_float=flags["allow_float"],
     )
     options, notes = with_config(options, flags["config_file"], None, None)
     for note in notes:

@@ -17,8 +17,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "context-binary-generator": (
         f"qnnmem context-binary-generator --backend libQnnHtp.so --model {_MODEL} --dim N=1 "
         "--binary_file small --input_output_tensor_mem_type memhandle",
-        "qnnmem context-binary-generator --backend libQnnLpai.so --model int8.onnx "
-        "--binary_file int8 --output_dir made",
+        f"qnnmem context-binary-generator --backend libQnnLpai.so --model {_MODEL} --dim N=1 "
+        "--quantize int8 --binary_file small --output_dir made",
     ),
     "inspect": (
         "qnnmem inspect examples/small_lpai.bin",

@@ -82,9 +82,7 @@ def qmem(
     if chosen is not None and is_model(path):
         need_compiler(path, (chosen,), options)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(
-            path, chosen, options, run=run, misuse=misuse, progress=bar.say
-        )
+        result = qmem_of_file(path, chosen, options, run=run, misuse=misuse, progress=bar.say)
     if isinstance(result, CompileFailure):
         write(render_failure(result, "table", as_json=as_json), None, force=False)
         return 1

@@ -205,9 +205,7 @@ def _entries(
         yield entry
 
 
-def _check_names(
-    path: Path, where: str, found: Mapping[str, Any], known: Iterable[str]
-) -> None:
+def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterable[str]) -> None:
     known = tuple(known)
     for name in found:
         if name not in known:

@@ -142,7 +142,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
         if verbose:
             yield f"      {shorten(row.finding.sentence, _WIDE)}; {row.finding.cure}"
     if asked:
-        yield "note: 1000, the library for x86 registers no memory: all answers but the same are ours"
+        yield "note: 1000, the library for x86 registers no memory; what is not the same is ours"
 
 
 def _answer(row: MisuseRow) -> str:

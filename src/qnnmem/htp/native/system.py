@@ -31,7 +31,10 @@ _INFO_V3 = 3
 
 def system_info(options: dict[str, Any]) -> dict[str, Any]:
     """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
-    with file_view(options["binary"]) as (address, size), opened_info(options, address, size) as info:
+    with (
+        file_view(options["binary"]) as (address, size),
+        opened_info(options, address, size) as info,
+    ):
         return {**_binary(info), "file_bytes": size}
 
 

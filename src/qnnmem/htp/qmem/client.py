@@ -15,6 +15,8 @@ execution gets, so registration and the checks are ours; the codes are QNN's.
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,6 +58,7 @@ class HtpBackend:
         self._own: list[Finding] = []
         self._contexts: list[HtpClientContext] = []
         self._worker: Worker | None = None
+        self._at_exit = weakref.finalize(self, _say_leaks, self._contexts)
 
     @classmethod
     def create(
@@ -90,15 +93,32 @@ class HtpBackend:
         if self.is_freed:
             self.fail(4011, broken("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True
+        self._at_exit.detach()
         for context in self._contexts:
             if not context.is_freed:
-                what = f"the context of {quote(context.path.name)} is not freed before its backend"
-                self._own.append(broken("Q13", what, _BACKEND_FREE, line=context.made_at))
+                self._own.append(_not_freed(context, "before its backend"))
                 context.free()
         if self._worker is not None:
             self._worker.close()
             self._worker = None
         return self.findings
+
+
+def _not_freed(context: HtpClientContext, when: str) -> Finding:
+    what = f"the context of {quote(context.path.name)} is not freed {when}"
+    return broken("Q13", what, _BACKEND_FREE, line=context.made_at)
+
+
+def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
+    """Say what was never freed: at the end of the process nobody reads findings any more."""
+    for context in contexts:
+        if not context.is_freed:
+            known = len(context.findings)
+            context.free()
+            at_end = _not_freed(context, "before the process ends")
+            for found in (*context.findings[known:], at_end):
+                line = f" ({found.line})" if found.line else ""
+                sys.stderr.write(f"[{found.rule}] {found.sentence}{line}; {found.cure}\n")
 
 
 class HtpClientContext:
@@ -225,9 +245,7 @@ class HtpClientGraph:
 
         return run
 
-    def _given(
-        self, tensors: Sequence[QnnTensor], known: Sequence[HtpTensor], side: str
-    ) -> Given:
+    def _given(self, tensors: Sequence[QnnTensor], known: Sequence[HtpTensor], side: str) -> Given:
         """What each tensor of a side is given; QNN matches by id, in whatever order."""
         listed = expect_items(tensors, QnnTensor, f"{side}s are given as a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
@@ -266,8 +284,7 @@ class HtpClientGraph:
         return given.client_buf
 
     def _fail(self, code: int, rule: str, sentence: str, source: str = "") -> NoReturn:
-        said = {"source": source} if source else {}
-        self.context.registry.fail(code, broken(rule, sentence, _EXECUTE, **said))
+        self.context.registry.fail(code, broken(rule, sentence, _EXECUTE, source=source))
 
 
 def _tensor(tensor: HtpTensor) -> QnnTensor:

@@ -19,7 +19,6 @@ from qnnmem.text import quote
 from qnnmem.units import round_up
 
 
-
 class Place(NamedTuple):
     """Where a graph reads or writes a tensor: bytes of a shared file, and those bytes."""
 
@@ -200,9 +199,8 @@ class IoLayer:
                     what += f"{quote(other)}"
                     self._registry.note(broken("Q11", what, _EXECUTE))
 
-    def _refuse(self, rule: str, sentence: str, source: str | None = None) -> NoReturn:
-        said = {} if source is None else {"source": source}
-        self._registry.fail(6004, broken(rule, sentence, _EXECUTE, **said))
+    def _refuse(self, rule: str, sentence: str, source: str = "") -> NoReturn:
+        self._registry.fail(6004, broken(rule, sentence, _EXECUTE, source=source))
 
 
 def _overlap(one: Place, other: Place) -> int:

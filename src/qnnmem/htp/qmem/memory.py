@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 from weakref import WeakValueDictionary
 
 from qnnmem.caller import caller_line
@@ -53,7 +53,7 @@ class HtpMemType(IntEnum):
 class SharedBuffer:
     """Memory that an application shares: a file descriptor, and its bytes at an address."""
 
-    _living: WeakValueDictionary[FileId, SharedBuffer] = WeakValueDictionary()
+    _living: ClassVar[WeakValueDictionary[FileId, SharedBuffer]] = WeakValueDictionary()
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -82,8 +82,8 @@ def _misuses(
     progress: Progress,
 ) -> tuple[MisuseRow, ...]:
     if path.suffix.lower() == ".onnx":
-        what = (Setting("misuse"), " is for the context binary itself, not for a model of it")
-        raise UsageError(chain_words(f"{path}: ", what))
+        itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
+        raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
     if why := obstacle_to_misuse(graph):
         what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
@@ -92,9 +92,7 @@ def _misuses(
     if worker is None and (target is None or not library_there()):
         return try_misuses(path, graph, None, progress=progress)
     with given_or_own(worker) as used:
-        return try_misuses(
-            path, graph, target, worker=used, time_limit_s=limit, progress=progress
-        )
+        return try_misuses(path, graph, target, worker=used, time_limit_s=limit, progress=progress)
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:

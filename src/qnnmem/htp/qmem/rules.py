@@ -43,7 +43,7 @@ RULES = MappingProxyType(
         "Q6": QmemRule("A descriptor names a data type with a size.", (8000,), "fill in all of it"),
         "Q7": QmemRule(
             "An execution gets memory for every tensor, large enough and still registered.",
-            (6000, 6004),
+            (6004, 6000),
             "give each tensor as many bytes as the graph says, and deregister only after the last "
             "execution",
         ),
@@ -97,11 +97,16 @@ def broken(
     need: int | None = None,
     given: int | None = None,
     line: str | None = None,
-    source: str = _SOURCE,
+    source: str = "",
 ) -> Finding:
     """A finding of a rule, with its cure and the line of Python, by default that of the call."""
     where = caller_line() if line is None else line
     cure = RULES[rule].cure
     return Finding(
-        rule, sentence, call, need=need, given=given, cure=cure, source=source, line=where
+        *(rule, sentence, call),
+        need=need,
+        given=given,
+        cure=cure,
+        source=source or _SOURCE,
+        line=where,
     )

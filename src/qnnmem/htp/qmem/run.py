@@ -83,9 +83,7 @@ def run_rows(
         if progress is not None:
             progress(f"prepared {prepared.value}, executed {executed.value}")
         graph = graphs[prepared]
-        library = _Remembered(
-            LibraryGraph(binaries[prepared], graph, soc_id, worker, time_limit_s)
-        )
+        library = _Remembered(LibraryGraph(binaries[prepared], graph, soc_id, worker, time_limit_s))
         rows.append(run_row(graph, library, inputs, prepared, executed))
     return QmemRun(
         worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))

@@ -14,7 +14,7 @@ from qnnmem.htp.binary.context import HtpTensor
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext
 from qnnmem.htp.qmem.elements import numpy_type
 from qnnmem.htp.qmem.layer import Compute, Inference, IoMode
-from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType
+from qnnmem.htp.qmem.memory import ALIGNMENT, HtpMemDescriptor, HtpMemType, SharedBuffer
 from qnnmem.htp.qmem.rpcmem import (
     RPCMEM_DEFAULT_FLAGS,
     RPCMEM_HEAP_ID_SYSTEM,
@@ -23,6 +23,7 @@ from qnnmem.htp.qmem.rpcmem import (
     rpcmem_to_fd,
 )
 from qnnmem.qnn.enums import MemRegisterType, TensorMemType
+from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
@@ -50,14 +51,17 @@ class HtpSession:
         compute: Compute | None = None,
     ) -> None:
         if io not in [mode.value for mode in IoMode]:
-            raise UsageError(f"inputs and outputs are handed over raw or memhandle, not {quote(io)}")
+            raise UsageError(
+                f"inputs and outputs are handed over raw or memhandle, not {quote(io)}"
+            )
         self.backend = HtpBackend.create(compute=compute)
         self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
         self.graph = self.context.graph_retrieve(graph)
         self.last: Inference | None = None  # what the latest run reserved and copied
         self._inputs, self._outputs = self.graph.tensors()
         self._views: dict[str, memoryview] = {}
-        self._buffer, self._handles = None, []
+        self._buffer: SharedBuffer | None = None
+        self._handles: list[MemHandle] = []
         self._set_up(IoMode(io))
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
