@@ -146,7 +146,8 @@ def _short_handle(s: _Stage) -> None:
 
 
 def _short_raw(s: _Stage) -> None:
-    s.first.client_buf = bytearray(s.first.nbytes - 1)
+    last = s.tensors[-1]
+    last.client_buf = bytearray(last.nbytes - 1)
     s.execute()
 
 
@@ -204,7 +205,7 @@ MISUSES: dict[str, tuple[str, Callable[[_Stage], None]]] = {
     "freed-registered": ("a buffer freed while it is registered", _freed_while_registered),
     "leak": ("a context freed with memory still registered", _never_deregistered),
     "short-handle": ("executed with fewer bytes registered than the tensor has", _short_handle),
-    "short-raw": ("executed with a raw buffer one byte too short", _short_raw),
+    "short-raw": ("executed with a raw output one byte too short", _short_raw),
     "short-size": ("executed with a dataSize one byte too small", _short_size),
     "no-buffer": ("executed raw without a buffer", _no_buffer),
     "no-handle": ("executed with memhandle and no handle", _no_handle),
