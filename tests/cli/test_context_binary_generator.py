@@ -36,9 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this a machine for which there is no compiler."""
-    monkeypatch.setattr(
-        library, "find_library", lambda: library.check_platform("linux", "aarch64")
-    )
+    monkeypatch.setattr(library, "find_library", lambda: library.check_platform("linux", "aarch64"))
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
 
 

@@ -120,7 +120,10 @@ def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     assert "name the one whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
-        ('{"backend_extensions": {"shared_library_path": "libQnnLpaiNetRunExtensions.so"}}', "LPAI"),
+        (
+            '{"backend_extensions": {"shared_library_path": "libQnnLpaiNetRunExtensions.so"}}',
+            "LPAI",
+        ),
         ('{"backend_extensions": {"config_file_path": "no.conf"}}', "'no.conf' is neither beside"),
         ('{"backend_extensions": {"config_file_path": 7}}', "not the name of a file"),
         ('{"backend_extensions": []}', "is not an object"),

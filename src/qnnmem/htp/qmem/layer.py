@@ -19,7 +19,7 @@ from qnnmem.text import quote
 from qnnmem.units import round_up
 
 
-class Place(NamedTuple):
+class IoPlace(NamedTuple):
     """Where a graph reads or writes a tensor: bytes of a shared file, and those bytes."""
 
     fd: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     view: memoryview
 
 
-Places = Mapping[str, Place]
+Places = Mapping[str, IoPlace]
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
@@ -179,13 +179,13 @@ class IoLayer:
         given: Given,
         client: Mapping[str, memoryview],
         held: ExitStack,
-    ) -> Place:
+    ) -> IoPlace:
         """Where the graph itself reads or writes: the handle's memory, else the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
-            return Place(handle.fd, handle.file, handle.offset, client[tensor.name])
+            return IoPlace(handle.fd, handle.file, handle.offset, client[tensor.name])
         buffer = self._reserve(tensor)
-        return Place(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
+        return IoPlace(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
         """Report outputs that lie over other tensors, unless the compiler says that they may."""
@@ -203,7 +203,7 @@ class IoLayer:
         self._registry.fail(6004, broken(rule, sentence, _EXECUTE, source=source))
 
 
-def _overlap(one: Place, other: Place) -> int:
+def _overlap(one: IoPlace, other: IoPlace) -> int:
     """Bytes that two places have in common."""
     if one.file != other.file:
         return 0
