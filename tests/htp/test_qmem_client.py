@@ -409,6 +409,18 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
     assert said[1] == ""
 
 
+def test_the_end_of_the_process_can_be_kept_quiet(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the same variable as for LPAI."""
+    from qnnmem.htp.qmem.client import _say_leaks
+
+    monkeypatch.setenv("QNNMEM_LEAKS", "0")
+    _say_leaks([client.context])
+    assert capsys.readouterr().err == ""
+    assert not client.context.is_freed
+
+
 def test_graphs_too_small_for_mistakes_are_told(client: Client) -> None:
     """A mistake with an offset needs more than an aligned unit."""
     assert obstacle_to_misuse(small_graph()) == ""

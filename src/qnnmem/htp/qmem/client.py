@@ -15,6 +15,7 @@ execution gets, so registration and the checks are ours; the codes are QNN's.
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ _CREATE, _FREE = "QnnContext_createFromBinary", "QnnContext_free"
 _RETRIEVE, _EXECUTE = "QnnGraph_retrieve", "QnnGraph_execute"
 _BACKEND_FREE = "QnnBackend_free"
 _SHOWN = 8
+_MOST_SAID = 20  # at the end of the process
 
 
 class HtpBackend:
@@ -110,15 +112,24 @@ def _not_freed(context: HtpClientContext, when: str) -> Finding:
 
 
 def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
-    """Say what was never freed: at the end of the process nobody reads findings any more."""
+    """Say what was never freed: at the end of the process nobody reads findings any more.
+
+    QNNMEM_LEAKS=0 keeps it quiet; a program that ended with a traceback has another problem.
+    """
+    if os.environ.get("QNNMEM_LEAKS") == "0" or hasattr(sys, "last_type") or sys.stderr is None:
+        return
+    left: list[Finding] = []
     for context in contexts:
         if not context.is_freed:
             known = len(context.findings)
             context.free()
-            at_end = _not_freed(context, "before the process ends")
-            for found in (*context.findings[known:], at_end):
-                line = f" ({found.line})" if found.line else ""
-                sys.stderr.write(f"[{found.rule}] {found.sentence}{line}; {found.cure}\n")
+            left += context.findings[known:]
+            left.append(_not_freed(context, "before the process ends"))
+    lines = [f"[{one.rule}] {one.sentence} ({one.line})" for one in left[:_MOST_SAID]]
+    if len(left) > _MOST_SAID:
+        lines.append(f"and {len(left) - _MOST_SAID:,} more")
+    if left:
+        print(f"qnnmem: {len(left):,} not freed", *lines, sep="\n  ", file=sys.stderr)
 
 
 class HtpClientContext:
@@ -152,7 +163,10 @@ class HtpClientContext:
         expect(binary, (str, Path), "a context binary is given by its path")
         if backend.is_freed:
             backend.fail(4011, broken("Q13", "the backend was freed", _CREATE))
-        return cls(backend, Path(binary), None if soc is None else find_soc(soc), room)
+        path = Path(binary)
+        if path.suffix.lower() == ".onnx":
+            raise UsageError(f"{path}: a context is made from the binary, not from a model of it")
+        return cls(backend, path, None if soc is None else find_soc(soc), room)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -267,7 +281,7 @@ class HtpClientGraph:
                 self._fail(6004, "Q7", f"the handle of tensor {name} {fate}")
             return given.mem_handle
         if given.mem_type != TensorMemType.RAW:
-            what = f"tensor {name} has memory type {int(given.mem_type):#x}, which is taken as RAW"
+            what = f"tensor {name} has memory type {quote(given.mem_type)}, which is taken as RAW"
             self.context.registry.note(broken("Q12", what, _EXECUTE))
         if given.data_size is None or given.client_buf is None:
             return given.client_buf

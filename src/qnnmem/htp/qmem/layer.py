@@ -165,8 +165,8 @@ class IoLayer:
 
     def _check_handle(self, tensor: HtpTensor, handle: MemHandle) -> None:
         if handle not in self._registry:
+            rule = "Q10" if self._registry.is_elsewhere(handle) else "Q7"
             fate = self._registry.fate(handle)
-            rule = "Q10" if "another context" in fate else "Q7"
             self._refuse(rule, f"the handle of tensor {quote(tensor.name)} {fate}")
         if handle.is_freed:
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")

@@ -192,6 +192,10 @@ class MemRegistry:
         if len(self._gone_at) > _MAX_KEPT:
             del self._gone_at[next(iter(self._gone_at))]
 
+    def is_elsewhere(self, handle: object) -> bool:
+        """Whether a handle is registered with another context."""
+        return self._owner(handle) not in (None, self)
+
     def fate(self, handle: object) -> str:
         """What became of a handle that is not registered here, to follow its name."""
         if not isinstance(handle, MemHandle):
