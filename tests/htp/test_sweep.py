@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.errors import OutputError, Setting, UsageError
+from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
@@ -370,7 +370,7 @@ class TestRealLibrary:
 
         rows = self.run(tmp_path, batches(1, 2, 3), stop, limit_s=6)
         assert [row.result.state for row in rows] == ["fits", "failed", "fits"]
-        assert "not finished within 6 s" in rows[1].result.reason
+        assert "not finished within 6 s" in join_words(rows[1].result.reason)
 
     def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
         """An address space too small for the library fails that compile and no other."""
@@ -378,7 +378,8 @@ class TestRealLibrary:
         compiler = LibraryCompiler(conv(tmp_path / "conv.onnx"), SM8650, base)
         with Sweep(lambda: compiler, ResultCache(tmp_path), IDENTITY) as run:
             rows = run.table(batches(1))
-        assert (rows[0].result.state, "memory" in rows[0].result.reason) == ("failed", True)
+        assert rows[0].result.state == "failed"
+        assert "memory" in join_words(rows[0].result.reason)
         again = self.run(tmp_path, batches(1, 2), lambda _point, _pid: None)
         assert [row.result.state for row in again] == ["fits", "fits"]
 
