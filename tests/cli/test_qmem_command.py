@@ -19,6 +19,7 @@ from context_writer import example_context, pack_context
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
+from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
 from qnnmem.report.flags import flag
@@ -138,6 +139,50 @@ def test_names_from_files_cannot_reach_the_terminal(binary: Path) -> None:
 def test_times_are_shown_in_their_unit(nanoseconds: int, text: str) -> None:
     """The unit is the largest that the time fills."""
     assert report.duration(nanoseconds) == text
+
+
+def test_mistakes_are_made_without_the_library(
+    binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract's answers are shown, and that the library is not asked; the schema holds."""
+    monkeypatch.setattr("qnnmem.htp.qmem.model.library_there", lambda: False)
+    text = run(binary, "--misuse", "-v").stdout
+    assert f"{len(MISUSES)} mistakes, what the contract answers, and the library, which" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["a", "handle", "deregistered", "twice", "Q5", "8001"] in rows
+    assert "call QnnMem_deRegister, then rpcmem_free" in text
+    values = json.loads(run(binary, "--misuse", "--json").stdout)
+    jsonschema.validate(values, load_schema(report.SCHEMA))
+    assert {row["library"] for row in values["misuses"]} == {None}
+    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
+    assert [key for key in values["misuses"][0] if f"`{key}`" not in page] == []
+
+
+def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) -> None:
+    """A model of the binary and tensors without room are refused in a sentence."""
+    model = tmp_path / "model_ctx.onnx"
+    model.write_bytes(epcontext("model.bin"))
+    done = run(model, "--misuse")
+    assert (command_line.exit_code(done), "--misuse is for the context binary itself") == (
+        2,
+        command_line.sentence(done).partition(": ")[2].partition(",")[0],
+    )
+    (graph,) = example_context().graphs
+    short = replace(graph.inputs[0], dimensions=(1,))
+    context = example_context(replace(graph, inputs=(short, *graph.inputs[1:])))
+    binary.write_bytes(pack_context(context))
+    assert "less than 128 bytes" in command_line.sentence(run(binary, "--misuse"))
+
+
+@pytest.mark.htp
+@needs_library
+def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
+    """Its codes, its silence and its end, for a model that is compiled on the way."""
+    model = tmp_path / "small.onnx"
+    model.write_bytes(small_convolution())
+    text = run(model, "--soc", "SM8650", "--misuse").stdout
+    for words in ("killed by SIGSEGV", "0, says nothing", "6004, the same", "8002      1000"):
+        assert words in text
 
 
 @pytest.mark.htp

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from qnnmem.errors import CannotTell, LoadError
+from qnnmem.errors import CannotTell, LoadError, QnnMemError
 from qnnmem.htp.tool_config import GraphSection, HtpToolConfig, htp_target, read_htp_config
 
 
@@ -156,3 +160,25 @@ def test_the_backends_file_may_be_in_the_current_folder(
     assert read_htp_config(path).soc_id == 57
     monkeypatch.chdir(here)
     assert read_htp_config(path).soc_id == 69
+
+
+KEYS = st.sampled_from(
+    [
+        *("graphs", "devices", "context", "groupContext", "memory", "graph_names", "vtcm_mb", "O"),
+        *("soc_model", "soc_id", "dsp_arch", "cores", "dlbc", "weight_sharing_enabled"),
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
+    """Whatever the backend's file holds, there is a target or an error of ours."""
+    with TemporaryDirectory() as folder:
+        path = pair(Path(folder), backend)
+        with suppress(QnnMemError):
+            assert htp_target(read_htp_config(path), "g").soc.has_htp
