@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,14 @@ def test_errors_are_of_the_one_tree() -> None:
     """Whatever is wrong is a sentence of ours."""
     Path("small.onnx").write_bytes(b"no model")
     assert isinstance(run(*HTP, "--binary_file", "x").exception, QnnMemError)
+
+
+@pytest.mark.htp
+@needs_library
+def test_the_log_of_the_library_is_shown_to_the_level_asked_for() -> None:
+    """Nothing of it without a level; its lines, but none of ours, with one."""
+    quiet = run(*HTP, "--binary_file", "x").stdout.splitlines()
+    assert len(quiet) == 1
+    text = run(*HTP, "--binary_file", "x", "--log_level", "verbose").stdout
+    assert re.search(r"^\d+\.\dms \[\w+\] ", text, re.MULTILINE)
+    assert "[qnnmem]" not in text

@@ -349,6 +349,15 @@ def test_sizes_and_tensors_that_are_wrong(client: Client) -> None:
     assert (caught.value.code, caught.value.finding.source) == (6000, MEASURED)
 
 
+def test_a_handle_needs_its_memory_type(client: Client) -> None:
+    """To forget either half of the pair is told apart from having nothing."""
+    client.x.client_buf, client.x.mem_handle = None, client.register()
+    assert "memory type is not MEMHANDLE" in client.refused(6004, "Q7")
+    client.x.mem_type, client.x.mem_handle = TensorMemType.MEMHANDLE, None
+    client.x.client_buf = bytearray(200)
+    assert "no handle, only a raw buffer" in client.refused(6004, "Q7")
+
+
 def test_what_is_freed_cannot_be_used(client: Client) -> None:
     """A context that is gone gives no graph, a backend no context; nothing is freed twice."""
     client.context.free()

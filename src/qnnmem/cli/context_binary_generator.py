@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
     from qnnmem.htp.tool_config import HtpTarget
+    from qnnmem.htp.worker import RequestOutcome
     from qnnmem.lpai.net_run.log import Console
 
 _TOOL = "qnn-context-binary-generator"
@@ -241,8 +242,10 @@ def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: 
     with folder_for_output(target.parent), ProgressBar("compiling") as bar:
         check_replaceable(target, force=True)
         made = compile_model(model, wanted.soc, options, output=target, progress=bar.say)
+    if flags["log_level"]:
+        _show_log(made.outcome, console)
     if isinstance(made, CompileFailure):
-        return _failed(made, console)
+        return _failed(made, console, logged=bool(flags["log_level"]))
     _done(made, model, target, console)
     return 0
 
@@ -265,12 +268,23 @@ def _compile_options(flags: dict[str, Any], wanted: HtpTarget) -> CompileOptions
     )
 
 
-def _failed(failure: CompileFailure, console: Console) -> int:
+def _show_log(outcome: RequestOutcome, console: Console) -> None:
+    """What the library said, as far as that matters and the level allows."""
+    from qnnmem.htp.protocol import OWN_MARK
+    from qnnmem.qnn.enums import LogLevel
+
+    levels = {level.name[0]: level for level in LogLevel}
+    for line in outcome.log:
+        if not line.text.startswith(OWN_MARK):
+            console.log(levels.get(line.level, LogLevel.VERBOSE), line.text)
+
+
+def _failed(failure: CompileFailure, console: Console, *, logged: bool) -> int:
     """The lines that the real tool shows of a failure, then our explanation."""
     from qnnmem.qnn.enums import LogLevel
     from qnnmem.report.compiled import render_failure
 
-    if failure.refusal is not None:
+    if failure.refusal is not None and not logged:
         console.log(LogLevel.ERROR, failure.refusal.line)
     if failure.code is not None:
         text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"

@@ -274,7 +274,8 @@ class HtpClientGraph:
         name = quote(tensor.name)
         if given.mem_type == TensorMemType.MEMHANDLE:
             if given.mem_handle is None:
-                what = f"tensor {name} is of type MEMHANDLE and has no handle"
+                but = "" if given.client_buf is None else ", only a raw buffer"
+                what = f"tensor {name} is of type MEMHANDLE and has no handle{but}"
                 self._fail(6004, "Q7", what, MEASURED)
             if not isinstance(given.mem_handle, MemHandle):
                 fate = self.context.registry.fate(given.mem_handle)
@@ -283,6 +284,11 @@ class HtpClientGraph:
         if given.mem_type != TensorMemType.RAW:
             what = f"tensor {name} has memory type {quote(given.mem_type)}, which is taken as RAW"
             self.context.registry.note(broken("Q12", what, _EXECUTE))
+        if given.client_buf is None and given.mem_handle is not None:
+            # In C both are one union: the library would take the handle for an address.
+            self._fail(
+                6004, "Q7", f"tensor {name} has a handle, but its memory type is not MEMHANDLE"
+            )
         if given.data_size is None or given.client_buf is None:
             return given.client_buf
         return self._sized(given, tensor)
