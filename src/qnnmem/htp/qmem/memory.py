@@ -199,7 +199,8 @@ class MemRegistry:
     def fate(self, handle: object) -> str:
         """What became of a handle that is not registered here, to follow its name."""
         if not isinstance(handle, MemHandle):
-            return f"is {quote(handle)}, not what QnnMem_register gave"
+            shown = "NULL" if handle is None else quote(handle)
+            return f"is {shown}, not what QnnMem_register gave"
         for one in self._siblings:
             if handle in one:
                 return f"is registered with another context{_at(one._made_at.get(handle))}"
@@ -293,7 +294,10 @@ class MemRegistry:
         return size
 
     def _check_place(self, given: HtpMemDescriptor, offset: int, size: int, room: int) -> None:
-        if offset < 0 or offset % self._alignment:
+        if offset < 0:
+            what = f"offset {offset:,} lies before the buffer"
+            self.fail(8004, broken("Q3", what, _REGISTER, need=0, given=offset))
+        if offset % self._alignment:
             what = f"offset {offset:,} is not a multiple of {self._alignment}"
             self.fail(8004, broken("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
