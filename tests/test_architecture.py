@@ -16,7 +16,7 @@ BASE = {
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder"),
     "installation",
-    *("machine", "quiet_onnxruntime", "collector"),
+    *("machine", "quiet_onnxruntime", "collector", "caller"),
 }
 DOORS = {"cli", "web"}
 
@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder"},
     "machine": set(),
     "collector": set(),
+    "caller": {"text"},
     "quiet_onnxruntime": set(),
     "installation": set(),
     "scratch_folder": {"errors", "whole_file"},

@@ -18,3 +18,4 @@ class Finding:
     given: int | None = None
     cure: str = ""
     source: str = ""
+    line: str = ""  # of the client's own Python, e.g. "client.py:12: context.free()"

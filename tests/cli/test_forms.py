@@ -15,7 +15,7 @@ from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 # Those whose results are files: a binary, the tree of the real tool, a script.
-WITHOUT = {"net-run", "completion"}
+WITHOUT = {"net-run", "context-binary-generator", "completion"}
 VERBS = {
     words: verb
     for words, verb in every_verb().items()

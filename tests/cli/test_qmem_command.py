@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import command_line
 import jsonschema
@@ -18,7 +19,7 @@ from context_writer import example_context, pack_context
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
-from qnnmem.htp.qmem.epcontext import epcontext_model
+from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.htp.qmem.rules import RULES
 from qnnmem.report import qmem as report
 from qnnmem.report.flags import flag
@@ -140,6 +141,50 @@ def test_times_are_shown_in_their_unit(nanoseconds: int, text: str) -> None:
     assert report.duration(nanoseconds) == text
 
 
+def test_mistakes_are_made_without_the_library(
+    binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contract's answers are shown, and that the library is not asked; the schema holds."""
+    monkeypatch.setattr("qnnmem.htp.qmem.model.library_there", lambda: False)
+    text = run(binary, "--misuse", "-v").stdout
+    assert f"{len(MISUSES)} mistakes, what the contract answers, and the library, which" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["a", "handle", "deregistered", "twice", "Q5", "8001"] in rows
+    assert "call QnnMem_deRegister, then rpcmem_free" in text
+    values = json.loads(run(binary, "--misuse", "--json").stdout)
+    jsonschema.validate(values, load_schema(report.SCHEMA))
+    assert {row["library"] for row in values["misuses"]} == {None}
+    page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
+    assert [key for key in values["misuses"][0] if f"`{key}`" not in page] == []
+
+
+def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) -> None:
+    """A model of the binary and tensors without room are refused in a sentence."""
+    model = tmp_path / "model_ctx.onnx"
+    model.write_bytes(epcontext("model.bin"))
+    done = run(model, "--misuse")
+    assert (command_line.exit_code(done), "--misuse is for the context binary itself") == (
+        2,
+        command_line.sentence(done).partition(": ")[2].partition(",")[0],
+    )
+    (graph,) = example_context().graphs
+    short = replace(graph.inputs[0], dimensions=(1,))
+    context = example_context(replace(graph, inputs=(short, *graph.inputs[1:])))
+    binary.write_bytes(pack_context(context))
+    assert "less than 128 bytes" in command_line.sentence(run(binary, "--misuse"))
+
+
+@pytest.mark.htp
+@needs_library
+def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
+    """Its codes, its silence and its end, for a model that is compiled on the way."""
+    model = tmp_path / "small.onnx"
+    model.write_bytes(small_convolution())
+    text = run(model, "--soc", "SM8650", "--misuse").stdout
+    for words in ("killed by SIGSEGV", "0, says nothing", "6004, the same", "8002      1000"):
+        assert words in text
+
+
 @pytest.mark.htp
 @needs_library
 def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
@@ -180,6 +225,19 @@ def test_rows_are_carried_out_only_where_the_library_is(
         assert command_line.exit_code(command_line.run(*words)) == 0
 
 
+def epcontext(binary: str) -> bytes:
+    """Give the model with which ONNX Runtime loads a binary beside it."""
+    from onnx import helper
+
+    settings: dict[str, Any] = {"main_context": 1, "embed_mode": 0, "ep_cache_context": binary}
+    node = helper.make_node("EPContext", ["x"], ["y"], domain="com.microsoft", **settings)
+    values = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    opsets = [helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_graph([node], "graph", values[:1], values[1:])
+    blob: bytes = helper.make_model(made, opset_imports=opsets).SerializeToString()
+    return blob
+
+
 @pytest.mark.parametrize("case", ["two graphs", "no SoC", "a model of it"])
 def test_rows_that_cannot_be_carried_out_are_not_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -195,8 +253,7 @@ def test_rows_that_cannot_be_carried_out_are_not_recommended(
     path.write_bytes(pack_context(context))
     if case == "a model of it":
         path = tmp_path / "model_ctx.onnx"
-        graph = example_context().graphs[0]
-        path.write_bytes(epcontext_model(graph, "model.bin"))
+        path.write_bytes(epcontext("model.bin"))
     words, note = recommended(path)
     assert words[0] == "footprint"
     said = {"two graphs": "2 graphs", "no SoC": "--soc", "a model of it": "binary itself"}

@@ -22,8 +22,8 @@ from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke.models import small_convolution
 from qnnmem.htp.qmem import COMBINATIONS, measure_copy, qmem_of
 from qnnmem.htp.qmem.advice import advise, traps
-from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import IoLayer, IoMode, Views
+from qnnmem.htp.qmem.elements import numpy_type
+from qnnmem.htp.qmem.layer import IoLayer, IoMode, Places
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
 from qnnmem.htp.qmem.model import QmemResult, qmem_of_file
 from qnnmem.htp.qmem.rules import RULES
@@ -49,9 +49,10 @@ def graph(mem_type: TensorMemType = TensorMemType.RAW) -> HtpGraph:
     return HtpGraph("g", inputs, (tensor("y", 300, mem_type=mem_type),))
 
 
-def shift(inputs: Views, outputs: Views) -> None:
+def shift(inputs: Places, outputs: Places) -> None:
     """Compute something of both inputs."""
-    outputs["y"][:] = bytes((inputs["a"][0] + value) % 256 for value in inputs["b"][:300])
+    first, values = inputs["a"].view[0], inputs["b"].view[:300]
+    outputs["y"].view[:] = bytes((first + value) % 256 for value in values)
 
 
 @pytest.fixture
@@ -444,7 +445,7 @@ def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
     assert "scaled up" in huge.source
 
 
-# --- EPContext -----------------------------------------------------------------------------------
+# --- Elements ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -460,28 +461,17 @@ def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
     ],
 )
 def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
-    """ONNX Runtime sees quantized values as plain integers of the same size."""
+    """Quantized values are plain integers of the same size."""
     import numpy
 
-    found = onnx_type(replace(tensor("a", 1), data_type=kind))
-    assert (found.numpy, numpy.dtype(found.numpy).itemsize) == (name, kind.nbytes(1))
+    found = numpy_type(replace(tensor("a", 1), data_type=kind))
+    assert (found, numpy.dtype(found).itemsize) == (name, kind.nbytes(1))
 
 
 def test_four_bits_cannot_be_handed_over() -> None:
-    """ONNX Runtime has no input of 4-bit quantized values."""
+    """NumPy has no 4-bit values."""
     with pytest.raises(CannotTell, match="SFIXED_POINT_4"):
-        onnx_type(replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
-
-
-def test_a_binary_gets_a_model_that_names_it() -> None:
-    """The model has one node with the graph's inputs, outputs and name."""
-    import onnx
-
-    model = onnx.load_from_string(epcontext_model(graph(), "some.bin"))
-    (node,) = model.graph.node
-    assert (node.op_type, list(node.input), list(node.output)) == ("EPContext", ["a", "b"], ["y"])
-    values = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-    assert (values["ep_cache_context"], values["partition_name"]) == (b"some.bin", b"g")
+        numpy_type(replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
 
 
 def test_made_up_inputs_have_the_right_size() -> None:

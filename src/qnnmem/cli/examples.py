@@ -14,6 +14,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem prepare {_MODEL} --shape x=1x4x8x8 --quantize int8 -o small.bin",
         f"qnnmem prepare {_MODEL} --dim N=1 --backend htp --soc SM8650 -o small_htp.bin",
     ),
+    "context-binary-generator": (
+        f"qnnmem context-binary-generator --backend libQnnHtp.so --model {_MODEL} --dim N=1 "
+        "--binary_file small --input_output_tensor_mem_type memhandle",
+        f"qnnmem context-binary-generator --backend libQnnLpai.so --model {_MODEL} --dim N=1 "
+        "--quantize int8 --binary_file small --output_dir made",
+    ),
     "inspect": (
         "qnnmem inspect examples/small_lpai.bin",
         f"qnnmem inspect {_BINARY} --json",

@@ -146,7 +146,7 @@ def prepare_lpai(
         allow_float=allow_float,
         time_limit_s=time_limit,
     )
-    options, notes = _with_config(options, config, io, hw_ver)
+    options, notes = with_config(options, config, io, hw_ver)
     if calibration is not None and quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
     if weight_bits != "8" and quantize is None:
@@ -198,7 +198,7 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
     return dict(zip(chosen, map(Path, files), strict=True))
 
 
-def _with_config(
+def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
     """The options with what the config file says where the command line says nothing."""

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Carry out the four rows with the real library and compare the results bit by bit.",
 )
+@click.option(
+    "--misuse",
+    is_flag=True,
+    help="Make every mistake with shared memory, and show who notices: the contract, the library.",
+)
 @texts.compile_options
 @texts.verbose_option
 @texts.result_options("qnnmem.qmem/1")
@@ -33,6 +38,7 @@ def qmem(
     file: str,
     soc: str | None,
     run: bool,
+    misuse: bool,
     dims: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     values: tuple[tuple[str, InputValue], ...],
@@ -49,7 +55,8 @@ def qmem(
     an ONNX model, which is compiled for SOC with the real library first.
 
     The IO layer is emulated: the library for x86 registers no memory. With --run the results come
-    from the real library, which is slow: use a small model.
+    from the real library, which is slow: use a small model. With --misuse a client that makes every
+    mistake is carried out twice, under the emulated contract and with the library, if that is here.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
     read, 3 a library, a SoC or a size in the file is missing.
@@ -75,7 +82,7 @@ def qmem(
     if chosen is not None and is_model(path):
         need_compiler(path, (chosen,), options)
     with ProgressBar(f"reading {path.name}") as bar:
-        result = qmem_of_file(path, chosen, options, run=run, progress=bar.say)
+        result = qmem_of_file(path, chosen, options, run=run, misuse=misuse, progress=bar.say)
     if isinstance(result, CompileFailure):
         write(render_failure(result, "table", as_json=as_json), None, force=False)
         return 1

@@ -17,10 +17,11 @@ SECTIONS = {
     "Plan a model's memory": {
         "plan": "How many bytes a model needs, why, and the proof.",
         "prepare": "Make a context binary with every offset fixed.",
+        "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
     },
     "LPAI, at the desk": {
-        "net-run": "Run a context binary with the flags of qnn-net-run.",
+        "net-run": "Run a context binary as qnn-net-run does.",
         "config": "Write a correct pair of config files.",
         "lint": "Find what is wrong in config files.",
         "lpai": "The memory contract: rules, choices, self-test, a client in C.",
@@ -28,13 +29,13 @@ SECTIONS = {
     "HTP, by the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",
         "footprint": "What a model costs: weights, IO, spill/fill, VTCM.",
-        "qmem": "Raw or memhandle inputs and outputs: what each costs.",
-        "sweep": "Compile with many settings; find the largest that fits.",
+        "qmem": "What raw and memhandle inputs and outputs cost.",
+        "sweep": "Compile with many settings; find what still fits.",
         "place": "Which context binaries can be loaded together?",
         "socs": "The SoCs, with VTCM and compile limit of each.",
     },
     "Failures": {
-        "doctor": "From a failing log to stage, cause and missing bytes.",
+        "doctor": "From a failing log to cause and missing bytes.",
         "explain": "What an error code means in practice.",
         "kb": "What the doctor knows, and how to add to it.",
         "provoke": "Make the real library fail, and keep what it says.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+OWN_MARK = "[qnnmem]"  # begins the lines of a log that are not the library's
 # The child writes this line, with the number of the request, when all of its log is written.
-END_MARK = "[qnnmem] end of request"
+END_MARK = f"{OWN_MARK} end of request"
 MAX_FRAME = 256 << 20  # bytes of a request or a reply

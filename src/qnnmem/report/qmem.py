@@ -11,8 +11,10 @@ from typing import Any
 
 from qnnmem.htp.qmem import Qmem, QmemRow
 from qnnmem.htp.qmem.advice import FLAGS, advise, traps
+from qnnmem.htp.qmem.misuse import MisuseRow
 from qnnmem.htp.qmem.model import QmemResult
 from qnnmem.htp.qmem.run import QmemRun, RanRow
+from qnnmem.htp.worker.outcome import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
@@ -38,7 +40,7 @@ def render_text(
     qmem = result.qmem
     blocks = [_head(result, file), _table(result)]
     blocks += [_sizes(qmem)] if verbose else []
-    blocks += [_run(result.run), _flags()]
+    blocks += [_run(result.run), _misuses(result, verbose=verbose), _flags()]
     blocks += [(f"trap: {trap}" for trap in traps(qmem))] if verbose else []
     blocks += [_next(result, file, given)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
@@ -127,6 +129,34 @@ def _ran(row: RanRow) -> str:
     )
 
 
+def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
+    if not result.misuses:
+        return
+    asked = any(row.library is not None for row in result.misuses)
+    where = "the library for x86" if asked else "the library, which is not asked here"
+    yield f"{len(result.misuses)} mistakes, what the contract answers, and {where}:"
+    for row in result.misuses:
+        contract = f"{row.code}" if row.code else "reported"
+        rule = row.finding.rule
+        yield f"  {row.what:<62}{rule:<5}{contract:<10}{_answer(row)}".rstrip()
+        if verbose:
+            yield f"      {shorten(row.finding.sentence, _WIDE)}; {row.finding.cure}"
+    if asked:
+        yield "note: 1000, the library for x86 registers no memory; what is not the same is ours"
+
+
+def _answer(row: MisuseRow) -> str:
+    """What the library did, in a word or two."""
+    answer = row.library
+    if answer is None:
+        return ""
+    if answer.signal is not None:
+        return f"killed by {signal_name(answer.signal)}"
+    if answer.code == 0:
+        return "0, says nothing"
+    return f"{answer.code}, the same" if answer.code == row.code else f"{answer.code}"
+
+
 def _flags() -> Iterator[str]:
     yield "to use memhandle:"
     yield from (f"  {one.tool:<29}{one.step:<9}{with_flags(one.text)}" for one in FLAGS)
@@ -177,6 +207,21 @@ def as_values(result: QmemResult, file: str, tool: str) -> dict[str, Any]:
         "traps": list(traps(qmem)),
         "flags": [{"tool": f.tool, "step": f.step, "text": with_flags(f.text)} for f in FLAGS],
         "run": None if result.run is None else _run_values(result.run),
+        "misuses": [_misuse_values(row) for row in result.misuses],
+    }
+
+
+def _misuse_values(row: MisuseRow) -> dict[str, Any]:
+    found, answer = row.finding, row.library
+    return {
+        "id": row.id,
+        "what": row.what,
+        "code": row.code,
+        "rule": found.rule,
+        "sentence": found.sentence,
+        "cure": found.cure,
+        "source": found.source,
+        "library": None if answer is None else {"code": answer.code, "signal": answer.signal},
     }
 
 

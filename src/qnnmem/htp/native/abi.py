@@ -198,6 +198,30 @@ class CGraphBlobV2(Structure):
     )
 
 
+class CHtpMem(Structure):
+    """`QnnMemHtp_Descriptor_t`: a place in a shared buffer."""
+
+    _fields_ = (
+        ("type", c_uint32),
+        ("size", c_uint64),
+        ("fd", c_int32),
+        ("offset", c_uint64),
+    )
+
+
+class CMemDescriptor(Structure):
+    """`Qnn_MemDescriptor_t`; `place` is the fd of ION, the address of what is custom."""
+
+    _fields_ = (
+        ("rank", c_uint32),
+        ("dimensions", POINTER(c_uint32)),
+        ("shape_config", c_void_p),
+        ("data_type", c_uint32),
+        ("mem_type", c_uint32),
+        ("place", c_uint64 * 2),
+    )
+
+
 class CConfig(Structure):
     """Any `Qnn*_Config_t` whose option is `custom`, and HTP's own config behind it."""
 
@@ -239,8 +263,12 @@ BACKEND_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "backend_free": (8, (_P,)),
     "context_create_from_binary": (13, (_P, _P, _P, _P, c_uint64, _OUT, _P)),
     "context_free": (14, (_P, _P)),
+    "graph_retrieve": (20, (_P, c_char_p, _OUT)),
+    "graph_execute": (21, (_P, _P, c_uint32, _P, c_uint32, _P, _P)),
     "log_create": (25, (LogCallback, c_uint32, _OUT)),
     "log_free": (27, (_P,)),
+    "mem_register": (35, (_P, _P, c_uint32, _P)),
+    "mem_deregister": (36, (_P, c_uint32)),
     "device_create": (40, (_P, _P, _OUT)),
     "device_free": (43, (_P,)),
 }

@@ -21,7 +21,7 @@ from qnnmem.htp.native.abi import (
 )
 from qnnmem.htp.native.view import file_view
 
-VERBOSE = 4
+ERROR, VERBOSE = 1, 4
 _LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
 _LINE_BYTES = 8192
 _CODE = 0xFFFF
@@ -48,9 +48,9 @@ def load(options: dict[str, Any]) -> dict[str, Any]:
     Those refused stay out and the rest goes on, as an application would see it.
     """
     found = []
-    with _device(options) as (calls, backend, device), ExitStack() as kept:
+    with opened_device(options) as (calls, backend, device), ExitStack() as kept:
         for number, path in enumerate(options["binaries"]):
-            _say(f"loading binary {number}")
+            say(f"loading binary {number}")
             address, size = kept.enter_context(file_view(path))
             context = c_void_p()
             code = _CODE & calls["context_create_from_binary"](
@@ -59,17 +59,20 @@ def load(options: dict[str, Any]) -> dict[str, Any]:
             found.append({"code": code, "bytes": size})
             if code == 0:
                 kept.callback(calls["context_free"], context, None)
-        _say("freeing")
+        say("freeing")
     return {"binaries": found}
 
 
 @contextmanager
-def _device(options: dict[str, Any]) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
+def opened_device(
+    options: dict[str, Any], level: int = VERBOSE
+) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
+    """The functions of libQnnHtp, a backend and a device of a SoC, all freed at the end."""
     calls = bind(_interface(options).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
     with ExitStack() as made:
-        _check(calls["log_create"](callback, VERBOSE, byref(log)), "log_create")
+        _check(calls["log_create"](callback, level, byref(log)), "log_create")
         made.callback(calls["log_free"], log)
         _check(calls["backend_create"](log, None, byref(backend)), "backend_create")
         made.callback(calls["backend_free"], backend)
@@ -109,5 +112,6 @@ def _check(handle: int, call: str) -> None:
         raise Refused("load", f"libQnnHtp answered {call} with code {code}", code)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line of our own in the log."""
     os.write(2, f"[qnnmem] {text}\n".encode())

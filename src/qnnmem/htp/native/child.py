@@ -114,6 +114,10 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native.system import system_info
 
         return system_info(options)
+    if verb == "calls":
+        from qnnmem.htp.native.client import carry_out
+
+        return carry_out(options)
     if verb == "quantize":
         from qnnmem.htp.native.quantize import quantize
 

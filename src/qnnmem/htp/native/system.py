@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from qnnmem.htp.native.abi import (
     CBinaryInfo,
     CGraphBlobV1,
     CGraphBlobV2,
+    CGraphInfoV3,
     CTensor,
     CTensorV1,
     SystemInterface,
@@ -28,16 +31,24 @@ _INFO_V3 = 3
 
 def system_info(options: dict[str, Any]) -> dict[str, Any]:
     """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
+    with (
+        file_view(options["binary"]) as (address, size),
+        opened_info(options, address, size) as info,
+    ):
+        return {**_binary(info), "file_bytes": size}
+
+
+@contextmanager
+def opened_info(options: dict[str, Any], address: int, size: int) -> Iterator[CBinaryInfo]:
+    """What libQnnSystem says of a binary in memory; it belongs to a handle that is freed then."""
     library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
     handle, info = c_void_p(), ctypes.POINTER(CBinaryInfo)()
     _check(calls["context_create"](byref(handle)), "context_create")
     try:
-        with file_view(options["binary"]) as (address, size):
-            code = calls["context_get_metadata"](handle, address, size, byref(info))
-            _check(code, "context_get_metadata")
-            return {**_binary(info.contents), "file_bytes": size}
+        _check(calls["context_get_metadata"](handle, address, size, byref(info)), "get_metadata")
+        yield info.contents
     finally:
         calls["context_free"](handle)
 
@@ -46,6 +57,13 @@ def _check(handle: int, call: str) -> None:
     code = handle & 0xFFFF
     if code:
         raise Refused("read", f"libQnnSystem answered {call} with code {code}", code)
+
+
+def graphs_of(info: CBinaryInfo) -> dict[str, CGraphInfoV3]:
+    """The graphs of a binary by name."""
+    body = info.of.v3 if info.version >= _INFO_V3 else info.of.v1
+    listed = (body.graphs[k].v3 for k in range(body.graph_count))
+    return {_text(graph.name): graph for graph in listed}
 
 
 def _binary(info: CBinaryInfo) -> dict[str, Any]:

@@ -7,20 +7,30 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
-from qnnmem.htp.qmem.rules import broken
+from qnnmem.htp.qmem.rules import MEASURED, broken
 from qnnmem.qnn.enums import TensorMemType
-from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.shared_memory import FileId, MemHandle
 from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-Views = Mapping[str, memoryview]
+
+class IoPlace(NamedTuple):
+    """Where a graph reads or writes a tensor: bytes of a shared file, and those bytes."""
+
+    fd: int
+    file: FileId
+    offset: int
+    view: memoryview
+
+
+Places = Mapping[str, IoPlace]
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
-Compute = Callable[[Views, Views], None]  # reads the inputs, fills the outputs
+Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
 _EXECUTE = "QnnGraph_execute"
 
@@ -89,14 +99,15 @@ class IoLayer:
             }
             used = {t.name: self._used(t, inputs, given, held) for t in self._graph.inputs}
             filled = {t.name: self._used(t, outputs, wanted, held) for t in self._graph.outputs}
+            self._check_overlap(used, filled)
             started = time.perf_counter()
             for name, view in given.items():
-                copied_in += _copy(view, used[name])
+                copied_in += _copy(view, used[name].view)
             seconds = time.perf_counter() - started
             self._compute(used, filled)
             started = time.perf_counter()
             for name, view in wanted.items():
-                copied_out += _copy(filled[name], view)
+                copied_out += _copy(filled[name].view, view)
             seconds += time.perf_counter() - started
         return Inference(self.reserved - before, copied_in, copied_out, seconds)
 
@@ -139,15 +150,24 @@ class IoLayer:
 
     def _raw(self, tensor: HtpTensor, memory: Any) -> memoryview:
         if memory is None:
-            self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory")
+            self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory", MEASURED)
+        if isinstance(memory, SharedBuffer):
+            if memory.is_freed:
+                where = f" at {memory.freed_at.split(': ')[0]}" if memory.freed_at else ""
+                self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed{where}")
+            memory = memory.view
         try:
             return memoryview(memory).cast("B")
         except TypeError:
             self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} is not contiguous bytes")
+        except ValueError:  # a view that was released
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
 
     def _check_handle(self, tensor: HtpTensor, handle: MemHandle) -> None:
         if handle not in self._registry:
-            self._refuse("Q7", f"the handle of tensor {quote(tensor.name)} is not registered")
+            rule = "Q10" if self._registry.is_elsewhere(handle) else "Q7"
+            fate = self._registry.fate(handle)
+            self._refuse(rule, f"the handle of tensor {quote(tensor.name)} {fate}")
         if handle.is_freed:
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
         if handle.is_shortened:
@@ -157,16 +177,38 @@ class IoLayer:
         self,
         tensor: HtpTensor,
         given: Given,
-        client: Views,
+        client: Mapping[str, memoryview],
         held: ExitStack,
-    ) -> memoryview:
+    ) -> IoPlace:
         """Where the graph itself reads or writes: the handle's memory, else the internal buffer."""
-        if isinstance(given[tensor.name], MemHandle):
-            return client[tensor.name]
-        return held.enter_context(self._reserve(tensor).view[: tensor.nbytes])
+        handle = given[tensor.name]
+        if isinstance(handle, MemHandle):
+            return IoPlace(handle.fd, handle.file, handle.offset, client[tensor.name])
+        buffer = self._reserve(tensor)
+        return IoPlace(buffer.fd, buffer.file, 0, held.enter_context(buffer.view[: tensor.nbytes]))
 
-    def _refuse(self, rule: str, sentence: str) -> NoReturn:
-        self._registry.fail(6004, broken(rule, sentence, _EXECUTE))
+    def _check_overlap(self, used: Places, filled: Places) -> None:
+        """Report outputs that lie over other tensors, unless the compiler says that they may."""
+        places = [(name, place, False) for name, place in used.items()]
+        places += [(name, place, True) for name, place in filled.items()]
+        for number, (name, place, is_output) in enumerate(places):
+            for other, lower, is_other_output in places[:number]:
+                allowed = self._graph.safe_share_io and is_output != is_other_output
+                if is_output and not allowed and (shared := _overlap(place, lower)):
+                    what = f"output {quote(name)} shares {shared:,} bytes of fd {place.fd} with "
+                    what += f"{quote(other)}"
+                    self._registry.note(broken("Q11", what, _EXECUTE))
+
+    def _refuse(self, rule: str, sentence: str, source: str = "") -> NoReturn:
+        self._registry.fail(6004, broken(rule, sentence, _EXECUTE, source=source))
+
+
+def _overlap(one: IoPlace, other: IoPlace) -> int:
+    """Bytes that two places have in common."""
+    if one.file != other.file:
+        return 0
+    ends = (place.offset + place.view.nbytes for place in (one, other))
+    return max(0, min(ends) - max(one.offset, other.offset))
 
 
 def _copy(source: memoryview, target: memoryview) -> int:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
+from weakref import WeakValueDictionary
 
+from qnnmem.caller import caller_line
 from qnnmem.errors import Fault
 from qnnmem.finding import Finding
 from qnnmem.htp.qmem.rules import broken
@@ -20,6 +23,7 @@ from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import DataType, MemRegisterType
 from qnnmem.qnn.enums import HtpMemType as HtpMemType
 from qnnmem.qnn.shared_memory import (
+    FileId,
     MemHandle,
     RegisteredMemory,
     SharedFile,
@@ -27,16 +31,20 @@ from qnnmem.qnn.shared_memory import (
     shared_file,
     tensor_bytes,
 )
+from qnnmem.text import quote
 from qnnmem.units import round_up
 
 # ONNX Runtime's QNN provider aligns its blocks so; no public page gives the backend's own number.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
+_MAX_KEPT = 1000  # findings, and handles that were let go
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
 
 class SharedBuffer:
     """Memory that an application shares: a file descriptor, and its bytes at an address."""
+
+    _living: ClassVar[WeakValueDictionary[FileId, SharedBuffer]] = WeakValueDictionary()
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -48,14 +56,36 @@ class SharedBuffer:
             os.close(self.fd)
             raise
         self.view = memoryview(self._mapped)
+        self.freed_at = ""  # the line of Python
+        self.file = shared_file(self.fd).id
+        self._watchers: dict[int, Callable[[FileId], None]] = {}
+        self._living[self.file] = self
+
+    @property
+    def is_freed(self) -> bool:
+        """Whether it was freed."""
+        return self.fd < 0
+
+    @classmethod
+    def watch(cls, file: FileId, registry: MemRegistry) -> None:
+        """Tell a registry when the buffer behind a file is freed."""
+        buffer = cls._living.get(file)
+        if buffer is not None:
+            buffer._watchers[id(registry)] = registry.buffer_freed
 
     def close(self) -> None:
         """Free it; to do so while it is registered is a mistake that the registry reports."""
-        if self.fd >= 0:
+        if self.fd < 0:
+            return
+        self.freed_at = caller_line()
+        for tell in self._watchers.values():
+            tell(self.file)
+        self._watchers.clear()
+        with suppress(BufferError):  # an array of the client's still shows its bytes
             self.view.release()
             self._mapped.close()
-            os.close(self.fd)
-            self.fd = -1
+        os.close(self.fd)
+        self.fd = -1
 
 
 def _anonymous_file() -> int:
@@ -83,12 +113,25 @@ class HtpMemDescriptor:
 
 
 class MemRegistry:
-    """What one context has registered; `room` is what its process domain has left, if known."""
+    """What one context has registered; `room` is what its process domain has left, if known.
 
-    def __init__(self, room: int | None = None, alignment: int = ALIGNMENT) -> None:
+    `siblings` are the registries of all contexts of a backend, this one among them.
+    """
+
+    def __init__(
+        self,
+        room: int | None = None,
+        alignment: int = ALIGNMENT,
+        siblings: list[MemRegistry] | None = None,
+    ) -> None:
         self._room, self._alignment = room, alignment
         self._memory = RegisteredMemory()
         self._alive = True
+        self._siblings = [] if siblings is None else siblings
+        self._siblings.append(self)
+        self._made_at: dict[MemHandle, str] = {}
+        self._gone_at: dict[MemHandle, str] = {}  # the latest that were let go
+        self._reported: set[MemHandle] = set()  # freed while registered, and said so
         self.findings: list[Finding] = []  # everything refused or reported, in order
 
     def __contains__(self, handle: object) -> bool:
@@ -106,41 +149,93 @@ class MemRegistry:
         if not descriptors:
             self.fail(8000, broken("Q6", "there is no descriptor", _REGISTER))
         try:
-            return self._memory.register(descriptors, self._check)
+            handles = self._memory.register(descriptors, self._check)
         except Fault as exc:
             self.fail(8003, broken("Q2", str(exc), _REGISTER))
+        line = caller_line()
+        for handle in handles:
+            self._made_at[handle] = line
+            SharedBuffer.watch(handle.file, self)
+        return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Let every valid handle go, even if another is not valid."""
-        for handle in handles:
-            if handle in self._memory and handle.is_freed:
-                self._report_freed(handle, _DEREGISTER)
-        unknown = self._memory.deregister(handles)
-        if unknown:
-            what = f"{unknown} of {len(handles)} handles are not registered here"
-            self.fail(8001, broken("Q5", what, _DEREGISTER))
+        """Let every valid handle go, even if another is not; the C call knows no context either."""
+        bad = ""
+        for number, handle in enumerate(handles):
+            owner = self._owner(handle)
+            if owner is None:
+                bad = bad or f"handle {number} of {len(handles)} {self.fate(handle)}"
+            else:
+                owner._let_go(handle)
+        if bad:
+            self.fail(8001, broken("Q5", bad, _DEREGISTER))
+
+    def _owner(self, handle: object) -> MemRegistry | None:
+        return next((one for one in self._siblings if handle in one), None)
+
+    def _let_go(self, handle: MemHandle) -> None:
+        if handle.is_freed:
+            self._report_freed(handle, _DEREGISTER)
+        self._memory.deregister([handle])
+        self._made_at.pop(handle, None)
+        self._reported.discard(handle)
+        self._gone_at[handle] = caller_line()
+        if len(self._gone_at) > _MAX_KEPT:
+            del self._gone_at[next(iter(self._gone_at))]
+
+    def is_elsewhere(self, handle: object) -> bool:
+        """Whether a handle is registered with another context."""
+        return self._owner(handle) not in (None, self)
+
+    def fate(self, handle: object) -> str:
+        """What became of a handle that is not registered here, to follow its name."""
+        if not isinstance(handle, MemHandle):
+            shown = "NULL" if handle is None else quote(handle)
+            return f"is {shown}, not what QnnMem_register gave"
+        for one in self._siblings:
+            if handle in one:
+                return f"is registered with another context{_at(one._made_at.get(handle))}"
+            if handle in one._gone_at:
+                return f"was deregistered already{_at(one._gone_at[handle])}"
+        return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
         """Free the context; what is still registered is a leak."""
-        leaked = self._memory.handles
-        for handle in leaked:
+        for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)
             what = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
             sentence = f"{what} are still registered when the context is freed"
-            self.findings.append(broken("Q9", sentence, _FREE))
-        self._memory.deregister(leaked)
+            line = self._made_at.pop(handle, "")
+            self.note(broken("Q9", sentence, _FREE, line=line))
+            self._gone_at[handle] = caller_line()
+        self._memory.deregister(self._memory.handles)
         self._alive = False
         return tuple(self.findings)
 
+    def note(self, finding: Finding) -> None:
+        """Keep a finding; the first ones tell the story of a client that repeats itself."""
+        if len(self.findings) < _MAX_KEPT:
+            self.findings.append(finding)
+
     def fail(self, code: int, finding: Finding) -> NoReturn:
         """Refuse a call."""
-        self.findings.append(finding)
+        self.note(finding)
         raise qnn_error(code, finding)
 
+    def buffer_freed(self, file: FileId) -> None:
+        """Report the handles whose buffer is freed at this moment."""
+        for handle in self._memory.handles:
+            if handle.file == file:
+                self._report_freed(handle, "rpcmem_free")
+
     def _report_freed(self, handle: MemHandle, call: str) -> None:
-        what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered"
-        self.findings.append(broken("Q8", what, call))
+        if handle in self._reported:
+            return
+        self._reported.add(handle)
+        made = _at(self._made_at.get(handle), "registered")
+        what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{made}"
+        self.note(broken("Q8", what, call))
 
     def _check(self, given: HtpMemDescriptor) -> SharedRange:
         self._check_form(given)
@@ -153,7 +248,9 @@ class MemRegistry:
             self.fail(8003, broken("Q2", f"fd {given.fd} {exc}", _REGISTER))
         self._check_place(given, offset, size, file.size)
         if any(one.offset == offset for one in self._memory.in_file(file)):
+            here = next(one for one in self._memory.in_file(file) if one.offset == offset)
             what = f"offset {offset:,} of fd {given.fd} is registered already"
+            what += _at(self._made_at.get(here))
             self.fail(8002, broken("Q1", what, _REGISTER))
         self._check_room(file)
         return SharedRange(file, offset, size)
@@ -188,7 +285,10 @@ class MemRegistry:
         return size
 
     def _check_place(self, given: HtpMemDescriptor, offset: int, size: int, room: int) -> None:
-        if offset < 0 or offset % self._alignment:
+        if offset < 0:
+            what = f"offset {offset:,} lies before the buffer"
+            self.fail(8004, broken("Q3", what, _REGISTER, need=0, given=offset))
+        if offset % self._alignment:
             what = f"offset {offset:,} is not a multiple of {self._alignment}"
             self.fail(8004, broken("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
@@ -209,3 +309,9 @@ class MemRegistry:
             what = f"fd {file.fd} needs {need:,} bytes of process domain"
             what += f", {max(0, left):,} are left"
             self.fail(8003, broken("Q2", what, _REGISTER, need=need, given=self._room))
+
+
+def _at(line: str | None, done: str = "") -> str:
+    """A line of Python as the end of a sentence; only its place, as the finding has a line, too."""
+    place = (line or "").split(": ", 1)[0]
+    return f", {done} at {place}" if place and done else f" at {place}" if place else ""

@@ -16,9 +16,11 @@ from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_o
 from qnnmem.htp.library import library_or, library_there
 from qnnmem.htp.qmem import Qmem, qmem_of
 from qnnmem.htp.qmem.layer import IoMode
+from qnnmem.htp.qmem.misuse import MisuseRow, obstacle_to_misuse, try_misuses
 from qnnmem.htp.qmem.run import QmemRun, obstacle, run_rows
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import Soc
+from qnnmem.text import quote
 
 _OF_BINARY = (Setting("run"), " is for the context binary itself, not for a model of it")
 
@@ -30,6 +32,7 @@ class QmemResult:
     qmem: Qmem
     compiled: bool  # the file is a model that was compiled for this table
     run: QmemRun | None = None
+    misuses: tuple[MisuseRow, ...] = ()  # every mistake that was made, with both answers
     no_run: Words = ""  # why the rows cannot be carried out here; empty where they can
 
 
@@ -39,17 +42,26 @@ def qmem_of_file(
     options: CompileOptions,
     *,
     run: bool = False,
+    misuse: bool = False,
     worker: Worker | None = None,
     progress: Progress,
 ) -> QmemResult | CompileFailure:
-    """The table of a binary or a model; `run` also carries out its rows."""
+    """The table of a binary or a model.
+
+    `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
+    library, too, where that is.
+    """
     try:
         context = read_context(path)
     except NotCompiled:
-        return _of_model(path, compile_target(path, soc), options, run, worker, progress)
+        return _of_model(path, compile_target(path, soc), options, run, misuse, worker, progress)
     qmem = qmem_of(context, bill_of(context, soc))
+    made: tuple[MisuseRow, ...] = ()
+    if misuse:
+        made = _misuses(path, context, soc, options, worker, progress)
     if not run:
-        return QmemResult(qmem, compiled=False, no_run=_no_run(path, context, soc))
+        no_run = _no_run(path, context, soc)
+        return QmemResult(qmem, compiled=False, misuses=made, no_run=no_run)
     if path.suffix.lower() == ".onnx":
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     target, limit = load_target(path, context, soc), options.time_limit_s
@@ -58,7 +70,29 @@ def qmem_of_file(
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, target, worker=used, time_limit_s=limit, progress=progress)
-    return QmemResult(qmem, compiled=False, run=ran)
+    return QmemResult(qmem, compiled=False, run=ran, misuses=made)
+
+
+def _misuses(
+    path: Path,
+    context: HtpContext,
+    soc: Soc | None,
+    options: CompileOptions,
+    worker: Worker | None,
+    progress: Progress,
+) -> tuple[MisuseRow, ...]:
+    if path.suffix.lower() == ".onnx":
+        itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
+        raise UsageError(chain_words(f"{path}: ", itself))
+    graph = context.graphs[0]
+    if why := obstacle_to_misuse(graph):
+        what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
+        raise UsageError(chain_words(f"{path}: ", what))
+    limit, target = options.time_limit_s, context.soc_model if soc is None else soc.model_id
+    if worker is None and (target is None or not library_there()):
+        return try_misuses(path, graph, None, progress=progress)
+    with given_or_own(worker) as used:
+        return try_misuses(path, graph, target, worker=used, time_limit_s=limit, progress=progress)
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
@@ -88,6 +122,7 @@ def _of_model(
     soc: Soc,
     options: CompileOptions,
     run: bool,
+    misuse: bool,
     worker: Worker | None,
     progress: Progress,
 ) -> QmemResult | CompileFailure:
@@ -103,8 +138,12 @@ def _of_model(
             if mode is IoMode.RAW:
                 qmem = qmem_of(made.compiled.context, made.bill)
         ran = None
+        mistakes: tuple[MisuseRow, ...] = ()
+        if misuse:
+            binary = binaries[IoMode.RAW]
+            mistakes = _misuses(binary, read_context(binary), soc, options, used, progress)
         if run:
             ran = run_rows(
                 binaries, soc.model_id, worker=used, time_limit_s=limit, progress=progress
             )
-    return QmemResult(qmem, compiled=True, run=ran)
+    return QmemResult(qmem, compiled=True, run=ran, misuses=mistakes)

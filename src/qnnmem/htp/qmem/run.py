@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import CannotTell, Setting, UsageError, Words, chain_words
+from qnnmem.errors import Setting, UsageError, Words, chain_words
 from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
 from qnnmem.htp.qmem import COMBINATIONS
-from qnnmem.htp.qmem.epcontext import epcontext_model, onnx_type
-from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Views
+from qnnmem.htp.qmem.elements import numpy_type
+from qnnmem.htp.qmem.layer import Compute, Inference, IoLayer, IoMode, Places
+from qnnmem.htp.qmem.library import LibraryGraph
 from qnnmem.htp.qmem.memory import (
     ALIGNMENT,
     HtpMemDescriptor,
@@ -28,7 +28,6 @@ from qnnmem.htp.qmem.memory import (
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import MemRegisterType
 from qnnmem.qnn.shared_memory import MemHandle
-from qnnmem.text import quote
 from qnnmem.units import round_up
 
 MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow long before
@@ -83,11 +82,9 @@ def run_rows(
     for prepared, executed in COMBINATIONS:
         if progress is not None:
             progress(f"prepared {prepared.value}, executed {executed.value}")
-        with tempfile.TemporaryDirectory(".qnnmem") as scratch:
-            library = RealGraph(
-                binaries[prepared], graphs[prepared], soc_id, worker, Path(scratch), time_limit_s
-            )
-            rows.append(run_row(graphs[prepared], library, inputs, prepared, executed))
+        graph = graphs[prepared]
+        library = _Remembered(LibraryGraph(binaries[prepared], graph, soc_id, worker, time_limit_s))
+        rows.append(run_row(graph, library, inputs, prepared, executed))
     return QmemRun(
         worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))
     )
@@ -174,12 +171,12 @@ def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
         kind = tensor.data_type.name
         if kind.startswith("FLOAT"):
             numbers = random.standard_normal(tensor.dimensions)
-            made[tensor.name] = numbers.astype(onnx_type(tensor).numpy).tobytes()
+            made[tensor.name] = numbers.astype(numpy_type(tensor)).tobytes()
         elif "FIXED" in kind:
             made[tensor.name] = random.bytes(tensor.nbytes)
         else:
             ones = random.integers(0, 2, tensor.dimensions)
-            made[tensor.name] = ones.astype(onnx_type(tensor).numpy).tobytes()
+            made[tensor.name] = ones.astype(numpy_type(tensor)).tobytes()
     return made
 
 
@@ -204,49 +201,19 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
     return ""
 
 
-class RealGraph:
-    """A binary in the real library: reads the inputs where they are, fills the outputs."""
+class _Remembered:
+    """A graph that is not run again in the slow library for inputs that it has seen."""
 
-    def __init__(
-        self,
-        binary: Path,
-        graph: HtpGraph,
-        soc_id: int,
-        worker: Worker,
-        scratch: Path,
-        time_limit_s: float,
-    ) -> None:
-        self._graph, self._worker, self._scratch = graph, worker, scratch
-        self._soc, self._time = soc_id, time_limit_s
-        # An EPContext model names its binary by a path below itself.
-        Path(scratch, "graph.bin").symlink_to(binary.absolute())
-        Path(scratch, "graph.onnx").write_bytes(epcontext_model(graph, "graph.bin"))
-        self._known: dict[str, dict[str, bytes]] = {}
+    def __init__(self, compute: Compute) -> None:
+        self._compute = compute
+        self._known: dict[bytes, dict[str, bytes]] = {}
 
-    def __call__(self, inputs: Views, outputs: Views) -> None:
-        """Run once; the same inputs are not run again in the slow library."""
-        key = hashlib.sha256(b"".join(hashlib.sha256(v).digest() for v in inputs.values()))
-        found = self._known.get(key.hexdigest())
-        if found is None:
-            found = self._known[key.hexdigest()] = dict(self._execute(inputs))
-        for tensor in self._graph.outputs:
-            outputs[tensor.name][:] = found[tensor.name]
-
-    def _execute(self, inputs: Views) -> Iterator[tuple[str, bytes]]:
-        files = {}
-        for number, (name, view) in enumerate(inputs.items()):
-            files[name] = self._scratch / f"in{number}.raw"
-            files[name].write_bytes(view)
-        request = {
-            "model": str(self._scratch / "graph.onnx"),
-            "inputs": {name: str(path) for name, path in files.items()},
-            "output": str(self._scratch),
-            "soc": self._soc,
-            "log": "error",
-        }
-        outcome = self._worker.ask("execute", request, time_limit_s=self._time)
-        if not outcome.is_done:
-            what = quote(self._graph.name)
-            raise CannotTell(f"the library did not execute graph {what}: {outcome.sentence[:300]}")
-        for name, _type, _shape, path in outcome.reply["outputs"]:
-            yield name, Path(path).read_bytes()
+    def __call__(self, inputs: Places, outputs: Places) -> None:
+        """Run once, or fill in what came of the same inputs before."""
+        parts = (hashlib.sha256(place.view).digest() for place in inputs.values())
+        key = hashlib.sha256(b"".join(parts)).digest()
+        if key not in self._known:
+            self._compute(inputs, outputs)
+            self._known[key] = {name: bytes(place.view) for name, place in outputs.items()}
+        for name, place in outputs.items():
+            place.view[:] = self._known[key][name]

@@ -107,12 +107,16 @@ def _cut_short(tap: LogTap, watch: Watch, common: dict[str, Any]) -> RequestOutc
     return RequestOutcome("crashed", sentence="the process was ended from outside", **common)
 
 
+def signal_name(number: int) -> str:
+    """A signal as the system calls it."""
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
+
+
 def _died(number: int | None, status: int, no_memory: bool) -> str:
     if number is None:
         what = f"the library ended its process with status {status}"
     else:
-        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        what = f"the library's process was ended by {name}"
+        what = f"the library's process was ended by {signal_name(number)}"
     return f"{what} because memory ran out" if no_memory else what
 
 

@@ -1,0 +1,332 @@
+"""`qnnmem context-binary-generator`: the flags of qnn-context-binary-generator, without the SDK."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from qnnmem.cli import options as texts
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+from qnnmem.units import parse_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.tool_config import HtpTarget
+    from qnnmem.htp.worker import RequestOutcome
+    from qnnmem.lpai.net_run.log import Console
+
+_TOOL = "qnn-context-binary-generator"
+_HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
+_LPAI = re.compile(r"(?i)(lib)?QnnLpai\.(so|dll)\Z")
+_LIBRARY = re.compile(r"(?i)\.(so|dll|cpp)\Z")
+# Flags of the real tool that change no byte of the binary: accepted, with a warning.
+_IGNORED = {
+    "model_prefix": "an ONNX file has no symbols",
+    "platform_options": "there is no platform to set up",
+}
+# Flags that would change the result, or ask for another file: refused.
+_REFUSED = {
+    "dlc_path": "needs a DLC file, which is not read here; name the ONNX file that it was made of "
+    "with --model",
+    "backend_binary": "asks for a file of the backend alone, which is not written here; "
+    "--binary_file names the context binary",
+    "op_packages": "needs compiled operators, which are not loaded here",
+    "data_format_config": "would change the layout of tensors, which is not possible here",
+    "adapter_weight_config": "is for LoRA adapters, which are not read here",
+    "set_output_tensors": "would change the outputs; cut the ONNX file instead",
+    "profiling_level": "asks for profiling data, which is not written here",
+    "profiling_option": "asks for profiling data, which is not written here",
+    "dlbc_override": "has no counterpart in the compiler's interface here",
+    "htp_socs": "changes the name of the file in a way that is not public; name soc_model in the "
+    "config file instead",
+}
+_BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16": 16}
+_Decorated = Callable[..., Any]
+
+
+def _foreign(command: _Decorated) -> _Decorated:
+    """Adds the flags that are only answered."""
+    for name in (*reversed(_REFUSED), *reversed(_IGNORED)):
+        kind = "Refused here" if name in _REFUSED else "Ignored here"
+        reason = (_REFUSED | _IGNORED)[name]
+        command = click.option(f"--{name}", metavar="VALUE", help=f"{kind}: {reason}.")(command)
+    return command
+
+
+@click.command("context-binary-generator")
+@click.option("--backend", metavar="FILE", help="libQnnHtp.so or libQnnLpai.so, in any folder.")
+@click.option(
+    "--model",
+    metavar="FILE[,FILE...]",
+    help="ONNX file; several give several graphs, which only LPAI takes here.",
+)
+@click.option(
+    "--binary_file",
+    metavar="NAME",
+    help="Name of the binary in the output folder, without .bin, which is added.",
+)
+@click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
+@click.option(
+    "--input_output_tensor_mem_type",
+    type=click.Choice(["raw", "memhandle"]),
+    default="raw",
+    show_default=True,
+    help="The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
+)
+@click.option(
+    "--config_file", metavar="FILE", help="Tool file, which points to that of the backend."
+)
+@click.option(
+    "--optimization_level_override",
+    type=click.IntRange(1, 3),
+    metavar="N",
+    help="HTP: instead of O in the config file.",
+)
+@click.option(
+    "--vtcm_override",
+    type=click.IntRange(0, 64),
+    metavar="MB",
+    help="HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
+)
+@click.option(
+    "--log_level",
+    type=click.Choice(["error", "warn", "info", "verbose", "debug"]),
+    help="Most detailed lines shown.",
+)
+@click.option("--enable_intermediate_outputs", is_flag=True, help="Refused: outputs are fixed.")
+@_foreign
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.option(
+    "--quantize",
+    type=click.Choice(["int8", "int16"]),
+    help="Ours: quantize a float model for LPAI on the way.",
+)
+@click.option("--float", "allow_float", is_flag=True, help="Ours: allow a float model for LPAI.")
+@texts.shape_options
+@texts.time_limit_option
+@click.option(
+    "--memory-limit",
+    type=parse_size,
+    metavar="SIZE",
+    help="Ours: address space of the compiler.  [default: 3/4 of the machine]",
+)
+def context_binary_generator(**flags: Any) -> int:
+    """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
+
+    A model is an ONNX file here, as there is no converter between. For HTP it is compiled by the
+    real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare` does.
+
+    Flags that mean nothing here are ignored with a warning; those that would change the result are
+    refused. A binary of the same name is replaced, as by the real tool.
+
+    Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
+    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing.
+    """
+    import os
+
+    from qnnmem.lpai.net_run.log import LEVELS, Console
+    from qnnmem.version import __version__
+
+    build = f"{_TOOL} build version: qnnmem-{__version__}"
+    if flags["version"]:
+        click.echo(build)
+        return 0
+    level = LEVELS[flags["log_level"] or "error"]
+    console = Console(level, _line(err=False), _line(err=True))
+    is_htp, models, target = _checked(flags)
+    _check_backend_flags(flags, is_htp=is_htp)
+    for name, reason in _IGNORED.items():
+        if flags[name] is not None:
+            console.warn(f"--{name} is ignored: {reason}")
+    console.say(f"{_TOOL} pid:{os.getpid()}")
+    if flags["log_level"]:
+        console.say(build)
+        console.say(f"{_TOOL} log level is : QNN_LOG_LEVEL_{level.name}")
+    make = _make_htp if is_htp else _make_lpai
+    return make(models, target, flags, console)
+
+
+def _line(*, err: bool) -> Callable[[str], None]:
+    from qnnmem.text import shorten
+
+    return lambda text: click.echo(shorten(text, 4000), err=err)
+
+
+def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
+    """Which backend, the model files, and the file to write; everything else is refused."""
+    from pathlib import Path
+
+    from qnnmem.load.file_kind import check_kind
+
+    for name, reason in _REFUSED.items():
+        if flags[name] is not None:
+            raise UsageError(f"--{name} {reason}")
+    if flags["enable_intermediate_outputs"]:
+        what = "would make every tensor an output, which is not possible here"
+        raise UsageError(f"--enable_intermediate_outputs {what}")
+    for name in ("backend", "model", "binary_file"):
+        if not flags[name]:
+            raise UsageError(f"--{name} is missing")
+    is_htp = _is_htp(flags["backend"])
+    names = flags["model"].split(",")
+    for name in names:
+        if _LIBRARY.search(name):
+            what = "a model library, which is not loaded here; name the ONNX file it was made of"
+            raise UsageError(f"--model {quote(name)} is {what}")
+        check_kind(Path(name), "prepare", takes=("onnx",), said="qnnmem context-binary-generator")
+    if is_htp and len(names) > 1:
+        raise UsageError("--model: a context of several graphs is not possible for HTP here")
+    return is_htp, [Path(name) for name in names], _target(flags)
+
+
+def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
+    """Refuse what belongs to the other backend."""
+    foreign = {
+        True: {"quantize": "--quantize", "allow_float": "--float"},
+        False: {
+            "optimization_level_override": "--optimization_level_override",
+            "vtcm_override": "--vtcm_override",
+            "memory_limit": "--memory-limit",
+        },
+    }
+    for name, flag in foreign[is_htp].items():
+        if flags[name]:
+            raise UsageError(f"{flag} is for {'LPAI' if is_htp else 'HTP'}")
+    if not is_htp and flags["input_output_tensor_mem_type"] != "raw":
+        raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
+
+
+def _is_htp(backend: str) -> bool:
+    name = re.split(r"[/\\]", backend)[-1]
+    if not (_HTP.match(name) or _LPAI.match(name)):
+        here = "libQnnHtp.so and libQnnLpai.so are"
+        raise UsageError(f"--backend {quote(name)} is not possible here: {here}")
+    return _HTP.match(name) is not None
+
+
+def _target(flags: dict[str, Any]) -> Path:
+    """`DIR/NAME.bin`; a name that ends so is left as it is."""
+    from pathlib import Path
+
+    name = Path(flags["binary_file"])
+    if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
+        what = "is the name of a file in the folder of --output_dir"
+        raise UsageError(f"--binary_file {what}, not {quote(flags['binary_file'])}")
+    whole = name if name.suffix == ".bin" else name.with_name(f"{name.name}.bin")
+    return Path(flags["output_dir"]) / whole
+
+
+def _make_htp(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
+    from pathlib import Path
+
+    from qnnmem.cli.compiler import need_compiler
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.htp.compile import CompileFailure, check_options, compile_model
+    from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
+    from qnnmem.whole_file import check_replaceable, folder_for_output
+
+    model, given = models[0], flags["config_file"]
+    config = HtpToolConfig() if given is None else read_htp_config(Path(given))
+    wanted = htp_target(config, model.stem)
+    for note in wanted.notes:
+        console.warn(note)
+    options = _compile_options(flags, wanted)
+    check_options(wanted.soc, options)
+    need_compiler(model, (wanted.soc,), options)
+    with folder_for_output(target.parent), ProgressBar("compiling") as bar:
+        check_replaceable(target, force=True)
+        made = compile_model(model, wanted.soc, options, output=target, progress=bar.say)
+    if flags["log_level"]:
+        _show_log(made.outcome, console)
+    if isinstance(made, CompileFailure):
+        return _failed(made, console, logged=bool(flags["log_level"]))
+    _done(made, model, target, console)
+    return 0
+
+
+def _compile_options(flags: dict[str, Any], wanted: HtpTarget) -> CompileOptions:
+    from qnnmem.htp.compile import CompileOptions
+
+    vtcm, level = flags["vtcm_override"], flags["optimization_level_override"]
+    if vtcm == 0:
+        vtcm = None if wanted.soc.vtcm_mb is None else wanted.soc.vtcm_mb.value
+    return CompileOptions(
+        vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
+        opt_level=wanted.opt_level if level is None else level,
+        memhandle=flags["input_output_tensor_mem_type"] == "memhandle",
+        dims=dict(flags["dims"]),
+        shapes=dict(flags["shapes"]),
+        values=dict(flags["values"]),
+        time_limit_s=flags["time_limit"],
+        memory_limit=flags["memory_limit"],
+    )
+
+
+def _show_log(outcome: RequestOutcome, console: Console) -> None:
+    """What the library said, as far as that matters and the level allows."""
+    from qnnmem.htp.protocol import OWN_MARK
+    from qnnmem.qnn.enums import LogLevel
+
+    levels = {level.name[0]: level for level in LogLevel}
+    for line in outcome.log:
+        if not line.text.startswith(OWN_MARK):
+            console.log(levels.get(line.level, LogLevel.VERBOSE), line.text)
+
+
+def _failed(failure: CompileFailure, console: Console, *, logged: bool) -> int:
+    """The lines that the real tool shows of a failure, then our explanation."""
+    from qnnmem.qnn.enums import LogLevel
+    from qnnmem.report.compiled import render_failure
+
+    if failure.refusal is not None and not logged:
+        console.log(LogLevel.ERROR, failure.refusal.line)
+    if failure.code is not None:
+        text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"
+        console.log(LogLevel.ERROR, text)
+    console.note(render_failure(failure, "binary").rstrip("\n"))
+    return 1
+
+
+def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
+    """Say on the side what was written, and what the binary calls its graph."""
+    from qnnmem.whole_file import shown
+
+    for note in made.notes:
+        console.note(f"note: {note}")
+    (graph,) = made.context.graphs[:1]
+    console.note(f"note: graph {quote(model.stem)} is called {quote(graph.name)} in the binary")
+    console.note(f"Wrote {shown(target)}")
+
+
+def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
+    from qnnmem.cli.prepare_lpai import with_config
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.lpai.binary import write
+    from qnnmem.lpai.preparation import prepare
+    from qnnmem.lpai.prepare_options import PrepareOptions
+    from qnnmem.whole_file import check_replaceable, folder_for_output, shown
+
+    chosen = {path.stem: path for path in models}
+    if len(chosen) < len(models):
+        raise UsageError("--model: two files have the same name, which their graphs would have")
+    options = PrepareOptions(
+        dims=dict(flags["dims"]),
+        shapes=dict(flags["shapes"]),
+        values=dict(flags["values"]),
+        quantize=_BITS[flags["quantize"]],
+        allow_float=flags["allow_float"],
+    )
+    options, notes = with_config(options, flags["config_file"], None, None)
+    for note in notes:
+        console.warn(note)
+    with folder_for_output(target.parent), ProgressBar("preparing") as bar:
+        check_replaceable(target, force=True)
+        write(prepare(chosen, options, bar.say, bar).context, target, force=True)
+    console.note(f"Wrote {shown(target)}")
+    return 0

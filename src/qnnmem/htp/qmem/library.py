@@ -1,0 +1,54 @@
+"""A graph of a binary in the real library, which works in the memory that it is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import CannotTell
+from qnnmem.htp.binary.context import HtpGraph
+from qnnmem.htp.qmem.layer import Places
+from qnnmem.htp.worker import TIME_LIMIT_S, Worker
+from qnnmem.qnn.enums import TensorMemType
+from qnnmem.text import quote
+
+
+class LibraryGraph:
+    """Executes by `QnnGraph_execute` of libQnnHtp, in a child process.
+
+    The child maps the shared files of inputs and outputs. So the library reads and writes the very
+    pages that the application registered, at their offsets; nothing is copied on the way.
+    """
+
+    def __init__(
+        self,
+        binary: Path,
+        graph: HtpGraph,
+        soc_id: int,
+        worker: Worker,
+        time_limit_s: float = TIME_LIMIT_S,
+    ) -> None:
+        self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
+        self._worker, self._time = worker, time_limit_s
+
+    def __call__(self, inputs: Places, outputs: Places) -> None:
+        """Run once; the outputs are in their places then."""
+        tensors: dict[str, Any] = {}
+        for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
+            for tensor in side:
+                place = places[tensor.name]
+                tensors[str(tensor.id)] = {
+                    "mem_type": int(TensorMemType.RAW),  # for x86 there is no other
+                    "file": f"/proc/{os.getpid()}/fd/{place.fd}",
+                    "offset": place.offset,
+                    "says": tensor.nbytes,
+                }
+        call = {"call": "execute", "graph": self._graph.name, "tensors": tensors}
+        request = {"binaries": [str(self._binary)], "soc": self._soc, "calls": [call]}
+        outcome = self._worker.ask("calls", request, time_limit_s=self._time)
+        what = f"the library did not execute graph {quote(self._graph.name)}"
+        if not outcome.is_done:
+            raise CannotTell(f"{what}: {outcome.sentence[:300]}")
+        if code := outcome.reply["codes"][0]:
+            raise CannotTell(f"{what}: QnnGraph_execute gave {code}")

@@ -1,0 +1,289 @@
+"""Mistakes with shared memory, each made on purpose: what the contract answers, what the library.
+
+The contract is the emulated one, with a graph that computes nothing. The library is the real one
+for x86, in a process of its own for each mistake, because some end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.errors import CannotTell, QnnError
+from qnnmem.finding import Finding
+from qnnmem.htp.binary.context import HtpGraph
+from qnnmem.htp.compile import Progress, no_progress
+from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
+from qnnmem.htp.qmem.layer import Places
+from qnnmem.htp.qmem.memory import ALIGNMENT, PAGE, HtpMemDescriptor, SharedBuffer
+from qnnmem.htp.qmem.misuse_calls import CALLS, Call
+from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome, Worker
+from qnnmem.qnn.enums import MemRegisterType, TensorMemType
+from qnnmem.qnn.shared_memory import MemHandle
+from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.units import round_up
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryAnswer:
+    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MisuseRow:
+    """One mistake and both answers."""
+
+    id: str
+    what: str
+    code: int  # of the contract; 0: reported only
+    finding: Finding
+    library: LibraryAnswer | None = None  # None: not asked
+
+
+class _Stage:
+    """A client with one graph and one shared buffer that holds all its tensors."""
+
+    def __init__(self, backend: HtpBackend, path: Path, name: str) -> None:
+        self.backend, self.path = backend, path
+        self.context = HtpClientContext.create_from_binary(backend, path)
+        self.graph: HtpClientGraph = self.context.graph_retrieve(name)
+        self.inputs, self.outputs = self.graph.tensors()
+        self.tensors = [*self.inputs, *self.outputs]
+        for tensor in self.tensors:
+            tensor.mem_type, tensor.client_buf = TensorMemType.RAW, bytearray(tensor.nbytes)
+        ends = sum(round_up(tensor.nbytes, ALIGNMENT) for tensor in self.tensors)
+        self.buffer = SharedBuffer(round_up(ends, PAGE))
+        self.first = self.tensors[0]
+
+    def place(self, tensor: QnnTensor, offset: int = 0) -> HtpMemDescriptor:
+        """A descriptor of a tensor in the shared buffer."""
+        size, shape = self.buffer.size, tensor.dimensions or (1,)
+        kind = MemRegisterType.CUSTOM
+        return HtpMemDescriptor(
+            shape, tensor.data_type, self.buffer.fd, kind, total_size=size, offset=offset
+        )
+
+    def register(self, place: HtpMemDescriptor | None = None) -> MemHandle:
+        """A handle, by default of the first tensor."""
+        return self.context.mem_register([place or self.place(self.first)])[0]
+
+    def give(self, handle: object, tensor: QnnTensor | None = None) -> None:
+        """Execute with a handle, by default for the first tensor."""
+        one = tensor or self.first
+        one.mem_type, one.mem_handle = TensorMemType.MEMHANDLE, handle
+        self.execute()
+
+    def execute(self) -> None:
+        """Execute with what the tensors say."""
+        self.graph.execute(self.inputs, self.outputs)
+
+
+def _registered_twice(s: _Stage) -> None:
+    s.register()
+    s.register()
+
+
+def _closed_fd(s: _Stage) -> None:
+    s.register(replace(s.place(s.first), fd=-1))
+
+
+def _past_the_end(s: _Stage) -> None:
+    s.register(s.place(s.first, s.buffer.size))
+
+
+def _unaligned(s: _Stage) -> None:
+    s.register(s.place(s.first, 4))
+
+
+def _wrong_size(s: _Stage) -> None:
+    s.register(replace(s.place(s.first), total_size=s.buffer.size + PAGE))
+
+
+def _wrong_type(s: _Stage) -> None:
+    s.register(replace(s.place(s.first), mem_type=MemRegisterType.DMA_BUF))
+
+
+def _dead_context(s: _Stage) -> None:
+    s.context.free()
+    s.register()
+
+
+def _deregistered_twice(s: _Stage) -> None:
+    handle = s.register()
+    s.context.mem_deregister([handle])
+    s.context.mem_deregister([handle])
+
+
+def _deregistered_then_executed(s: _Stage) -> None:
+    handle = s.register()
+    s.context.mem_deregister([handle])
+    s.give(handle)
+
+
+def _other_context(s: _Stage) -> None:
+    other = HtpClientContext.create_from_binary(s.backend, s.path)
+    s.give(other.mem_register([s.place(s.first)])[0])
+
+
+def _freed_while_registered(s: _Stage) -> None:
+    handle = s.register()
+    s.buffer.close()
+    s.give(handle)
+
+
+def _never_deregistered(s: _Stage) -> None:
+    s.register()
+    s.context.free()
+
+
+def _short_handle(s: _Stage) -> None:
+    s.give(s.register(replace(s.place(s.first), dimensions=(max(1, s.first.dimensions[-1] // 2),))))
+
+
+def _short_raw(s: _Stage) -> None:
+    last = s.tensors[-1]
+    last.client_buf = bytearray(last.nbytes - 1)
+    s.execute()
+
+
+def _short_size(s: _Stage) -> None:
+    s.first.data_size = s.first.nbytes - 1
+    s.execute()
+
+
+def _no_buffer(s: _Stage) -> None:
+    s.first.client_buf = None
+    s.execute()
+
+
+def _no_handle(s: _Stage) -> None:
+    s.give(None)
+
+
+def _unknown_handle(s: _Stage) -> None:
+    s.give(7)
+
+
+def _no_memory_type(s: _Stage) -> None:
+    s.first.mem_type = TensorMemType.UNDEFINED
+    s.execute()
+
+
+def _overlapping(s: _Stage) -> None:
+    last = s.tensors[-1]
+    s.first.mem_type, s.first.mem_handle = TensorMemType.MEMHANDLE, s.register()
+    s.give(s.register(s.place(last, ALIGNMENT)), last)
+
+
+def _dead_graph(s: _Stage) -> None:
+    s.context.free()
+    s.execute()
+
+
+def _freed_twice(s: _Stage) -> None:
+    s.context.free()
+    s.context.free()
+
+
+# By the id that CALLS has, too: what is done wrong, and how.
+MISUSES: dict[str, tuple[str, Callable[[_Stage], None]]] = {
+    "registered-twice": ("the same fd and offset registered twice", _registered_twice),
+    "closed-fd": ("a closed fd registered", _closed_fd),
+    "wrong-offset": ("an offset past the end of the buffer registered", _past_the_end),
+    "unaligned-offset": (f"an offset registered that is no multiple of {ALIGNMENT}", _unaligned),
+    "wrong-size": ("more bytes registered than the buffer has", _wrong_size),
+    "wrong-type": ("DMA-BUF memory registered", _wrong_type),
+    "dead-context": ("registered with a context that was freed", _dead_context),
+    "deregistered-twice": ("a handle deregistered twice", _deregistered_twice),
+    "deregistered-executed": ("executed with a deregistered handle", _deregistered_then_executed),
+    "other-context": ("executed with a handle of another context", _other_context),
+    "freed-registered": ("a buffer freed while it is registered", _freed_while_registered),
+    "leak": ("a context freed with memory still registered", _never_deregistered),
+    "short-handle": ("executed with fewer bytes registered than the tensor has", _short_handle),
+    "short-raw": ("executed with a raw output one byte too short", _short_raw),
+    "short-size": ("executed with a dataSize one byte too small", _short_size),
+    "no-buffer": ("executed raw without a buffer", _no_buffer),
+    "no-handle": ("executed with memhandle and no handle", _no_handle),
+    "unknown-handle": ("executed with a handle that nobody gave", _unknown_handle),
+    "no-memory-type": ("executed with an undefined memory type", _no_memory_type),
+    "overlap": ("an output registered over an input", _overlapping),
+    "dead-graph": ("executed after the context was freed", _dead_graph),
+    "freed-twice": ("a context freed twice", _freed_twice),
+}
+
+
+def try_misuses(
+    path: Path,
+    graph: HtpGraph,
+    soc_id: int | None,
+    *,
+    worker: Worker | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    progress: Progress | None = None,
+) -> tuple[MisuseRow, ...]:
+    """Both answers to every mistake; without a worker the library is not asked."""
+    say = progress or no_progress
+    rows = []
+    for number, (name, (what, make)) in enumerate(MISUSES.items()):
+        say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
+        code, finding = _ours(path, graph.name, make)
+        answer = None
+        if worker is not None and soc_id is not None:
+            answer = _asked(path, CALLS[name](graph), soc_id, worker, time_limit_s)
+        rows.append(MisuseRow(name, what, code, finding, answer))
+    return tuple(rows)
+
+
+def obstacle_to_misuse(graph: HtpGraph) -> str:
+    """Why mistakes cannot be made with a graph; empty where they can."""
+    names = {tensor.name for tensor in graph.tensors}
+    if len(names) < len(graph.tensors):
+        return "has two inputs or outputs of one name"
+    if any(tensor.nbytes < 2 * ALIGNMENT for tensor in (*graph.inputs[:1], *graph.outputs[-1:])):
+        return f"has an input or output of less than {2 * ALIGNMENT} bytes"
+    return "" if graph.inputs and graph.outputs else "has no input or no output"
+
+
+def _ours(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
+    with _backend() as backend:
+        stage = _Stage(backend, path, name)
+        try:
+            make(stage)
+            code = 0
+        except QnnError as error:
+            code = error.code
+        finding = backend.findings[0]  # the freed buffer before the execution that meets it
+        stage.buffer.close()
+    return code, finding
+
+
+@contextmanager
+def _backend() -> Iterator[HtpBackend]:
+    backend = HtpBackend.create(compute=_compute_nothing)
+    try:
+        yield backend
+    finally:
+        with suppress(QnnError):
+            backend.free()
+
+
+def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
+    """Stands for the graph where only the memory matters."""
+
+
+def _asked(
+    path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, time_limit_s: float
+) -> LibraryAnswer:
+    """The answer to the last call that is made."""
+    request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}
+    outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=time_limit_s)
+    if outcome.kind == "crashed" and outcome.signal is not None:
+        return LibraryAnswer(signal=outcome.signal)
+    if not outcome.is_done:
+        raise CannotTell(f"the library did not make the calls: {outcome.sentence[:300]}")
+    return LibraryAnswer(outcome.reply["codes"][-1])

@@ -1,0 +1,249 @@
+"""Config files of qnn-context-binary-generator for the HTP: which SoC, and how each graph is made.
+
+There are two. The tool's own names the backend's under `backend_extensions.config_file_path`; that
+one has the sections `devices`, `graphs` and `context`. What would change the binary and cannot be
+handed to the compiler here is refused, what is for running is noted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.bounded_file import read_bytes
+from qnnmem.errors import LoadError
+from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.text import nearest, quote
+
+_MAX_FILE = 1 << 20  # the documented examples have less than 1 KB
+_TOOL = ("backend_extensions", "context_configs", "graph_configs")
+_SECTIONS = ("devices", "graphs", "context", "groupContext", "memory")
+# Keys that the binary does not depend on: they are for running it.
+_RUNNING = {
+    "devices": (
+        *("device_id", "core_id", "core_type", "cores", "pd_session", "profiling_level"),
+        *("use_client_context", "device_type", "enable_async_execute", "async_voting"),
+    ),
+    "graphs": ("perf_profile", "fp16_relaxed_precision"),
+    "context": (
+        *("group_id", "max_spill_fill_buffer_for_group", "file_read_memory_budget_in_mb"),
+        *("concurrent_group_registration", "dsp_memory_profiling_enabled", "io_memory_estimation"),
+        *("init_acceleration", "concurrent_deserialization_patch", "reused_io_limit_mb"),
+        *("skip_validation_on_binary_section", "contextKey"),
+    ),
+}
+# Keys that change the binary and have no counterpart in ONNX Runtime, which drives the compiler.
+_NOT_HERE = {
+    "devices": ("use_dynamic_partitioning", "enable_htp_extension", "consolidate_htp_extension"),
+    "graphs": (
+        *("vtcm_size", "dlbc", "dlbc_weights", "sparse_weights_compression", "slc_alloc_enable"),
+        *("hvx_threads", "num_cores", "weights_packing", "share_io_buffer", "assume_same_quant"),
+        *("advanced_activation_fusion", "fold_relu_activation_into_conv_off"),
+        *("short_depth_conv_on_hmx_off", "high_precision_sigmoid", "monolithic_lstm"),
+        *("finalize_config", "pge", "hmx_op_bounding", "cached_weights", "vtcm_retention"),
+        *("dynamic_partitioning", "precision_compensation", "fp16_clamp_overflow"),
+    ),
+    "context": (
+        *("prepare_only", "extended_udma", "lora_weight_sharing", "detachable_buffers_enabled"),
+        *("lora_weight_sharing_ram_preload", "graph_splitting_enabled", "hard_detach_enabled"),
+        "reference_weight_sharing_enabled",
+    ),
+}
+_READ = {
+    "devices": ("soc_model", "soc_id", "dsp_arch"),
+    "graphs": ("graph_names", "vtcm_mb", "O"),
+    "context": ("weight_sharing_enabled",),
+}
+# What the library takes for an architecture that comes without a SoC, and the VTCM it then uses.
+_SOC_OF_ARCH = {68: 30, 69: 36, 73: 43, 75: 57, 79: 69, 81: 87, 85: 103}
+_VTCM_OF_ARCH = 4
+_SOC_OF_NOTHING = "SM8350"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSection:
+    """One entry of `graphs`: settings of the graphs it names."""
+
+    names: tuple[str, ...]
+    vtcm_mb: int | None = None  # 0: all that the SoC has
+    opt_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HtpToolConfig:
+    """What the files say about making a binary."""
+
+    soc_id: int | None = None
+    arch: int | None = None
+    graphs: tuple[GraphSection, ...] = ()
+    notes: tuple[str, ...] = ()  # what was read and changes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class HtpTarget:
+    """For what a graph is compiled, and how."""
+
+    soc: Soc
+    vtcm_mb: int | None = None  # None: the library's own choice
+    opt_level: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_htp_config(path: Path) -> HtpToolConfig:
+    """Read the tool's file and the one of the backend that it points to."""
+    tool = _read(path)
+    if any(name in tool for name in _SECTIONS):
+        what = "is the file of the HTP backend itself; name the one whose "
+        raise LoadError(path, f"{what}backend_extensions.config_file_path points to it")
+    _check_names(path, "the file", tool, _TOOL)
+    notes = [f"{name} is for running the binary" for name in _TOOL[1:] if tool.get(name)]
+    extensions = _object(path, tool, "backend_extensions")
+    library, named = extensions.get("shared_library_path"), extensions.get("config_file_path")
+    if isinstance(library, str) and "lpai" in library.lower():
+        raise LoadError(path, f"is a tool file for LPAI: it loads {quote(library)}")
+    if named is None:
+        return HtpToolConfig(notes=tuple(notes))
+    return _backend_file(_beside(path, named), notes)
+
+
+def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
+    """The SoC and the settings of a graph by its name."""
+    notes = list(config.notes)
+    soc, usual = _soc(config, notes)
+    fitting = [section for section in config.graphs if graph in section.names]
+    if config.graphs and not fitting:
+        known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
+        notes.append(
+            f"no section of graphs names {quote(graph)} but {known}: none of them applies, "
+            "which the real tool does not even say"
+        )
+    vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
+    if vtcm == 0:
+        vtcm = None if soc.vtcm_mb is None else soc.vtcm_mb.value
+    level = next((one.opt_level for one in fitting if one.opt_level is not None), None)
+    return HtpTarget(soc, vtcm, level, tuple(notes))
+
+
+def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
+    """The SoC, and the VTCM in MiB where only its architecture is named."""
+    if config.soc_id is not None:
+        soc = find_soc(str(config.soc_id))
+        if config.arch not in (None, soc.arch):
+            notes.append(f"dsp_arch v{config.arch} is not that of {soc.name}, which decides")
+        return soc, None
+    if config.arch is None:
+        notes.append(f"no SoC is named, so the binary is for {_SOC_OF_NOTHING}, as the tool's is")
+        return find_soc(_SOC_OF_NOTHING), None
+    soc = find_soc(str(_SOC_OF_ARCH[config.arch]))
+    notes.append(
+        f"only dsp_arch v{config.arch} is named, so the binary is for {soc.name} with "
+        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library takes it; soc_model names the real one"
+    )
+    return soc, _VTCM_OF_ARCH
+
+
+def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
+    content = _read(path)
+    _check_names(path, "the file", content, _SECTIONS)
+    notes += [f"{name} is for running the binary" for name in _SECTIONS[3:] if content.get(name)]
+    devices = list(_entries(path, content, "devices", notes))
+    graphs = tuple(_graph(path, entry) for entry in _entries(path, content, "graphs", notes))
+    for entry in _entries(path, content, "context", notes):
+        if entry.get("weight_sharing_enabled"):
+            notes.append("weight_sharing_enabled: one graph has none to share with")
+    first: Mapping[str, Any] = devices[0] if devices else {}
+    if len(devices) > 1:
+        notes.append(f"devices has {len(devices)} entries, of which the first is taken")
+    ids = [first[key] for key in ("soc_model", "soc_id") if key in first]
+    for number in ids:
+        _expect_whole(path, "devices[].soc_model", number, 0, 1 << 16)
+    return HtpToolConfig(ids[0] if ids else None, _arch(path, first), graphs, tuple(notes))
+
+
+def _graph(path: Path, entry: Mapping[str, Any]) -> GraphSection:
+    names = entry.get("graph_names", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise LoadError(path, "graphs[].graph_names is not a list of names")
+    vtcm, level = entry.get("vtcm_mb"), entry.get("O")
+    if vtcm is not None:
+        _expect_whole(path, "graphs[].vtcm_mb", vtcm, 0, 64)
+    if level is not None:
+        _expect_whole(path, "graphs[].O", level, 1, 3)
+    return GraphSection(tuple(names), vtcm, None if level is None else int(level))
+
+
+def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
+    given = device.get("dsp_arch")
+    if given is None:
+        return None
+    number = str(given).lower().removeprefix("v")
+    if not number.isdecimal() or int(number[:4]) not in _SOC_OF_ARCH:
+        known = ", ".join(f"v{arch}" for arch in _SOC_OF_ARCH)
+        raise LoadError(path, f"devices[].dsp_arch {quote(given)} is not one of {known}")
+    return int(number)
+
+
+def _entries(
+    path: Path, content: Mapping[str, Any], section: str, notes: list[str]
+) -> Iterator[Mapping[str, Any]]:
+    """The objects of a section, none of whose keys is for something that is not possible here."""
+    found = content.get(section, [])
+    listed = found if isinstance(found, list) else [found]
+    for entry in listed:
+        if not isinstance(entry, dict):
+            raise LoadError(path, f"{section} has an entry that is not an object")
+        running, absent = _RUNNING[section], _NOT_HERE[section]
+        _check_names(path, section, entry, (*_READ[section], *running, *absent))
+        for key in absent:
+            if entry.get(key):
+                what = f"{section}.{key} {quote(entry[key])} cannot be handed to the compiler here"
+                raise LoadError(path, what, cure="leave it out for a binary without it")
+        notes += [f"{section}.{key} is for running the binary" for key in running if entry.get(key)]
+        yield entry
+
+
+def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterable[str]) -> None:
+    known = tuple(known)
+    for name in found:
+        if name not in known:
+            near = nearest(name, known)
+            meant = f"; {quote(near)} is meant, perhaps" if near else ""
+            raise LoadError(path, f"{where} has the unknown key {quote(name)}{meant}")
+
+
+def _expect_whole(path: Path, what: str, value: object, least: int, most: int) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and float(value).is_integer() and least <= value <= most):  # type: ignore[arg-type,operator]
+        shown = quote(value) if isinstance(value, int | str) else "what it is"
+        raise LoadError(path, f"{what} is a whole number from {least} to {most}, not {shown}")
+
+
+def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name, {})
+    if not isinstance(found, dict):
+        raise LoadError(path, f"{name} is not an object")
+    return found
+
+
+def _beside(tool: Path, named: object) -> Path:
+    """The file that is named: from the current folder, as for the tools, or beside the tool's."""
+    if not isinstance(named, str) or not named or "\0" in named:
+        raise LoadError(tool, "backend_extensions.config_file_path is not the name of a file")
+    for path in (Path(named), tool.parent / named, tool.parent / Path(named).name):
+        if path.is_file():
+            return path
+    where = "is neither beside it nor in the current folder"
+    raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_bytes(path, _MAX_FILE))
+    except (ValueError, RecursionError) as exc:  # ValueError: not UTF-8, not JSON
+        raise LoadError(path, "is not JSON", cure="`qnnmem lint` says where it is wrong") from exc
+    if not isinstance(content, dict):
+        raise LoadError(path, "is not a JSON object")
+    return content

@@ -1,0 +1,207 @@
+"""`qnnmem context-binary-generator`: the flags of the SDK's generator and the files it names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import exit_code, sentence, verb
+
+from qnnmem.errors import NoCompiler, OutputError, QnnMemError
+from qnnmem.htp import library
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.provoke.models import small_convolution, wide_softmax
+from qnnmem.lpai.binary import map_file, unpack
+from qnnmem.qnn.enums import TensorMemType
+
+run = verb("context-binary-generator")
+needs_library = pytest.mark.skipif(
+    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+)
+HTP = ("--backend", "libQnnHtp.so", "--model", "small.onnx")
+LPAI = ("--backend", "lib/x86_64-linux-clang/libQnnLpai.so", "--model", "small.onnx")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder with an 8-bit model."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.onnx").write_bytes(small_convolution())
+    return tmp_path
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this a machine for which there is no compiler."""
+    monkeypatch.setattr(library, "find_library", lambda: library.check_platform("linux", "aarch64"))
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+
+
+def config(**backend: Any) -> str:
+    """Write the two files; gives the name of the tool's."""
+    Path("htp.conf").write_text(json.dumps(backend), "utf-8")
+    named = {"shared_library_path": "libQnnHtpNetRunExtensions.so", "config_file_path": "htp.conf"}
+    Path("tool.json").write_text(json.dumps({"backend_extensions": named}), "utf-8")
+    return "tool.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--backend is missing"),
+        (("--backend", "libQnnHtp.so"), "--model is missing"),
+        (HTP, "--binary_file is missing"),
+        ((*HTP, "--binary_file", "/abs"), "name of a file in the folder of --output_dir"),
+        ((*HTP, "--binary_file", "../up"), "name of a file in the folder of --output_dir"),
+        (("--backend", "libQnnCpu.so", *HTP[2:], "--binary_file", "x"), "'libQnnCpu.so' is not"),
+        (("--backend", "libQnnHtp.so.1", *HTP[2:], "--binary_file", "x"), "is not possible here"),
+        ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "is a model library"),
+        ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
+        ((*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"), "several graphs"),
+        ((*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"), "--dlc_path needs a DLC file"),
+        ((*HTP, "--binary_file", "x", "--backend_binary", "y"), "--backend_binary asks"),
+        ((*HTP, "--binary_file", "x", "--op_packages", "y"), "--op_packages needs"),
+        ((*HTP, "--binary_file", "x", "--set_output_tensors", "y"), "--set_output_tensors would"),
+        ((*HTP, "--binary_file", "x", "--profiling_level", "basic"), "--profiling_level asks"),
+        ((*HTP, "--binary_file", "x", "--profiling_option", "optrace"), "--profiling_option asks"),
+        ((*HTP, "--binary_file", "x", "--data_format_config", "y"), "--data_format_config would"),
+        ((*HTP, "--binary_file", "x", "--htp_socs", "sm8750"), "--htp_socs changes the name"),
+        ((*HTP, "--binary_file", "x", "--enable_intermediate_outputs"), "every tensor an output"),
+        ((*HTP, "--binary_file", "x", "--quantize", "int8"), "--quantize is for LPAI"),
+        ((*HTP, "--binary_file", "x", "--unheard_of", "1"), "--unheard_of"),
+        ((*HTP, "--binary_file", "x", "--config_file", "no.json"), "no.json: no such file"),
+        ((*LPAI, "--binary_file", "x", "--vtcm_override", "4"), "--vtcm_override is for HTP"),
+        (
+            (*LPAI, "--binary_file", "x", "--input_output_tensor_mem_type", "memhandle"),
+            "memhandle is for HTP",
+        ),
+        ((*HTP, "--binary_file", "x", "--input_output_tensor_mem_type", "ion"), "memhandle"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(words: tuple[str, ...], said: str) -> None:
+    """One sentence, exit code 2, and nothing is made."""
+    done = run(*words)
+    assert exit_code(done) == 2
+    assert said in sentence(done)
+    assert not Path("output").exists()
+
+
+def test_the_version_is_the_tools_line() -> None:
+    """As scripts look for it."""
+    done = run("--version")
+    assert done.stdout.startswith("qnn-context-binary-generator build version: qnnmem-")
+    assert exit_code(done) == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_without_the_compiler_everything_else_is_checked_first() -> None:
+    """Exit code 3, no folder; wrong settings are refused before."""
+    done = run(*HTP, "--binary_file", "x")
+    assert isinstance(done.exception, NoCompiler)
+    assert exit_code(done) == 3
+    assert not Path("output").exists()
+    graphs = [{"graph_names": ["small"], "vtcm_mb": 64}]
+    words = ("--config_file", config(graphs=graphs, devices=[{"soc_model": 57}]))
+    done = run(*HTP, "--binary_file", "x", *words)
+    assert (exit_code(done), "8 MiB of VTCM" in sentence(done)) == (2, True)
+
+
+def test_lpai_gets_a_graph_for_each_model() -> None:
+    """The file is NAME.bin in the folder, which is made; it is replaced without asking."""
+    Path("other.onnx").write_bytes(wide_softmax(100))
+    words = ("--binary_file", "both.serialized", "--output_dir", "made/here")
+    for _ in range(2):
+        done = run(*LPAI[:3], "small.onnx,other.onnx", *words)
+        assert exit_code(done) == 0, sentence(done)
+    assert done.stdout.splitlines()[0].startswith("qnn-context-binary-generator pid:")
+    assert "Wrote made/here/both.serialized.bin" in done.stderr
+    (path,) = Path("made/here").iterdir()
+    names = [graph.name for graph in unpack(map_file(path)).graphs]
+    assert names == ["small", "other"]
+
+
+def test_a_name_that_ends_with_bin_stays() -> None:
+    """The ending is not written twice; the level of the log is said where it is chosen."""
+    done = run(*LPAI, "--binary_file", "a.bin", "--log_level", "info")
+    assert Path("output/a.bin").is_file()
+    assert "log level is : QNN_LOG_LEVEL_INFO" in done.stdout
+
+
+def test_what_is_not_an_ordinary_file_is_not_replaced() -> None:
+    """A folder of the binary's name stays."""
+    Path("output/x.bin").mkdir(parents=True)
+    done = run(*LPAI, "--binary_file", "x")
+    assert isinstance(done.exception, OutputError)
+    assert Path("output/x.bin").is_dir()
+
+
+def test_flags_without_effect_are_named() -> None:
+    """A warning on standard error, so that the transcript stays the tool's."""
+    done = run(*LPAI, "--binary_file", "x", "--model_prefix", "QnnModel")
+    assert exit_code(done) == 0
+    assert "warning: --model_prefix is ignored" in done.stderr
+    assert "warning" not in done.stdout
+
+
+@pytest.mark.htp
+@needs_library
+@pytest.mark.parametrize("mem_type", ["raw", "memhandle"])
+def test_the_hint_is_in_the_binary(mem_type: str) -> None:
+    """The documented command line writes the file it names; `inspect` shows the hint."""
+    words = ("--binary_file", "small_qmem", "--input_output_tensor_mem_type", mem_type)
+    done = run(*HTP, *words)
+    assert exit_code(done) == 0, done.stderr
+    (path,) = Path("output").iterdir()
+    assert path.name == "small_qmem.bin"
+    found = read_context(path)
+    assert found.soc_model == 30  # SM8350, as without a config file
+    kinds = {tensor.mem_type for graph in found.graphs for tensor in graph.tensors}
+    assert kinds == {TensorMemType[mem_type.upper()]}
+    assert mem_type in verb("inspect")(path).stdout
+
+
+@pytest.mark.htp
+@needs_library
+def test_config_and_overrides_reach_the_compiler() -> None:
+    """SoC, VTCM and level are those of the files, unless the command line overrides them."""
+    graphs = [{"graph_names": ["small"], "vtcm_mb": 2, "O": 3}]
+    words = ("--config_file", config(graphs=graphs, devices=[{"soc_model": 69}]))
+    assert exit_code(run(*HTP, "--binary_file", "a", *words)) == 0
+    more = ("--vtcm_override", "4", "--optimization_level_override", "1")
+    assert exit_code(run(*HTP, "--binary_file", "b", *words, *more)) == 0
+    made = [read_context(Path(f"output/{name}.bin")) for name in "ab"]
+    found = [(one.soc_model, g.vtcm, g.optimization_level) for one in made for g in one.graphs]
+    assert found == [(69, 2 << 20, 3), (69, 4 << 20, 1)]
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_refused_model_is_explained() -> None:
+    """The tool's line with the code on standard output, the reason beside it; exit code 1."""
+    Path("small.onnx").write_bytes(wide_softmax(10_000_000))
+    done = run(*HTP, "--binary_file", "x")
+    assert exit_code(done) == 1
+    assert "Finalize Graph for Idx = 0 failed with error = 1002" in done.stdout
+    assert "No binary: operator" in done.stderr
+    assert not Path("output").exists()
+
+
+def test_errors_are_of_the_one_tree() -> None:
+    """Whatever is wrong is a sentence of ours."""
+    Path("small.onnx").write_bytes(b"no model")
+    assert isinstance(run(*HTP, "--binary_file", "x").exception, QnnMemError)
+
+
+@pytest.mark.htp
+@needs_library
+def test_the_log_of_the_library_is_shown_to_the_level_asked_for() -> None:
+    """Nothing of it without a level; its lines, but none of ours, with one."""
+    quiet = run(*HTP, "--binary_file", "x").stdout.splitlines()
+    assert len(quiet) == 1
+    text = run(*HTP, "--binary_file", "x", "--log_level", "verbose").stdout
+    assert re.search(r"^\d+\.\dms \[\w+\] ", text, re.MULTILINE)
+    assert "[qnnmem]" not in text
