@@ -307,20 +307,9 @@ def _c_constants() -> str:
     """Every constant of every enum, a table for each."""
     lines: list[str] = []
     for title, constants in side_by_side.constants():
-        rows = [
-            (
-                f"`{c}`",
-                f"{number:#x}" if number > 10001 else str(number),
-                side_by_side.shown(python),
-            )
-            for c, number, python in constants
-        ]
+        rows = [(f"`{c}`", number, side_by_side.shown(name)) for c, number, name in constants]
         lines += [title, "", *_table(("C", "number", "Python"), rows), ""]
     return "\n".join(lines)
-
-
-def _number(number: int) -> str:
-    return f"{number:#x}" if number > 10001 else str(number)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

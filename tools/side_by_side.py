@@ -16,7 +16,10 @@ from typing import Any
 
 from c_names import kinds
 
+from qnnmem.qnn.enums import CEnum, DataType
+
 TABLE = Path(__file__).with_name("c_and_python.toml")
+LAST_DECIMAL = 10001  # the largest option; above are versions with two parts, and "not set"
 _ELSEWHERE = "~"  # before words that stand in place of a name
 
 
@@ -60,16 +63,22 @@ def _member(home: str, c: str, said: str) -> Pair:
     return Pair(c, f"{home}.{said}")
 
 
-def constants() -> Iterator[tuple[str, list[tuple[str, int, str]]]]:
+def constants() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """For each enum its first line, and its members: name in C, number, name in Python."""
     for kind in kinds():
         title = (inspect.getdoc(kind) or "").splitlines()[0]
         named = {member: name for name, member in kind.__members__.items()}
         rows = [
-            (c, int(member), f"{kind.__module__}.{kind.__name__}.{named[member]}")
+            (c, _number(member), f"{kind.__module__}.{kind.__name__}.{named[member]}")
             for c, member in kind.c_names().items()
         ]
         yield title, rows
+
+
+def _number(member: CEnum) -> str:
+    """As the headers write it: types and what is not set in hexadecimal."""
+    is_pattern = isinstance(member, DataType) or int(member) > LAST_DECIMAL
+    return f"{int(member):#06x}" if is_pattern else str(int(member))
 
 
 def every_python_name() -> set[str]:
