@@ -387,7 +387,8 @@ def _render(
     from qnnmem.report import doctor as report
 
     if request.form == "json":
-        return report.render_json(incidents, stats, machine=machine)
+        rows = diagnosis.rows() if facts is None else incidents
+        return report.render_json(rows, stats, machine=machine)
     return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
 
 

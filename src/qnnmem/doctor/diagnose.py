@@ -123,6 +123,10 @@ class Diagnosis:
         """Each incident, in the order of the logs."""
         return self._spool.incidents()
 
+    def rows(self) -> Iterator[str]:
+        """Each incident as JSON, in the order of the logs."""
+        return self._spool.rows()
+
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
         """How much was read of these logs, how long that took, what else is to be said."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}

@@ -9,6 +9,7 @@ and on its words. Only templates with numbers in their texts are asked for each 
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 
@@ -38,8 +39,10 @@ _LONGEST = 1024  # bytes of a line that is
 class LineShape(msgspec.Struct, frozen=True, gc=False):
     """What a line of this shape may hold."""
 
-    sure: tuple[int, ...]  # templates with an anchor and the prefilter text in it
+    whole: tuple[int, ...]  # templates with all anchors and the prefilter text in it
+    part: tuple[int, ...]  # with one anchor of two: the line may be a piece of their message
     unsure: tuple[int, ...]  # those for which that depends on its numbers
+    plain: bool  # whether the first ones are nothing but text, so that it matches them
     reads: bool  # whether it may tell of a failure in words
     numbered: bool  # whether only a number in it may be such a word
 
@@ -48,7 +51,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
         return self.reads and (not self.numbered or is_failing(low))
 
 
-_DULL = LineShape((), (), False, False)
+_DULL = LineShape((), (), (), False, False, False)
 
 
 class LineShapes:
@@ -111,21 +114,26 @@ class LineShapes:
     def _look(self, line: bytes, key: bytes) -> LineShape:
         low, small = line.lower(), key.lower()
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
-        found = {
-            template: None
-            for _, anchor in self._engine.scan(low, 0, len(low))
-            for template in self._templates[anchor]
-        }
-        sure = tuple(i for i in found if i not in numbered and prefilters[i] in low)
+        anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
+        found = Counter(template for anchor in anchors for template in self._templates[anchor])
+        sure = [i for i in sorted(found) if i not in numbered and prefilters[i] in low]
+        whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
+        part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
         alike = _alike(small)
         unsure = tuple(i for i, one in numbered.items() if one.may_be_in(alike))
-        plain = is_failing(small)
-        maybe = not plain and any(word in alike for word in self._words)
-        # A number that may be a code has three digits or more.
-        reads = (plain or maybe) and may_fail(bare_line(line.replace(b"1", b"111")))
+        if not sure and not unsure and not any(word in low for word in OURS):
+            return _DULL
+        certain = is_failing(small)
+        maybe = not certain and any(word in alike for word in self._words)
+        reads = certain or maybe
+        if reads and not whole:
+            # A number that may be a code has three digits or more.
+            reads = may_fail(bare_line(line.replace(b"1", b"111")))
         if not sure and not unsure and not reads:
             return _DULL
-        return LineShape(sure, unsure, reads, maybe)
+        plain = all(text and text in small for text in (self._knowledge.plain[i] for i in whole))
+        plain = plain and not unsure and b"\x1b" not in small and b"\0" not in small
+        return LineShape(whole, part, unsure, plain, reads, maybe)
 
 
 class _Numbered:
