@@ -88,7 +88,7 @@ class LineShapes:
         key = _shape(raw[body:])
         shape = known.get(key)
         if shape is None:
-            shape = self._look(raw[:body] + key, key)
+            shape = self._look(raw[:body], key)
             if len(key) <= _LONGEST:
                 if len(known) >= _MOST:
                     known.clear()
@@ -111,8 +111,9 @@ class LineShapes:
             return False
         return any(anchor in low for anchor in self._anchors[template])
 
-    def _look(self, line: bytes, key: bytes) -> LineShape:
-        low, small = line.lower(), key.lower()
+    def _look(self, head: bytes, key: bytes) -> LineShape:
+        small = key.lower()
+        low = head.lower() + small
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
         anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
         found = Counter(template for anchor in anchors for template in self._templates[anchor])
@@ -128,7 +129,7 @@ class LineShapes:
         reads = certain or maybe
         if reads and not whole:
             # A number that may be a code has three digits or more.
-            reads = may_fail(bare_line(line.replace(b"1", b"111")))
+            reads = may_fail(bare_line(head + key.replace(b"1", b"111")))
         if not sure and not unsure and not reads:
             return _DULL
         plain = all(text and text in small for text in (self._knowledge.plain[i] for i in whole))
