@@ -66,6 +66,7 @@ class LogScanner:
         end: int | None = None,
         region: int = REGION,
         size: int | None = None,
+        shapes: LineShapes | None = None,
     ) -> None:
         self.lines = self.bytes = 0
         self.ours = False  # whether anything of QNN is in it
@@ -74,7 +75,7 @@ class LogScanner:
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
         self._templates = [knowledge.anchors[a.decode()] for a in engine.anchors]
-        self._shapes = LineShapes(knowledge, engine)
+        self._shapes = shapes or LineShapes(knowledge, engine)
         if size is not None:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)

@@ -137,6 +137,23 @@ class LineShapes:
         return LineShape(whole, part, unsure, plain, reads, maybe)
 
 
+class KnownShapes:
+    """The shapes of all logs that are read with one knowledge base, by engine."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._made: list[tuple[SearchEngine, LineShapes]] = []
+
+    def of(self, engine: SearchEngine) -> LineShapes:
+        """Those that were seen with this engine."""
+        for known, shapes in self._made:
+            if known is engine:
+                return shapes
+        shapes = LineShapes(self._knowledge, engine)
+        self._made.append((engine, shapes))
+        return shapes
+
+
 class _Numbered:
     """A template with numbers in its fixed texts: the prefilter text and the anchors."""
 
