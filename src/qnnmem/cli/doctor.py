@@ -304,7 +304,10 @@ def _diagnose(
         return diagnose(streams, knowledge)
     from qnnmem.doctor import fleet
 
-    chosen = fleet.jobs_executor(jobs) if cluster is None else fleet.cluster_executor(cluster)
+    if cluster is None:
+        chosen = fleet.jobs_executor(jobs, fleet.bytes_of(streams))
+    else:
+        chosen = fleet.cluster_executor(cluster)
     with chosen as executor:
         return fleet.diagnose_with(streams, knowledge, executor)
 

@@ -12,7 +12,7 @@ from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
-from qnnmem.doctor.logs.shapes import KnownShapes
+from qnnmem.doctor.logs.shapes import ShapesByEngine
 from qnnmem.doctor.logs.source import OpenPart, Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
@@ -160,7 +160,7 @@ def diagnose(
 ) -> Diagnosis:
     """Reads logs one after the other."""
     diagnosis = Diagnosis(knowledge)
-    engines, shapes = Engines(knowledge, engine), KnownShapes(knowledge)
+    engines, shapes = Engines(knowledge, engine), ShapesByEngine(knowledge)
 
     def scanner_of(opened: OpenPart) -> LogScanner:
         size = opened.size

@@ -15,7 +15,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge, unpack
 from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
-from qnnmem.doctor.logs.shapes import KnownShapes
+from qnnmem.doctor.logs.shapes import ShapesByEngine
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
 from qnnmem.text import printable
@@ -114,7 +114,7 @@ class _WorkerKnowledge:
 
     def __init__(self, packed: bytes) -> None:
         self.knowledge = Knowledge(unpack(zlib.decompress(packed)))
-        self.shapes = KnownShapes(self.knowledge)
+        self.shapes = ShapesByEngine(self.knowledge)
         self._engines: dict[str | None, Engines] = {}
 
     def engines(self, asked: str | None) -> Engines:

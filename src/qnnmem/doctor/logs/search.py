@@ -221,14 +221,15 @@ class VectorscanEngine:
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
     ) -> list[tuple[int, int]]:
         """All texts in one pass; of their places only the ends are noted."""
-        ends: list[int] = []
+        ends = [0]
         append = ends.append
 
         def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            append(end)
+            if ends[-1] != end:  # or texts in each other are held at every byte, each of them
+                append(end)
 
         self._first.scan(memoryview(buffer)[low:high], match_event_handler=note)
-        return _lines_at(buffer, low, high, ends, dull) if ends else []
+        return _lines_at(buffer, low, high, ends, dull) if len(ends) > 1 else []
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """All anchors in one pass."""

@@ -137,7 +137,7 @@ class LineShapes:
         return LineShape(whole, part, unsure, plain, reads, maybe)
 
 
-class KnownShapes:
+class ShapesByEngine:
     """The shapes of all logs that are read with one knowledge base, by engine."""
 
     def __init__(self, knowledge: Knowledge) -> None:
