@@ -44,14 +44,13 @@ _CAUSES = (
 )
 _STAGES = ("init", "graph", "context", "memreg", "execute")
 
-# Holes of our templates: how a regular expression says it, and how a line is filled.
+# How a regular expression says what a hole of a template takes, by its type.
+_NUMBER, _DECIMAL = r"-?(?:0x[0-9a-f]+|[0-9]+)", r"[0-9]+(?:\.[0-9]+)?"
 _HOLES = {
-    "{code:code}": r"(?:0x[0-9a-f]+|[0-9]+)",
-    "{needed:bytes}": r"[0-9]+",
-    "{limit:bytes}": r"[0-9]+",
-    "{fd:int}": r"[0-9]+",
-    "{name}": r"\S+",
+    **{"word": r"\S+", "text": ".*", "int": _NUMBER, "code": _NUMBER, "bytes": r"[0-9,]+"},
+    **{"KB": _DECIMAL, "MB": _DECIMAL, "GB": _DECIMAL},
 }
+_PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)")
 
 
 class Family(NamedTuple):
@@ -87,9 +86,21 @@ def _text(kind: int, part: str, thing: str, fault: str) -> str:
 
 
 def expression(text: str) -> str:
-    """The template as a regular expression."""
-    pieces = re.split(r"(\{[^}]*\})", text)
-    return "".join(_HOLES.get(piece) or re.escape(piece).replace(r"\ ", " ") for piece in pieces)
+    """The template as a regular expression, the plainest that means the same."""
+    return "".join(_piece(*found) for found in _PIECE.findall(text))
+
+
+def _piece(hole: str, choice: str, escaped: str, plain: str) -> str:
+    if escaped or plain:
+        return _literal(escaped or plain)
+    if choice:
+        return f"(?:{'|'.join(map(_literal, choice.split('|')))})"
+    name, _, kind = hole.partition(":")
+    return ".*" if hole == "*" else _HOLES[kind or "word"] if name else r"\S*"
+
+
+def _literal(text: str) -> str:
+    return re.escape(text).replace(r"\ ", " ")
 
 
 def sample(text: str, rng: random.Random) -> str:

@@ -304,7 +304,10 @@ def _diagnose(
         return diagnose(streams, knowledge)
     from qnnmem.doctor import fleet
 
-    chosen = fleet.jobs_executor(jobs) if cluster is None else fleet.cluster_executor(cluster)
+    if cluster is None:
+        chosen = fleet.jobs_executor(jobs, fleet.bytes_of(streams))
+    else:
+        chosen = fleet.cluster_executor(cluster)
     with chosen as executor:
         return fleet.diagnose_with(streams, knowledge, executor)
 
@@ -387,7 +390,8 @@ def _render(
     from qnnmem.report import doctor as report
 
     if request.form == "json":
-        return report.render_json(incidents, stats, machine=machine)
+        rows = diagnosis.rows() if facts is None else incidents
+        return report.render_json(rows, stats, machine=machine)
     return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
 
 

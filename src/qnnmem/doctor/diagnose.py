@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.doctor.incident_builder import IncidentBuilder
@@ -12,7 +12,8 @@ from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
-from qnnmem.doctor.logs.source import Stream, open_part
+from qnnmem.doctor.logs.shapes import ShapesByEngine
+from qnnmem.doctor.logs.source import OpenPart, Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 
@@ -123,6 +124,10 @@ class Diagnosis:
         """Each incident, in the order of the logs."""
         return self._spool.incidents()
 
+    def rows(self) -> Iterator[str]:
+        """Each incident as JSON, in the order of the logs."""
+        return self._spool.rows()
+
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
         """How much was read of these logs, how long that took, what else is to be said."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
@@ -155,10 +160,18 @@ def diagnose(
 ) -> Diagnosis:
     """Reads logs one after the other."""
     diagnosis = Diagnosis(knowledge)
-    engines = Engines(knowledge, engine)
+    engines, shapes = Engines(knowledge, engine), ShapesByEngine(knowledge)
+
+    def scanner_of(opened: OpenPart) -> LogScanner:
+        size = opened.size
+        chosen = engines.of(size)
+        return LogScanner(
+            knowledge, chosen, opened.readinto, region=region, size=size, shapes=shapes.of(chosen)
+        )
+
     try:
         for number, stream in enumerate(streams):
-            _read_stream(number, stream, knowledge, diagnosis, engines, region)
+            _read_stream(number, stream, diagnosis, scanner_of)
         diagnosis.check(streams)
     except BaseException:
         diagnosis.close()
@@ -169,10 +182,8 @@ def diagnose(
 def _read_stream(
     number: int,
     stream: Stream,
-    knowledge: Knowledge,
     diagnosis: Diagnosis,
-    engines: Engines,
-    region: int,
+    scanner_of: Callable[[OpenPart], LogScanner],
 ) -> None:
     sessions, attribution = SessionGrouper(knowledge.counted), Attribution()
     base, ours, look, unclear = 0, False, "", False
@@ -182,8 +193,7 @@ def _read_stream(
         except LoadError as exc:
             diagnosis.miss(exc)
             continue
-        size = opened.size
-        scanner = LogScanner(knowledge, engines.of(size), opened.readinto, region=region, size=size)
+        scanner = scanner_of(opened)
         try:
             for hit in scanner.hits_of_log():
                 offset = base + hit.offset

@@ -59,16 +59,16 @@ def notes(stats: ReadingStats) -> Iterator[str]:
 
 
 def render_json(
-    incidents: Iterable[Incident],
+    incidents: Iterable[Incident | str],
     stats: ReadingStats,
     summary: FleetSummary | None = None,
     machine: HostReport | None = None,
 ) -> Iterator[str]:
-    """One JSON object, piece by piece."""
+    """One JSON object, piece by piece; incidents may be JSON already."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
     for incident in incidents:
-        yield between + to_json(incident)
+        yield between + (incident if isinstance(incident, str) else to_json(incident))
         between = ",\n"
     end = "\n]" if between != "\n" else "]"
     yield f"{end}, {to_json(_after_incidents(stats, summary, machine))[1:]}\n"

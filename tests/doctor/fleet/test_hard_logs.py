@@ -241,12 +241,12 @@ def test_texts_in_each_other_are_few_to_hold() -> None:
     nested = Knowledge(pack(lines, ()))
     long = b"a" * 20_000
     for engine in (choose_engine(nested, 0, name) for name in ENGINES):
-        for whole in (False, True):
-            found = engine.scan(long, 0, len(long), whole)
-            assert {number for _, number in found} == set(range(59))
-            assert len(found) <= len(long) // 8
-            short = engine.scan(b"aaaaaa\naaaaaaa\n" * 100, 0, 1500, whole)
-            assert len(short) == 300  # every line has its own
+        found = engine.scan(long, 0, len(long))
+        assert {number for _, number in found} == set(range(59))
+        assert len(found) <= len(long) // 8
+        short = b"aaaaaa\naaaaaaa\n" * 100
+        assert len(engine.scan(short, 0, 1500)) == 300  # every line has its own
+        assert len(engine.lines(short, 0, 1500, set())) == 200
 
 
 def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -263,7 +263,7 @@ def anchors_behind_prefilters(
 ) -> list[tuple[int, int, int]]:
     """Templates that an engine leads to: their anchor and their prefilter text are in one line."""
     found = []
-    for end, anchor in engine.scan(text, 0, len(text), True):
+    for end, anchor in engine.scan(text, 0, len(text)):
         line = text[text.rfind(b"\n", 0, end - 1) + 1 :].split(b"\n")[0].lower()
         for index in knowledge.anchors[engine.anchors[anchor].decode()]:
             if knowledge.prefilters[index].encode() in line:

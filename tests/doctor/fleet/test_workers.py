@@ -95,7 +95,9 @@ def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) ->
 
 
 def test_jobs_are_threads_or_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads need an engine that lets them run side by side."""
+    """Threads need an engine that lets them run side by side; large logs are worth processes."""
+    with jobs_executor(2, 1 << 32) as executor:
+        assert isinstance(executor, Processes)
     monkeypatch.setitem(sys.modules, "hyperscan", None)
     with jobs_executor(2) as executor:
         assert isinstance(executor, Processes)

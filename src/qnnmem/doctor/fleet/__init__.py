@@ -1,6 +1,6 @@
 """Many logs at once: who reads them, in which ranges, and what they have in common."""
 
 from qnnmem.doctor.fleet.executors import cluster_executor, jobs_executor
-from qnnmem.doctor.fleet.read import diagnose_with
+from qnnmem.doctor.fleet.read import bytes_of, diagnose_with
 
-__all__ = ["cluster_executor", "diagnose_with", "jobs_executor"]
+__all__ = ["bytes_of", "cluster_executor", "diagnose_with", "jobs_executor"]

@@ -15,6 +15,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge, unpack
 from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
+from qnnmem.doctor.logs.shapes import ShapesByEngine
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
 from qnnmem.text import printable
@@ -78,14 +79,16 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     try:
         if task.start > LOOK:
             opened.seek(task.start - LOOK)
+        engine = known.engines(task.engine).of(task.size)
         scanner = LogScanner(
             known.knowledge,
-            known.engines(task.engine).of(task.size),
+            engine,
             opened.readinto,
             task.start,
             task.end,
             task.region,
             task.size,
+            known.shapes.of(engine),
         )
         for hit in scanner.hits_of_log():
             sessions.add(hit, hit.offset, 0, 0)
@@ -111,6 +114,7 @@ class _WorkerKnowledge:
 
     def __init__(self, packed: bytes) -> None:
         self.knowledge = Knowledge(unpack(zlib.decompress(packed)))
+        self.shapes = ShapesByEngine(self.knowledge)
         self._engines: dict[str | None, Engines] = {}
 
     def engines(self, asked: str | None) -> Engines:

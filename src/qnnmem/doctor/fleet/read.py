@@ -206,6 +206,11 @@ def _tasks(
                 yield number, part, msgspec.structs.replace(whole, start=start, end=end)
 
 
+def bytes_of(streams: Sequence[Stream]) -> int:
+    """How large logs are, as far as that is known before they are read."""
+    return sum(_size_of(part) or 0 for stream in streams for part in stream.parts)
+
+
 def _only_here(name: str) -> bool:
     """Whether no worker can read it: standard input, or a pipe, whose bytes come once."""
     if name == "-":

@@ -84,7 +84,7 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
     """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
-    if line[:1].isdigit() and (match := _match(_QUICK, line)):
+    if match := _compiled(_QUICK).match(line):
         second, part, pid = match.groups()
         return int(pid), _second(second) + int(part) / 1000
     head = parse(line)

@@ -75,6 +75,8 @@ def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
 
 def number(text: bytes, kind: str) -> int:
     """A captured number; sizes become bytes."""
+    if text.isdigit():  # as most are
+        return int(text) * SCALES.get(kind, 1)
     if kind in ("KB", "MB", "GB"):
         whole, _, part = text.partition(b".")
         scale = SCALES[kind]
@@ -84,6 +86,8 @@ def number(text: bytes, kind: str) -> int:
 
 def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
-        one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
-        for (_name, kind), one in zip(holes, caught, strict=True)
+        [
+            one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
+            for (_name, kind), one in zip(holes, caught, strict=True)
+        ]
     )

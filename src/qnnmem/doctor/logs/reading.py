@@ -189,10 +189,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     """What a line tells of a failure; None when it tells of none."""
-    head = header.parse(text)
-    low = text.lower()
-    before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    shape = _shape(head.level, before, body.translate(_SHAPE), chosen)
+    shape, body = _shape_of(text, chosen)
     if shape is None:
         return None
     loose = _LOOSE_CODE if shape.failing else _LAST_CODE if shape.stage else _ONLY_CODE
@@ -200,6 +197,19 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     if not shape.failing and (code is None or not _is_known(code)):
         return None
     return FailingLine(shape.stage, code, shape.cause)
+
+
+def may_fail(text: bytes) -> bool:
+    """Whether a line tells of a failure, or does so with other numbers than its own but zero."""
+    return _shape_of(text, Chosen.NOT)[0] is not None
+
+
+def _shape_of(text: bytes, chosen: Chosen) -> tuple[_Shape | None, bytes]:
+    """What a line tells whatever its numbers are, and its message in small letters."""
+    head = header.parse(text)
+    low = text.lower()
+    before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
+    return _shape(head.level, before, body.translate(_SHAPE), chosen), body
 
 
 def says_well(text: bytes) -> bool:

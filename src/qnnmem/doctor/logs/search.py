@@ -6,8 +6,9 @@ the standard library alone. Small logs are read with the last one, which needs n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -17,21 +18,26 @@ from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
 LogBytes = bytes | bytearray
 
 
-# Instead of an anchor: the line holds a text of `OURS` and one of `FAILING`.
-FAILURE = -1
-
-
 class SearchEngine(Protocol):
     """An engine with the texts it looks for."""
 
     name: str
     anchors: list[bytes]
 
-    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
+    ) -> list[tuple[int, int]]:
+        """Where lines start and stop that may hold something known or tell of a failure.
+
+        Each once and in order. Engines may name more lines than others do: what is in a line is
+        found by looking at it (`shapes`). Lines may be left out whose `letters` are in `dull`.
+        """
+        ...
+
+    def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """End and number of the anchors found between two places, in order of the ends.
 
-        An anchor that a line holds again less than `APART` bytes on is left out there. Where there
-        are whole lines only, those without a prefilter text may be left out.
+        An anchor that a line holds again less than `APART` bytes on is left out there.
         """
         ...
 
@@ -52,6 +58,8 @@ _FIRST = 500
 # Whoever matches a line, or a block of a long one, sees more than this around an anchor. Without
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
 APART = 512
+
+_DIGITS_AND_BLANKS = b"0123456789 \t"
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -135,20 +143,28 @@ class PlainEngine:
             for key, numbers in knowledge.keys.items()
         ]
 
-    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
+    ) -> list[tuple[int, int]]:
+        """Lines that hold a key, or a word of ours and one of failure."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
+        found = {span for key, _ in self._keys for span in _lines_with(text, key)}
+        for word in FAILING:
+            found.update(
+                (start, stop)
+                for start, stop in _lines_with(text, word)
+                if (start, stop) not in found and _is_about_us(text[start:stop])
+            )
+        return sorted((low + start, low + stop) for start, stop in found)
+
+    def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """Lines that hold a key are searched for its anchors."""
         text = bytes(memoryview(buffer)[low:high]).lower()
-        found: list[tuple[int, int]] = []
+        found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
-            at = text.find(key)
-            while at >= 0:
-                start = text.rfind(b"\n", 0, at) + 1
-                stop = text.find(b"\n", at)
-                stop = len(text) if stop < 0 else stop
-                found += anchors.hits(text[start:stop], start)
-                at = text.find(key, stop)
-        found += _failures(text)
-        return sorted((low + end, number) for end, number in found)
+            for start, stop in _lines_with(text, key):
+                found.update(anchors.hits(text[start:stop], low + start))
+        return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """One name after the other."""
@@ -167,31 +183,24 @@ class Re2Engine:
         options = re2.Options()
         options.max_mem = 64 << 20
         options.encoding = re2.Options.Encoding.LATIN1
-        prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
-        self._prefilter = re2.compile(b"|".join(map(re2.escape, prefilters)), options)
-        self._any = re2.compile(b"|".join(map(re2.escape, self.anchors)), options)
+        self._first = re2.compile(b"|".join(first_texts(knowledge)), options)
+        self._any = re2.compile(b"|".join(map(_escaped, self.anchors)), options)
         self._index = _AnchorIndex(list(enumerate(self.anchors)))
-        self._failure = re2.compile(b"|".join(_failure_patterns()), options)
 
-    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
+    ) -> list[tuple[int, int]]:
+        """Lines in which an alternation matches."""
+        text = bytes(memoryview(buffer)[low:high]).lower()
+        return [(low + start, low + stop) for start, stop in _lines_matching(text, self._first)]
+
+    def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """Lines in which an alternation matches are searched for every anchor."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
-        first = self._prefilter if whole else self._any
-        at = 0
-        while (hit := first.search(text, at)) is not None:
-            start = text.rfind(b"\n", 0, hit.start()) + 1
-            stop = text.find(b"\n", hit.end())
-            at = stop = len(text) if stop < 0 else stop
+        for start, stop in _lines_matching(text, self._any):
             found += self._index.hits(text[start:stop], low + start)
-        at = 0
-        while (hit := self._failure.search(text, at)) is not None:
-            found.append((low + hit.end(), FAILURE))
-            at = text.find(b"\n", hit.end())
-            if at < 0:
-                break
-        found.sort()
-        return found
+        return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """One name after the other."""
@@ -205,24 +214,27 @@ class VectorscanEngine:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        prefilters = [text.encode() for text in dict.fromkeys(knowledge.prefilters)]
-        failing = _failure_patterns()
-        self._anchors = _database("anchors", [*map(_escaped, self.anchors), *failing])
-        self._prefilter = _database("prefilter", [*map(_escaped, prefilters), *failing])
+        self._anchors = _database("anchors", list(map(_escaped, self.anchors)))
+        self._first = _database("first", first_texts(knowledge))
 
-    def scan(self, buffer: LogBytes, low: int, high: int, whole: bool) -> list[tuple[int, int]]:
-        """Prefilter texts first where lines are whole; anchors in the lines that are left."""
-        view = memoryview(buffer)
-        if not whole:
-            found = self._named(_hits(self._anchors, buffer, low, high))
-            return sorted((low + end, number) for end, number in found)
-        passed = _hits(self._prefilter, buffer, low, high)
-        if not passed:
-            return []
-        spans = _lines_at(buffer, low, high, passed)
-        lines = b"\n".join([view[start:stop] for start, stop in spans])
-        found = self._named(_hits(self._anchors, lines, 0, len(lines)))
-        return _moved(sorted(found), spans) if found else []
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
+    ) -> list[tuple[int, int]]:
+        """All texts in one pass; of their places only the ends are noted."""
+        ends = [0]
+        append = ends.append
+
+        def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            if ends[-1] != end:  # or texts in each other are held at every byte, each of them
+                append(end)
+
+        self._first.scan(memoryview(buffer)[low:high], match_event_handler=note)
+        return _lines_at(buffer, low, high, ends, dull) if len(ends) > 1 else []
+
+    def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
+        """All anchors in one pass."""
+        found = _hits(self._anchors, buffer, low, high)
+        return sorted((low + end, number) for end, number in found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """All names in one pass, which ends at the first."""
@@ -232,52 +244,60 @@ class VectorscanEngine:
     def _names(self) -> Any:
         return _database("names", list(map(_escaped, NAMES)))
 
-    def _named(self, hits: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        count = len(self.anchors)
-        return [(end, number if number < count else FAILURE) for end, number in hits]
-
 
 def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
     text = bytes(memoryview(buffer)[low:high]).lower()
     return any(name in text for name in NAMES)
 
 
-def _failures(text: bytes) -> list[tuple[int, int]]:
-    """Lines of small letters that tell of a failure of ours, as `FAILURE` at an end in each."""
-    ends: dict[int, int] = {}
-    for word in FAILING:
-        at = text.find(word)
-        while at >= 0:
-            start = text.rfind(b"\n", 0, at) + 1
-            stop = text.find(b"\n", at)
-            stop = len(text) if stop < 0 else stop
-            if start not in ends:
-                line = text[start:stop]
-                ends[start] = at + len(word) if any(own in line for own in OURS) else -1
-            at = text.find(word, stop)
-    return [(end, FAILURE) for end in ends.values() if end >= 0]
+# Where one of these is part of another word, it is none of failure: `default`, `retry`, `retain`.
+_NARROWED = {
+    b"fault": (rb"(?:[^e]|[^d]e)fault", rb"^e?fault"),
+    b" ret": (rb" ret(?:[uv0-9_]|\b)",),
+}
 
 
-def _failure_patterns() -> list[bytes]:
-    """Expressions for lines that hold a word of ours and one of failure, in either order."""
-    ours, failing = (b"|".join(map(_escaped, words)) for words in (OURS, FAILING))
-    return [
-        b"(?:%s)[^\\n]*(?:%s)" % (ours, failing),
-        b"(?:%s)[^\\n]*(?:%s)" % (failing, ours),
-        b"|".join(map(_escaped, _overlapping())),
-    ]
+def first_texts(knowledge: Knowledge) -> list[bytes]:
+    """Expressions of which a line holds one if anything in it is known or tells of a failure."""
+    texts = {text.encode() for text in knowledge.prefilters}
+    # What holds a word of failure is found by that word.
+    left = {text for text in texts if not any(word in text for word in FAILING)}
+    words = [one for word in FAILING for one in _NARROWED.get(word, (_escaped(word),))]
+    return [*map(_escaped, sorted(left)), *dict.fromkeys(words)]
 
 
-def _overlapping() -> list[bytes]:
-    """Texts that hold a word of each where the two share letters: `e/qnn`, `rpcmem_alloc`."""
-    found = set()
-    for one, other in ((a, b) for o in OURS for f in FAILING for a, b in ((o, f), (f, o))):
-        if one in other:
-            found.add(other)
-        for shared in range(1, min(len(one), len(other))):
-            if one.endswith(other[:shared]):
-                found.add(one + other[shared:])
-    return sorted(found)
+def is_failing(low: bytes) -> bool:
+    """Whether a line of small letters holds a word of failure."""
+    return any(
+        word in low
+        and (word not in _NARROWED or any(re.search(one, low) for one in _NARROWED[word]))
+        for word in FAILING
+    )
+
+
+def _is_about_us(low: bytes) -> bool:
+    return any(own in low for own in OURS) and is_failing(low)
+
+
+def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
+    """Where the lines start and stop that hold a text."""
+    at = text.find(key)
+    while at >= 0:
+        start = text.rfind(b"\n", 0, at) + 1
+        stop = text.find(b"\n", at)
+        stop = len(text) if stop < 0 else stop
+        yield start, stop
+        at = text.find(key, stop)
+
+
+def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
+    """Where the lines start and stop in which a pattern matches."""
+    at = 0
+    while (hit := pattern.search(text, at)) is not None:
+        start = text.rfind(b"\n", 0, hit.end()) + 1
+        stop = text.find(b"\n", hit.end())
+        at = stop = len(text) if stop < 0 else stop
+        yield start, stop
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
@@ -300,37 +320,29 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
     return hits
 
 
+def letters(line: bytes) -> bytes:
+    """A line without digits and blanks, so without most of what differs in its head."""
+    return line.translate(None, _DIGITS_AND_BLANKS)
+
+
 def _lines_at(
-    buffer: LogBytes, low: int, high: int, hits: list[tuple[int, int]]
+    buffer: LogBytes, low: int, high: int, ends: list[int], dull: Set[bytes]
 ) -> list[tuple[int, int]]:
-    """Where the lines start and stop in which hits end; each once, in order."""
+    """Where the lines start and stop in which texts end; each once, in order."""
     spans: list[tuple[int, int]] = []
-    start, stop = low, low - 1
-    find, rfind = buffer.find, buffer.rfind
-    for end, _ in sorted(hits):
-        end += low
+    stop = 0  # all places count from `low`
+    data = bytes(memoryview(buffer)[low:high])
+    find, rfind = data.find, data.rfind
+    ends.sort()
+    for end in ends:
         if end > stop:
-            start = rfind(b"\n", max(stop, low), end) + 1 or low
-            stop = find(b"\n", end, high)
+            start = rfind(b"\n", stop, end) + 1 or stop
+            stop = find(b"\n", end)
             if stop < 0:
-                stop = high
-            spans.append((start, stop))
+                stop = len(data)
+            if data[start:stop].translate(None, _DIGITS_AND_BLANKS) not in dull:
+                spans.append((low + start, low + stop))
     return spans
-
-
-def _moved(hits: list[tuple[int, int]], spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Hits in lines set side by side, at their places in the buffer."""
-    moved = []
-    lines = iter(spans)
-    start, stop = next(lines)
-    shift = start
-    for end, number in hits:
-        while end + shift > stop:
-            before = stop
-            start, stop = next(lines)
-            shift += start - before - 1
-        moved.append((end + shift, number))
-    return moved
 
 
 def _database(kind: str, texts: list[bytes]) -> Any:

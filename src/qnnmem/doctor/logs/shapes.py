@@ -1,0 +1,183 @@
+"""What lines of one shape may hold: the same words with other numbers are looked at once.
+
+Logs say the same things over and over. The shape of a line is the line without the time and the
+process in its head, and with a 1 for every number but zero, which may mean that nothing failed.
+What may be in a line depends on its shape alone: on the fixed texts of templates without numbers,
+and on its words. Only templates with numbers in their texts are asked for each line anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import msgspec
+
+from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.line import bare_line
+from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
+from qnnmem.doctor.logs.search import SearchEngine, is_failing, letters
+
+_STAMP = (
+    rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
+    rb"(?:[ \t]+[0-9]{1,9}[ \t]+[0-9]{1,9}(?= [VDIWEFA] )()|())"
+)
+_KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
+_HEAD = re.compile(_STAMP + b"|" + _KERNEL)
+_STYLES = 4  # of heads, counting those that are neither
+# Fixed texts that may begin in such a head.
+_OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
+
+_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
+_ONES = bytes.maketrans(b"23456789", b"1" * 8)
+_HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
+_RUN = re.compile(rb"0x[01]*|[01]+")
+_MOST = 8192  # shapes that are remembered
+_LONGEST = 1024  # bytes of a line that is
+
+
+class LineShape(msgspec.Struct, frozen=True, gc=False):
+    """What a line of this shape may hold."""
+
+    whole: tuple[int, ...]  # templates with all anchors and the prefilter text in it
+    part: tuple[int, ...]  # with one anchor of two: the line may be a piece of their message
+    unsure: tuple[int, ...]  # those for which that depends on its numbers
+    plain: bool  # whether the first ones are nothing but text, so that it matches them
+    reads: bool  # whether it may tell of a failure in words
+    numbered: bool  # whether only a number in it may be such a word
+
+    def tells(self, low: bytes) -> bool:
+        """Whether a line of this shape, in small letters, may tell of a failure in words."""
+        return self.reads and (not self.numbered or is_failing(low))
+
+
+_DULL = LineShape((), (), (), False, False, False)
+
+
+class LineShapes:
+    """The shapes of the lines of a log."""
+
+    def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
+        self._knowledge, self._engine = knowledge, engine
+        self._templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
+        self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(_STYLES))
+        self._anchors: dict[int, list[bytes]] = {}  # of each template
+        for anchor, templates in zip(engine.anchors, self._templates, strict=True):
+            for index in templates:
+                self._anchors.setdefault(index, []).append(anchor)
+        self._numbered = {
+            index: _Numbered(texts)
+            for index, anchors in self._anchors.items()
+            if _has_digit(*(texts := (knowledge.prefilter_bytes[index], *anchors)))
+        }
+        # Letters of lines without an anchor and without a word of ours.
+        self.dull: set[bytes] = set()
+        self._asked = 0
+        # A colour or a NUL may stand within a word.
+        self._texts = [*dict.fromkeys(map(letters, (*OURS, *engine.anchors))), b"\x1b", b"\0"]
+        self._words = [_alike(word) for word in FAILING if _has_digit(word)]
+
+    def of(self, raw: bytes) -> LineShape | None:
+        """What a line may hold; None when nothing."""
+        head = _HEAD.match(raw)
+        if head is None:
+            body, style = 0, 0
+        else:
+            body, style = head.end(), head.lastindex or 0
+        known = self._known[style]
+        key = _shape(raw[body:])
+        shape = known.get(key)
+        if shape is None:
+            shape = self._look(raw[:body], key)
+            if len(key) <= _LONGEST:
+                if len(known) >= _MOST:
+                    known.clear()
+                known[key] = shape
+            if shape is _DULL and len(self.dull) + self._asked < _MOST:
+                self._note_dull(raw)
+        return None if shape is _DULL else shape
+
+    def _note_dull(self, raw: bytes) -> None:
+        """Keeps the letters of a line that holds nothing of ours, whatever its numbers are."""
+        self._asked += 1
+        key = letters(raw)
+        low = key.lower()
+        if len(raw) <= _LONGEST and not any(text in low for text in self._texts):
+            self.dull.add(key)
+
+    def holds(self, low: bytes, template: int) -> bool:
+        """Whether a line of small letters holds the prefilter text and an anchor of a template."""
+        if self._knowledge.prefilter_bytes[template] not in low:
+            return False
+        return any(anchor in low for anchor in self._anchors[template])
+
+    def _look(self, head: bytes, key: bytes) -> LineShape:
+        small = key.lower()
+        low = head.lower() + small
+        prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
+        anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
+        found = Counter(template for anchor in anchors for template in self._templates[anchor])
+        sure = [i for i in sorted(found) if i not in numbered and prefilters[i] in low]
+        whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
+        part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
+        alike = _alike(small)
+        unsure = tuple(i for i, one in numbered.items() if one.may_be_in(alike))
+        if not sure and not unsure and not any(word in low for word in OURS):
+            return _DULL
+        certain = is_failing(small)
+        maybe = not certain and any(word in alike for word in self._words)
+        reads = certain or maybe
+        if reads and not whole:
+            # A number that may be a code has three digits or more.
+            reads = may_fail(bare_line(head + key.replace(b"1", b"111")))
+        if not sure and not unsure and not reads:
+            return _DULL
+        plain = all(text and text in small for text in (self._knowledge.plain[i] for i in whole))
+        plain = plain and not unsure and b"\x1b" not in small and b"\0" not in small
+        return LineShape(whole, part, unsure, plain, reads, maybe)
+
+
+class ShapesByEngine:
+    """The shapes of all logs that are read with one knowledge base, by engine."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._made: list[tuple[SearchEngine, LineShapes]] = []
+
+    def of(self, engine: SearchEngine) -> LineShapes:
+        """Those that were seen with this engine."""
+        for known, shapes in self._made:
+            if known is engine:
+                return shapes
+        shapes = LineShapes(self._knowledge, engine)
+        self._made.append((engine, shapes))
+        return shapes
+
+
+class _Numbered:
+    """A template with numbers in its fixed texts: the prefilter text and the anchors."""
+
+    def __init__(self, texts: tuple[bytes, ...]) -> None:
+        self._texts = [_alike(text) for text in texts]
+        self._of_head = any(_OF_HEAD.match(text) for text in texts)
+
+    def may_be_in(self, alike: bytes) -> bool:
+        """Whether a line in which all digits are alike holds its texts with some number."""
+        prefilter, *anchors = self._texts
+        return self._of_head or (prefilter in alike and any(one in alike for one in anchors))
+
+
+def _shape(text: bytes) -> bytes:
+    """A text with a 1 for every number but zero; for most long ones, with few."""
+    ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
+    ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
+    return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones
+
+
+def _alike(text: bytes) -> bytes:
+    """A text in small letters with one digit for every number."""
+    return _RUN.sub(b"1", _shape(text))
+
+
+def _has_digit(*texts: bytes) -> bool:
+    return any(text.translate(_ONE_DIGIT) != text or b"1" in text for text in texts)

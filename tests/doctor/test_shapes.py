@@ -1,0 +1,117 @@
+"""What may be in a line depends on its shape alone, so lines of one shape are looked at once."""
+
+from __future__ import annotations
+
+import random
+from io import BytesIO
+
+import pytest
+
+from qnnmem.doctor.kb.entry import Line
+from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
+from qnnmem.doctor.kb.stored import cases, healthy
+from qnnmem.doctor.logs import shapes
+from qnnmem.doctor.logs.reading import may_fail, read
+from qnnmem.doctor.logs.scanner import Hit, LogScanner
+from qnnmem.doctor.logs.search import ENGINES, choose_engine
+from qnnmem.doctor.logs.shapes import LineShapes
+
+HEAD = b"03-17 16:13:%02d.%03d %5d %5d E QnnDsp: "
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    """The built-in one."""
+    return built_in()
+
+
+def hits_of(knowledge: Knowledge, log: bytes, engine: str, known: LineShapes | None) -> list[Hit]:
+    """Every hit of a log."""
+    chosen = choose_engine(knowledge, 0, engine)
+    return list(LogScanner(knowledge, chosen, BytesIO(log).readinto, shapes=known).hits())
+
+
+def renumbered(line: str, draw: random.Random) -> str:
+    """A line with some of its digits changed."""
+    return "".join(
+        str(draw.randrange(10)) if one.isdigit() and draw.random() < 0.5 else one for one in line
+    )
+
+
+def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
+    """Each line says by itself what it says behind others of its shape, whatever their numbers."""
+    draw = random.Random(5)  # noqa: S311 - a seed, not a secret
+    stored = [line for log in (*cases(), *healthy()) for line in log.lines]
+    engine = choose_engine(knowledge, 0, "plain")
+    known = LineShapes(knowledge, engine)
+    for line in draw.sample(stored, 150):
+        for text in (line, *(renumbered(line, draw) for _ in range(3))):
+            log = text.replace("\n", " ").encode() + b"\n"
+            if draw.random() < 0.5:
+                log = HEAD % (draw.randrange(60), draw.randrange(1000), 5, 7) + log
+            assert hits_of(knowledge, log, "plain", known) == hits_of(knowledge, log, "plain", None)
+
+
+def test_numbers_share_a_shape_but_zero_is_its_own() -> None:
+    """`0 errors` is good news, and an address is a number."""
+    assert shapes._shape(b"needs 1203040 of 7") == shapes._shape(b"needs 55 of 900")
+    assert shapes._shape(b"at 0x7f00a0") == shapes._shape(b"at 0x12bc")
+    assert shapes._shape(b"5 errors") != shapes._shape(b"0 errors")
+    assert shapes._shape(b"err 0x0") != shapes._shape(b"err 0x10")
+
+
+def test_a_shape_is_looked_at_once(knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand unknown failures that differ in numbers cost as many looks as one."""
+    looks = 0
+
+    def counted(text: bytes) -> bool:
+        nonlocal looks
+        looks += 1
+        return may_fail(text)
+
+    monkeypatch.setattr(shapes, "may_fail", counted)
+    log = b"".join(
+        HEAD % (n % 60, n % 1000, n % 9999, n) + b"qnn widget %d broke: failed at 0x%x\n" % (n, n)
+        for n in range(1, 1001)
+    )
+    assert len(hits_of(knowledge, log, "plain", None)) == 1000
+    assert looks < 10
+
+
+def test_numbers_in_a_template_are_asked_for_in_every_line() -> None:
+    """A template with a number in its fixed text, also one that stands in the head of a line."""
+    lines = [
+        Line("a", "widget broke with code 1008 here"),
+        Line("b", "16:13:07.001     5     7 E QnnDsp: the gadget"),
+    ]
+    knowledge = Knowledge(pack(lines, ()))
+    for engine in ENGINES:
+        pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
+        log = b"".join(
+            HEAD % (n, 1, 5, 7) + text % n
+            for n in (6, 7, 8)
+            for text in (b"widget broke with code 100%d here\n", b"the gadget %d\n")
+        )
+        found = [(hit.number, hit.found[0][0]) for hit in hits_of(knowledge, log, engine, None)]
+        assert found == [(4, 1), (5, 0)]
+
+
+def test_engines_find_the_same_in_lines_of_all_kinds(knowledge: Knowledge) -> None:
+    """Words of failure in other words, at the start of a line and in both cases."""
+    texts = (
+        *(b"fault in qnn", b"qnn default 5", b"QNN retry 3", b"qnn ret -1", b"E/Foo(1): qnn ret_x"),
+        *(b"efault htp", b"E QnnDsp: Default", b"dsp returned 1002", b"<E> x", b"qnn: no such thing"),
+    )
+    log = b"\n".join(texts)
+    found = {}
+    for engine in ENGINES:
+        pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
+        found[engine] = hits_of(knowledge, log, engine, None)
+    assert len({repr(hits) for hits in found.values()}) == 1
+
+
+def test_a_line_that_may_fail_is_one_that_is_read() -> None:
+    """With some numbers in the place of its own."""
+    assert may_fail(b"QNN graph finalize failed with 7")
+    assert not may_fail(b"QNN: 0 errors")
+    assert read(b"QNN: 0 errors") is None
