@@ -105,7 +105,7 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     verdict = entry.verdict if entry else "undecided"
     cause = entry.cause if entry and verdict != "undecided" else "unknown"
     memory = entry.is_memory if entry else None
-    confidence = entry.confidence if entry and verdict != "undecided" else "low"
+    confidence = judgement.confidence if entry and verdict != "undecided" else "low"
     if doubt == "words" and confidence == "high":
         confidence = "medium"
     if doubt == "strange":

@@ -82,6 +82,9 @@ class When(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: tuple[tuple[str, ...], ...] = ()  # of each group one is seen somewhere
     after: tuple[tuple[str, ...], ...] = ()  # of each group one is seen earlier
     unless: tuple[str, ...] = ()  # none is seen
+    # What an answer recognised this way is worth, where that is less than what the entry says: a
+    # code, a failed mapping or a refused library tells the side, and the cause only perhaps.
+    confidence: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 12
+_FORMAT = 13
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 

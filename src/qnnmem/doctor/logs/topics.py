@@ -48,7 +48,21 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "",
     ),
-    ("access_denied", (r"permission denied|\beacces\b|avc: *denied|operation not permitted",), ""),
+    # A query that a device does not answer is refused, too; it says so as a warning.
+    (
+        "access_denied",
+        (r"permission denied|\beacces\b|avc: *denied|operation not permitted",),
+        r"\bwarning\b.*(?:attribute|capabilit)",
+    ),
+    (
+        "driver_firmware",
+        (
+            r"\b(?:remoteproc|rproc|subsystem|q6v5)",
+            r"(?:can.t|cannot|could not|fail\w*|unable)(?: to)? (?:start|boot|load|power)"
+            r"|(?:start|boot|load) (?:timed out|failed)",
+        ),
+        "",
+    ),
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
@@ -101,7 +115,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config",
         ),
-        r"feature|extension|property|config option|qnn_\w+_not_supported",
+        # The refusal of any node ends in this, whatever the reason above it.
+        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node",
     ),
     (
         "session_limit",
