@@ -95,7 +95,7 @@ def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int])
     if entry is None or entry.own or numbers[deciding] in knowledge.read:
         return None  # a team's note is believed whatever else is there
     for index, number in enumerate(numbers[:deciding]):
-        if number in knowledge.read and knowledge.signs[number] not in judgement.harmless:
+        if number in knowledge.strange and knowledge.signs[number] not in judgement.harmless:
             return index
     return None
 

@@ -38,9 +38,11 @@ CAUSES = {
 }
 
 # How a failing line is read that no text matches: its stage, whether it has a code, and the cause
-# that it names.
+# that it names. A line whose text is known, and the one below it, may hold a code that the text
+# leaves out.
 READS = (
     *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
+    *(f"known {stage} code" for stage in STAGES),
     *(f"names {cause}" for cause in CAUSES),
 )
 
@@ -61,7 +63,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     call: str = ""  # the stage of the failing call that this line names
     opens: bool = True  # whether the line alone makes an incident
     # Instead of a text: a failing line that no text matches, read as of this stage (or "other"),
-    # with a code ("context code") or without; or one that "names mem_unknown" as its cause.
+    # with a code ("context code") or without; or one that "names mem_unknown" as its cause; or the
+    # code beside a known line ("known context code").
     reads: str = ""
 
 

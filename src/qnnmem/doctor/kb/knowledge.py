@@ -67,10 +67,38 @@ class Knowledge:
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
         self.reads = packed.reads
-        self.read = frozenset(packed.reads.values())
+        self.read = frozenset(
+            number for name, number in packed.reads.items() if not name.startswith("known ")
+        )
+        # Errors of which the base has no line; the cause that a line names may stand in a known one.
+        self.strange = frozenset(
+            number for name, number in packed.reads.items() if not name.startswith(("known ", "names "))
+        )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
         self._matchers: dict[int, Matcher] = {}
+
+    @cached_property
+    def code_lines(self) -> dict[int, int]:
+        """Of each template that names a call and no code, how a code beside it is read."""
+        asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
+        return {
+            line: number
+            for line, (call, opens) in enumerate(zip(self.calls, self.opens, strict=True))
+            if opens and (number := asked.get(call)) is not None
+        }
+
+    @cached_property
+    def bare_calls(self) -> frozenset[int]:
+        """Templates of a failed call that decide no cause: the rest of the line may name one."""
+        deciding = {
+            sign
+            for entry in self.entries
+            for when in entry.whens
+            for sign in when.signs
+            if entry.verdict == "cause" and not (when.where or when.needs or when.after)
+        }
+        return frozenset(line for line in self.code_lines if self.signs[line] not in deciding)
 
     @cached_property
     def second_reading(self) -> SecondReading:

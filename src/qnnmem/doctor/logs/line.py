@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.reading import Chosen, read
+from qnnmem.doctor.logs.reading import Chosen, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -63,6 +63,39 @@ def read_failure(
     cause = knowledge.reads.get(f"names {failure.cause}")
     found: list[tuple[int, tuple[int | str, ...]]] = [] if stage is None else [(stage, caught)]
     return found if cause is None else [*found, (cause, ())]
+
+
+def code_beside(
+    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], text: bytes
+) -> tuple[int, tuple[int | str, ...]] | None:
+    """The code that the line of a failed call ends with, where no template of the line takes it."""
+    asked = None
+    for index, _ in found:
+        if any(kind == "code" for _, kind in knowledge.holes[index]):
+            return None
+        asked = asked or knowledge.code_lines.get(index)
+    code = None if asked is None else code_at_end(text)
+    return None if asked is None or code is None else (asked, (code,))
+
+
+def cause_beside(
+    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], text: bytes
+) -> tuple[int, tuple[int | str, ...]] | None:
+    """The cause that the rest of a line names of which templates know only the call."""
+    if not all(index in knowledge.bare_calls for index, _ in found):
+        return None
+    failure = read(text)
+    named = failure and failure.cause and knowledge.reads.get(f"names {failure.cause}")
+    return (named, ()) if named else None
+
+
+def code_below(
+    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], below: bytes
+) -> tuple[int, tuple[int | str, ...]] | None:
+    """The same of a line that is nothing but a code, below that of the call."""
+    asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
+    code = None if asked is None else code_alone(below)
+    return None if asked is None or code is None else (asked, (code,))
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:

@@ -109,7 +109,13 @@ _CODE = re.compile(
 )
 _LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
-_ONLY_CODE = re.compile(rb": ?(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_ONLY_CODE = re.compile(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+# A line that is nothing but a code.
+_ALONE = re.compile(
+    rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
+    rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
+)
+_END = 64  # bytes of a line in which a code at its end stands
 _NEVER = re.compile(rb"(?!)")
 # What went wrong and was put right, or is tried again elsewhere.
 _MENDED = re.compile(
@@ -208,6 +214,24 @@ def says_well(text: bytes) -> bool:
     body = text[head.body :].lower()
     calm = head.level in ("V", "D", "I") or _CALM.search(body[:40])
     return bool(calm or _WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
+
+
+def code_at_end(text: bytes) -> int | None:
+    """The code that a line ends with; None when it ends with nothing that is known as one."""
+    low = text[-_END:].lower()
+    for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
+        for found in reversed(pattern.findall(low)):
+            if _is_known(code := _number(found)):
+                return code
+    return None
+
+
+def code_alone(text: bytes) -> int | None:
+    """The code that is all that a line says."""
+    body = text[header.parse(text).body :].lower()
+    found = _ALONE.match(body) if len(body) <= _END else None
+    code = _number(found[1]) if found else 0
+    return code if code and _is_known(code) else None
 
 
 @lru_cache(maxsize=_REMEMBERED)

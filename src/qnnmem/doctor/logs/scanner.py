@@ -21,7 +21,15 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
-from qnnmem.doctor.logs.line import bare_line, match, place, read_failure
+from qnnmem.doctor.logs.line import (
+    bare_line,
+    cause_beside,
+    code_below,
+    code_beside,
+    match,
+    place,
+    read_failure,
+)
 from qnnmem.doctor.logs.reading import Chosen, says_well
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
@@ -35,6 +43,7 @@ _SHOWN = 200  # bytes before what was found in a long line, and twice as many fr
 _PIECES = 4  # a message is split over at most so many lines
 _SPLIT = 64  # no logger splits shorter messages
 _WRAPPED = 40  # and nobody wraps them
+_CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _MESSAGE = 3  # so few lines are one message that somebody copied
 
 Values = tuple[int | str, ...]
@@ -260,7 +269,20 @@ class LogScanner:
                 found.sort()
             number, opens = self._number(low), self._opens(found)
             pid, time = process_of(text)
+            beside = code_beside(self._knowledge, found, text) if opens else None
+            named = cause_beside(self._knowledge, found, text) if opens and failing else None
+            found += [one for one in (beside, named) if one]
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+            if opens and not beside and (below := self._below(high)):
+                if code := code_below(self._knowledge, found, below):
+                    at = self._base + high + 1
+                    out.append(Hit(at, number + 1, pid, time, below, [code], opens))
+
+    def _below(self, high: int) -> bytes:
+        """The next line, if it is so short that it may be nothing but a code."""
+        stop = self._buffer.find(b"\n", high + 1, min(high + _CODE_LINE, self._fill))
+        stop = self._fill if stop < 0 and self._fill < high + _CODE_LINE else stop
+        return bare_line(bytes(self._view[high + 1 : stop])) if stop > high + 1 else b""
 
     def _passed(self, raw: bytes, templates: Iterable[int]) -> list[int]:
         """Templates whose prefilter text is in a line: engines need not find the others."""
