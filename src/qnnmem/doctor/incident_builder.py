@@ -168,7 +168,7 @@ def _incident(
     unknown = judgement.entry is None or template in knowledge.read
     ranked = _similar(_text(deciding.text)) if unknown else ()
     if not conclusion.candidates:
-        conclusion = msgspec.structs.replace(conclusion, candidates=_supposed(ranked))
+        conclusion = msgspec.structs.replace(conclusion, candidates=_supposed(ranked, conclusion))
     return Incident(
         **msgspec.structs.asdict(conclusion),
         file=parts[first.part],
@@ -210,11 +210,12 @@ def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:
     )
 
 
-def _supposed(ranked: Sequence[SimilarEntry]) -> tuple[Candidate, ...]:
-    """Causes of similar entries; too little for a word on memory."""
+def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candidate, ...]:
+    """Causes of similar entries, of the side that is known; too little for a word on memory."""
     scores: dict[str, float] = {}
     for one in ranked:
-        if one.entry.cause not in ("unknown", "mem_unknown", "benign_noise"):
+        other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
+        if one.entry.cause not in ("unknown", "mem_unknown", "benign_noise") and not other:
             scores[one.entry.cause] = scores.get(one.entry.cause, 0.0) + one.score
     total = sum(scores.values())
     order = sorted(scores, key=lambda cause: (-scores[cause], cause))

@@ -229,6 +229,10 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
 
 
 def _read_holes(line: Line) -> tuple[tuple[str, str], ...]:
+    if line.reads.endswith(" limit"):
+        return (("needed", "bytes"), ("limit", "bytes"))
+    if line.reads.endswith(" needed"):
+        return (("needed", "bytes"),)
     return (("code", "code"),) if line.reads.endswith("code") else ()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.lpai_words import LpaiWords
 from qnnmem.doctor.logs.reading import Chosen, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
@@ -57,12 +58,26 @@ def read_failure(
     for whole in chain((text,), wrapped()):
         known = knowledge.second_reading.find(whole)
         if known and (whole is text or all(knowledge.opens[index] for index, _ in known)):
-            return [(index, _values(caught, holes[index])) for index, caught in known]
+            about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
+            return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
+    about = failure.lpai
+    if about is not None and about.topic != "other":
+        return [*([] if stage is None else [(stage, caught)]), *_said_of_lpai(knowledge, about)]
     cause = knowledge.reads.get(f"names {failure.cause}")
     found: list[tuple[int, tuple[int | str, ...]]] = [] if stage is None else [(stage, caught)]
+    if about is not None:
+        found += _said_of_lpai(knowledge, about)
     return found if cause is None else [*found, (cause, ())]
+
+
+def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[tuple[int, tuple[int | str, ...]]]:
+    """What a line says of LPAI, with the sizes that it states."""
+    sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
+    name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
+    number = knowledge.reads.get(name)
+    return [] if number is None else [(number, sizes)]
 
 
 def code_beside(
@@ -80,13 +95,17 @@ def code_beside(
 
 def cause_beside(
     knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], text: bytes
-) -> tuple[int, tuple[int | str, ...]] | None:
+) -> list[tuple[int, tuple[int | str, ...]]]:
     """The cause that the rest of a line names of which templates know only the call."""
     if not all(index in knowledge.bare_calls for index, _ in found):
-        return None
+        return []
     failure = read(text)
-    named = failure and failure.cause and knowledge.reads.get(f"names {failure.cause}")
-    return (named, ()) if named else None
+    if failure is None:
+        return []
+    if failure.lpai is not None:
+        return _said_of_lpai(knowledge, failure.lpai)
+    named = knowledge.reads.get(f"names {failure.cause}")
+    return [] if named is None else [(named, ())]
 
 
 def code_below(

@@ -19,12 +19,13 @@ from functools import cache, lru_cache
 import msgspec
 
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
 OURS = (
     *(b"qnn", b"htp", b"hexagon", b"ggml-hex", b"genie", b"dsp", b"fastrpc", b"rpcmem"),
-    *(b"remote_handle", b"lpai", b"enpu", b"snpe", b"executorch", b"vtcm", b"skel"),
+    *(b"remote_handle", b"lpai", b"enpu", b"eai_", b"snpe", b"executorch", b"vtcm", b"skel"),
     *(b"dma-heap", b"dma_heap", b"dmabuf", b"smmu", b"aee_", b"hvx", b"tcm", b"litert"),
     *(b"<e>", b"from binary", b"context binary", b"graph finali", b"graph prepar"),
     *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create", b" ion"),
@@ -53,6 +54,7 @@ FAILING = (
         b"er than",
         b"bad_alloc",
         b"avc:",
+        b"aligned",
     ),
 )
 
@@ -63,7 +65,8 @@ _BAD = re.compile(
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
     rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
     rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
-    rb"|out of (?:memory|space|range|bounds|resources)"
+    rb"|out of (?:\w+ ){0,2}(?:memory|space|range|bounds|resources|heap)"
+    rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
     rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
     rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
     rb"|too (?:large|big|small|many|new|old|low|short|long)"
@@ -138,7 +141,7 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob"),
+    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b"),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
@@ -150,6 +153,7 @@ _PLACE = re.compile(
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
 _CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
+_LPAI = re.compile(rb"lpai|enpu|\beai")
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 
@@ -182,6 +186,7 @@ class FailingLine(msgspec.Struct, frozen=True):
     stage: str  # "" when nothing in it tells
     code: int | None
     cause: str = ""
+    lpai: LpaiWords | None = None  # what it says of LPAI, if it is about that
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -205,7 +210,10 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
-    return FailingLine(shape.stage, code, shape.cause)
+    lpai = lpai_words(low) if shape.failing and _LPAI.search(low) else None
+    if lpai and code in (lpai.needed, lpai.limit):
+        code = None
+    return FailingLine(shape.stage, code, shape.cause, lpai)
 
 
 def says_well(text: bytes) -> bool:

@@ -270,8 +270,10 @@ class LogScanner:
             number, opens = self._number(low), self._opens(found)
             pid, time = process_of(text)
             beside = code_beside(self._knowledge, found, text) if opens else None
-            named = cause_beside(self._knowledge, found, text) if opens and failing else None
-            found += [one for one in (beside, named) if one]
+            if opens and failing:
+                found += cause_beside(self._knowledge, found, text)
+            if beside:
+                found.append(beside)
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
             if opens and not beside and (below := self._below(high)):
                 if code := code_below(self._knowledge, found, below):

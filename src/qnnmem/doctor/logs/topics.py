@@ -205,10 +205,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:memory|resources)|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
+            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
-            r"|memory (?:is )?(?:exhausted|insufficient)",
+            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)",
         ),
         "",
     ),
