@@ -13,6 +13,7 @@ word of failure; engines find such lines by these texts alone. Then it is read:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache, lru_cache
 
@@ -118,6 +119,7 @@ _ALONE = re.compile(
     rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
     rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
 )
+_PIECES, _AROUND = 32, 200  # of a long line that are looked at, and bytes on both sides
 _END = 64  # bytes of a line in which a code at its end stands
 _NEVER = re.compile(rb"(?!)")
 # What went wrong and was put right, or is tried again elsewhere.
@@ -222,6 +224,18 @@ def says_well(text: bytes) -> bool:
     body = text[head.body :].lower()
     calm = head.level in ("V", "D", "I") or _CALM.search(body[:40])
     return bool(calm or _WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
+
+
+def failing_pieces(text: bytes) -> Iterator[bytes]:
+    """Of a long line, what stands around the first words of failure: far apart they say nothing."""
+    at, low = 0, text.lower()
+    for _ in range(_PIECES):
+        found = _BAD.search(low, at)
+        if found is None:
+            return
+        start = max(found.start() - _AROUND, 0)
+        yield text[start : found.end() + _AROUND]
+        at = found.end() + _AROUND // 2
 
 
 def code_at_end(text: bytes) -> int | None:

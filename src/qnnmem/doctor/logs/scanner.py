@@ -21,6 +21,7 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
+from qnnmem.doctor.logs.last_words import last_words
 from qnnmem.doctor.logs.line import (
     bare_line,
     cause_beside,
@@ -30,7 +31,7 @@ from qnnmem.doctor.logs.line import (
     place,
     read_failure,
 )
-from qnnmem.doctor.logs.reading import Chosen, says_well
+from qnnmem.doctor.logs.reading import Chosen, failing_pieces, says_well
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
@@ -87,6 +88,7 @@ class LogScanner:
         self._view = memoryview(self._buffer)
         self._count = _newline_counter(self._buffer, self._view)
         self._start, self._end = start, end
+        self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
         self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
         self._skipped = start == 0  # whether the first line of the range is found
@@ -103,7 +105,7 @@ class LogScanner:
         """Every line with something known, in order."""
         ended = False
         while not ended:
-            ended = not self._read()
+            ended = self._ended = not self._read()
             if not self._start and not self._base and len(self._head) < LOOK:
                 self._head = bytes(self._view[: min(self._fill, LOOK)])
             if not self._skipped and not self._skip(ended):
@@ -142,6 +144,22 @@ class LogScanner:
             else:
                 waiting.append(hit)
         yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
+        yield from self._last_words()
+
+    def _last_words(self) -> Iterator[Hit]:
+        """What the end of a log says of a death, where no line of QNN has to."""
+        if not self._ended or self._at < self._fill or self._base + self._fill <= SHORT_LOG:
+            return
+        low = max(self._fill - LOOK, 0)
+        low = self._buffer.find(b"\n", low, self._fill) + 1 if low else 0
+        for word in last_words(bytes(self._view[low : self._fill])):
+            text = bare_line(word.text)
+            if found := read_failure(self._knowledge, bare_line(word.said), Chosen.EACH):
+                at = low + word.start
+                number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
+                pid, time = process_of(text)
+                pid = pid if word.pid is None else word.pid
+                yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _chosen(self) -> Iterator[Hit]:
         cut = self._start > 0 or self._end is not None
@@ -232,8 +250,7 @@ class LogScanner:
                     high = buffer.find(b"\n", end, block)
                     high = block if high < 0 else high
             if anchor == FAILURE:
-                if not long:  # words far apart in a long line say nothing together
-                    wanted[FAILURE] = None
+                wanted[FAILURE] = None
                 continue
             for index in templates[anchor]:
                 wanted[index] = None
@@ -365,7 +382,10 @@ class LogScanner:
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         """What a block of a long line holds; of each template the first place in the line."""
-        left = [index for index in wanted if index not in self._done]
+        if FAILURE in wanted and FAILURE not in self._done and low >= 0:
+            self._done.add(FAILURE)
+            self._long_failure(low, out)
+        left = [index for index in wanted if index >= 0 and index not in self._done]
         if not left:
             return
         block = high + (low - high) % SHORT  # where it would end if the line did not before
@@ -390,6 +410,18 @@ class LogScanner:
             shown = text[max(at - _SHOWN, 0) : at + 2 * _SHOWN]
             opens = self._opens(here)
             out.append(Hit(self._base + low, number, *self._long_head, shown, here, opens))
+
+    def _long_failure(self, low: int, out: list[Hit]) -> None:
+        """A failure that the beginning of a long line tells of, in words close to each other."""
+        far = min(low + LOOK, self._fill)
+        stop = self._buffer.find(b"\n", low, far)
+        text = bare_line(bytes(self._view[low : far if stop < 0 else stop]))
+        for piece in failing_pieces(text):
+            if found := read_failure(self._knowledge, piece):
+                pid, time = process_of(text[:512])
+                number, opens = self._number(low), self._opens(found)
+                out.append(Hit(self._base + low, number, pid, time, piece, found, opens))
+                return
 
     def _opens(self, found: list[tuple[int, Values]]) -> bool:
         opens = self._knowledge.opens
