@@ -79,6 +79,17 @@ class Knowledge:
         self._matchers: dict[int, Matcher] = {}
 
     @cached_property
+    def excused(self) -> frozenset[int]:
+        """Templates of lines that healthy runs may print: a code in them says nothing."""
+        signs = {
+            sign
+            for entry in self.entries
+            if entry.cause == "benign_noise"
+            for sign in (*entry.explains, *(one for when in entry.whens for one in when.signs))
+        }
+        return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
+
+    @cached_property
     def code_lines(self) -> dict[int, int]:
         """Of each template that names a call and no code, how a code beside it is read."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}

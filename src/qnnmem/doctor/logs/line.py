@@ -86,7 +86,8 @@ def code_beside(
     """The code that the line of a failed call ends with, where no template of the line takes it."""
     asked = None
     for index, _ in found:
-        if any(kind == "code" for _, kind in knowledge.holes[index]):
+        taken = any(kind == "code" for _, kind in knowledge.holes[index])
+        if taken or index in knowledge.excused:
             return None
         asked = asked or knowledge.code_lines.get(index)
     code = None if asked is None else code_at_end(text)
@@ -113,6 +114,8 @@ def code_below(
 ) -> tuple[int, tuple[int | str, ...]] | None:
     """The same of a line that is nothing but a code, below that of the call."""
     asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
+    if any(index in knowledge.excused for index, _ in found):
+        return None
     code = None if asked is None else code_alone(below)
     return None if asked is None or code is None else (asked, (code,))
 

@@ -169,7 +169,7 @@ _NAMING = 600  # bytes in which a line names a cause
 _WELL = re.compile(
     rb"(?<!no )(?<!not )\b(?:success\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
     rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
-    rb"|using|enabled|selected|well|healthy)\b"
+    rb"|using|enabled|selected|found|well|healthy)\b"
     rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
 )
 
@@ -271,7 +271,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
             return None
     if bare != body and not failing:
         return None
-    failing = failing or kind == "error"
+    if not failing and kind == "error":
+        failing = not _WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
