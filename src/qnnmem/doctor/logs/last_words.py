@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.reading import NAMES, Chosen, read
+from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read
 
 _DIED = re.compile(
     rb"\bsegmentation fault|\bbus error\b|\billegal instruction|\bcore dumped|\bfatal signal [0-9]"
@@ -44,7 +44,7 @@ def last_words(tail: bytes) -> Iterator[LastWord]:
     for place, (start, text) in enumerate(lines):
         low = text.lower()
         head = header.parse(text)
-        if any(name in low for name in NAMES):
+        if any(word in low for word in OURS):  # such lines are read where they stand
             ours.update(() if head.pid is None else (head.pid,))
             continue
         if head.style == "plain":

@@ -92,7 +92,7 @@ _NONE = re.compile(
     rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
     rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
     rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
-    rb"|\berr(?:or|no)?(?:[ _]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
+    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
     rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|severity[ ]?[:=][ ]?error"
@@ -260,7 +260,7 @@ def code_alone(text: bytes) -> int | None:
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if not body.strip() or _MENDED.search(body):
+    if body.strip() in (b"", b"<e>") or _MENDED.search(body):
         return None
     kind = _level(level, before, body)
     bare = _NONE.sub(b" ", body)

@@ -148,12 +148,16 @@ class LogScanner:
 
     def _last_words(self) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
-        if not self._ended or self._at < self._fill or self._base + self._fill <= SHORT_LOG:
+        size = self._base + self._fill
+        last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
+        if not last or size <= SHORT_LOG:
             return
-        low = max(self._fill - LOOK, 0)
-        low = self._buffer.find(b"\n", low, self._fill) + 1 if low else 0
+        low = self._buffer.find(b"\n", self._fill - LOOK, self._fill) + 1 or self._fill
+        every = range(len(self._knowledge.plain))
         for word in last_words(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
+            if match(self._knowledge, text, every):
+                continue  # found already
             if found := read_failure(self._knowledge, bare_line(word.said), Chosen.EACH):
                 at = low + word.start
                 number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
@@ -337,12 +341,12 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """A line without a head, with those it may have been wrapped from."""
+        """A line with those that it may go on in, and one without a head with the one before."""
         head = header.parse(text)
-        if head.style != "plain":
-            return
         if forward := self._forward(text, head, high):
             yield forward
+        if head.style != "plain":
+            return
         if (back := self._line_before(low)) and _goes_on(header.parse(back[1]), back[1], head):
             yield back[1] + _glue(head) + text
 
@@ -413,9 +417,10 @@ class LogScanner:
 
     def _long_failure(self, low: int, out: list[Hit]) -> None:
         """A failure that the beginning of a long line tells of, in words close to each other."""
-        far = min(low + LOOK, self._fill)
-        stop = self._buffer.find(b"\n", low, far)
-        text = bare_line(bytes(self._view[low : far if stop < 0 else stop]))
+        stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
+        if stop < 0:  # where a region ends, no more of a line may be at hand
+            stop = min(low + SHORT, self._fill)
+        text = bare_line(bytes(self._view[low:stop]))
         for piece in failing_pieces(text):
             if found := read_failure(self._knowledge, piece):
                 pid, time = process_of(text[:512])
