@@ -58,7 +58,9 @@ _WIDTH = 96
 def _hyphen(line: str, draw: random.Random) -> str:
     """Another mark between the words of a name, but not in files and addresses."""
     words = line.split(" ")
-    plain = [n for n, word in enumerate(words) if _JOINED.search(word) and not re.search(r"[/.\\]", word)]
+    plain = [
+        n for n, word in enumerate(words) if _JOINED.search(word) and not re.search(r"[/.\\]", word)
+    ]
     if plain:
         at = draw.choice(plain)
         words[at] = _JOINED.sub(lambda found: "-" if found[1] == "_" else "_", words[at])
@@ -71,7 +73,9 @@ def _case(line: str, draw: random.Random) -> str:
 
 def _marks(line: str, draw: random.Random) -> str:
     mark = draw.choice((":", ",", " -", ";", "."))
-    return re.sub(r"\b(failed|error|failure)\b[:,]? (?=\w)", rf"\1{mark} ", line, flags=re.IGNORECASE)
+    return re.sub(
+        r"\b(failed|error|failure)\b[:,]? (?=\w)", rf"\1{mark} ", line, flags=re.IGNORECASE
+    )
 
 
 def _without_head(line: str, draw: random.Random) -> str:
@@ -119,15 +123,17 @@ VARIATIONS: dict[str, Callable[[str, random.Random], str]] = {
 }
 
 
+def _drawing(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - to be drawn again, not to be secret
+
+
 def varied(lines: Lines, seed: int) -> tuple[str, bytes]:
     """A log varied in one or two ways, all lines alike; and which."""
-    draw = random.Random(seed)  # noqa: S311 - to be drawn again, not to be secret
+    draw = _drawing(seed)
     names = draw.sample(sorted(VARIATIONS), draw.choice((1, 1, 2)))
     for name in names:
         inner = draw.randrange(1 << 30)
-        lines = tuple(
-            VARIATIONS[name](line, random.Random(inner)) for line in lines  # noqa: S311 - as above
-        )
+        lines = tuple(VARIATIONS[name](line, _drawing(inner)) for line in lines)
     return " and ".join(names), "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
@@ -167,7 +173,7 @@ def spelling(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]
     logs = failing_logs()
     known = {
         one.id: verdicts("".join(f"{line}\n" for line in one.lines).encode(), knowledge)
-        for one in (logs if count >= len(logs) else logs)
+        for one in logs[:count]
     }
     for number in range(count):
         log = logs[number % len(logs)]
@@ -209,7 +215,7 @@ _VERBS = (
 
 def messages(count: int, seed: int = 0) -> list[str]:
     """One-line messages by a grammar, each different."""
-    draw = random.Random(seed)  # noqa: S311 - as above
+    draw = _drawing(seed)
     made: dict[str, None] = {}
     while len(made) < count:
         text = draw.choice(_FORMS).format(

@@ -70,9 +70,11 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
-        # Errors of which the base has no line; the cause that a line names may stand in a known one.
+        # Errors of which the base has no line; a cause in words may stand in a line that is known.
         self.strange = frozenset(
-            number for name, number in packed.reads.items() if not name.startswith(("known ", "names "))
+            number
+            for name, number in packed.reads.items()
+            if not name.startswith(("known ", "names "))
         )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]

@@ -1,7 +1,7 @@
 """How a log ends that names no failure of QNN: the program died, was killed, or gave up.
 
-A shell, the kernel and a runtime say so without a word of ours. It counts when the end of the log is
-about QNN: in lines without a head, which are the program's own; or where a process is killed by
+A shell, the kernel and a runtime say so without a word of ours. It counts when the end of the log
+is about QNN: in lines without a head, which are the program's own; or where a process is killed by
 the number that lines of QNN bear.
 """
 

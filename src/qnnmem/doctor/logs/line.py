@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.lpai_words import LpaiWords
-from qnnmem.doctor.logs.reading import Chosen, code_alone, code_at_end, read
+from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+# The number of a line template, and what its holes caught.
+Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -25,11 +29,9 @@ def bare_line(line: bytes) -> bytes:
     return line.rstrip(b"\r\n")
 
 
-def match(
-    knowledge: Knowledge, text: bytes, lines: Iterable[int]
-) -> list[tuple[int, tuple[int | str, ...]]]:
+def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
     """Which of these templates the text matches, with what their holes caught."""
-    found: list[tuple[int, tuple[int | str, ...]]] = []
+    found: list[Found] = []
     plains, low = knowledge.plain, text.lower()
     for index in lines:
         if plain := plains[index]:
@@ -46,7 +48,7 @@ def read_failure(
     text: bytes,
     chosen: Chosen = Chosen.NOT,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
-) -> list[tuple[int, tuple[int | str, ...]]]:
+) -> list[Found]:
     """What a line that no template matches as it is written tells of a failure.
 
     `wrapped` gives the line together with others that it may be a piece of.
@@ -64,19 +66,23 @@ def read_failure(
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
+    return told(knowledge, failure)
+
+
+def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
+    """What was read of a line, as the lines of the base that stand for it."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
-    about = failure.lpai
-    if about is not None and about.topic != "other":
-        return [*([] if stage is None else [(stage, caught)]), *_said_of_lpai(knowledge, about)]
+    found: list[Found] = [] if stage is None else [(stage, caught)]
+    if failure.lpai is not None:
+        found += _said_of_lpai(knowledge, failure.lpai)
+        if failure.lpai.topic != "other":
+            return found
     cause = knowledge.reads.get(f"names {failure.cause}")
-    found: list[tuple[int, tuple[int | str, ...]]] = [] if stage is None else [(stage, caught)]
-    if about is not None:
-        found += _said_of_lpai(knowledge, about)
     return found if cause is None else [*found, (cause, ())]
 
 
-def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[tuple[int, tuple[int | str, ...]]]:
+def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
     """What a line says of LPAI, with the sizes that it states."""
     sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
     name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
@@ -84,10 +90,15 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[tuple[int, tupl
     return [] if number is None else [(number, sizes)]
 
 
-def code_beside(
-    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], text: bytes
-) -> tuple[int, tuple[int | str, ...]] | None:
-    """The code that the line of a failed call ends with, where no template of the line takes it."""
+def said_beside(
+    knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
+) -> list[Found]:
+    """The code and the cause in the line of a failed call of which templates know only the call."""
+    code = _code(knowledge, found, text)
+    return [*(_cause(knowledge, found, text) if failing else ()), *([code] if code else ())]
+
+
+def _code(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> Found | None:
     asked = None
     for index, _ in found:
         taken = any(kind == "code" for _, kind in knowledge.holes[index])
@@ -98,10 +109,7 @@ def code_beside(
     return None if asked is None or code is None else (asked, (code,))
 
 
-def cause_beside(
-    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], text: bytes
-) -> list[tuple[int, tuple[int | str, ...]]]:
-    """The cause that the rest of a line names of which templates know only the call."""
+def _cause(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Found]:
     if not all(index in knowledge.bare_calls for index, _ in found):
         return []
     failure = read(text)
@@ -113,15 +121,13 @@ def cause_beside(
     return [] if named is None else [(named, ())]
 
 
-def code_below(
-    knowledge: Knowledge, found: Sequence[tuple[int, tuple[int | str, ...]]], below: bytes
-) -> tuple[int, tuple[int | str, ...]] | None:
-    """The same of a line that is nothing but a code, below that of the call."""
+def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:
+    """The code of a failed call, where the line below that of the call is nothing but a code."""
     asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
-    if any(index in knowledge.excused for index, _ in found):
-        return None
-    code = None if asked is None else code_alone(below)
-    return None if asked is None or code is None else (asked, (code,))
+    if asked is None or any(index in knowledge.excused for index, _ in found):
+        return []
+    code = code_alone(below)
+    return [] if code is None else [(asked, (code,))]
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:

@@ -92,7 +92,8 @@ _NONE = re.compile(
     rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
     rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
     rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
-    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
+    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
+    rb"(?![.x])"
     rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|severity[ ]?[:=][ ]?error"
@@ -227,14 +228,15 @@ def says_well(text: bytes) -> bool:
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Of a long line, what stands around the first words of failure: far apart they say nothing."""
-    at, low = 0, text.lower()
+    """Of a long line its head and what is around words of failure: far apart they say nothing."""
+    low, body = text.lower(), header.parse(text).body
+    at = body
     for _ in range(_PIECES):
         found = _BAD.search(low, at)
         if found is None:
             return
-        start = max(found.start() - _AROUND, 0)
-        yield text[start : found.end() + _AROUND]
+        start = max(found.start() - _AROUND, body)
+        yield text[:body] + text[start : found.end() + _AROUND]
         at = found.end() + _AROUND // 2
 
 

@@ -24,14 +24,14 @@ from qnnmem.doctor.logs.header import Header, process_of
 from qnnmem.doctor.logs.last_words import last_words
 from qnnmem.doctor.logs.line import (
     bare_line,
-    cause_beside,
     code_below,
-    code_beside,
     match,
     place,
     read_failure,
+    said_beside,
+    told,
 )
-from qnnmem.doctor.logs.reading import Chosen, failing_pieces, says_well
+from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import FAILURE, SearchEngine
 
 LOOK = 8192
@@ -152,16 +152,17 @@ class LogScanner:
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
         if not last or size <= SHORT_LOG:
             return
-        low = self._buffer.find(b"\n", self._fill - LOOK, self._fill) + 1 or self._fill
+        low = max(self._fill - LOOK, 0)
+        if self._base + low:  # not in the middle of a line
+            low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
         every = range(len(self._knowledge.plain))
         for word in last_words(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
-            if match(self._knowledge, text, every):
+            if self._opens(match(self._knowledge, text, every)):
                 continue  # found already
             if found := read_failure(self._knowledge, bare_line(word.said), Chosen.EACH):
-                at = low + word.start
+                at, (pid, time) = low + word.start, process_of(text)
                 number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
-                pid, time = process_of(text)
                 pid = pid if word.pid is None else word.pid
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
@@ -290,16 +291,12 @@ class LogScanner:
                 found.sort()
             number, opens = self._number(low), self._opens(found)
             pid, time = process_of(text)
-            beside = code_beside(self._knowledge, found, text) if opens else None
-            if opens and failing:
-                found += cause_beside(self._knowledge, found, text)
-            if beside:
-                found.append(beside)
+            below = self._below(high) if opens else b""
+            code = code_below(self._knowledge, found, below) if below else []
+            found += said_beside(self._knowledge, found, text, failing) if opens else []
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
-            if opens and not beside and (below := self._below(high)):
-                if code := code_below(self._knowledge, found, below):
-                    at = self._base + high + 1
-                    out.append(Hit(at, number + 1, pid, time, below, [code], opens))
+            if code:
+                out.append(Hit(self._base + high + 1, number + 1, pid, time, below, code, opens))
 
     def _below(self, high: int) -> bytes:
         """The next line, if it is so short that it may be nothing but a code."""
@@ -387,7 +384,6 @@ class LogScanner:
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         """What a block of a long line holds; of each template the first place in the line."""
         if FAILURE in wanted and FAILURE not in self._done and low >= 0:
-            self._done.add(FAILURE)
             self._long_failure(low, out)
         left = [index for index in wanted if index >= 0 and index not in self._done]
         if not left:
@@ -417,13 +413,15 @@ class LogScanner:
 
     def _long_failure(self, low: int, out: list[Hit]) -> None:
         """A failure that the beginning of a long line tells of, in words close to each other."""
+        self._done.add(FAILURE)
         stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
-        if stop < 0:  # where a region ends, no more of a line may be at hand
-            stop = min(low + SHORT, self._fill)
-        text = bare_line(bytes(self._view[low:stop]))
+        # Where a region ends, no more of a line than that may be at hand.
+        text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
+        # Templates of such a line are found block by block; here it is only read.
         for piece in failing_pieces(text):
-            if found := read_failure(self._knowledge, piece):
-                pid, time = process_of(text[:512])
+            failure = read(piece)
+            if failure and (found := told(self._knowledge, failure)):
+                pid, time = process_of(bytes(self._view[low : low + 512]))
                 number, opens = self._number(low), self._opens(found)
                 out.append(Hit(self._base + low, number, pid, time, piece, found, opens))
                 return

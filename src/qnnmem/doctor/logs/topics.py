@@ -42,7 +42,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
     (
         "mem_system_ram",
-        (r"bfc_?arena|cpu ?_?allocator|posix_memalign|\bib for an array", r"fail|not enough|unable"),
+        (
+            r"bfc_?arena|cpu ?_?allocator|posix_memalign|\bib for an array",
+            r"fail|not enough|unable",
+        ),
         "",
     ),
     (
@@ -66,7 +69,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_vtcm",
-        (r"\bv?tcm\b", rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of", _NUMBER),
+        (
+            r"\bv?tcm\b",
+            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of",
+            _NUMBER,
+        ),
         r"version|limit of [0-9]+ \w+s\b",
     ),
     (
@@ -171,7 +178,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)",
             rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
-            r"|not (?:selected|assigned|taken) by (?:that|the|any) (?:ep\b|execution|backend|delegate)",
+            r"|not (?:selected|assigned|taken) by (?:that|the|any) "
+            r"(?:ep\b|execution|backend|delegate)",
         ),
         # The refusal of any node ends in this, whatever the reason above it.
         r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node",
@@ -205,7 +213,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
+            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)"
+            r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
             r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)",
