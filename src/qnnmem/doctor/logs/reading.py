@@ -242,7 +242,7 @@ def failing_pieces(text: bytes) -> Iterator[bytes]:
 
 def code_at_end(text: bytes) -> int | None:
     """The code that a line ends with; None when it ends with nothing that is known as one."""
-    low = text[-_END:].lower()
+    low = _PLACE.sub(b" ", text[-_END:].lower())
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
             if _is_known(code := _number(found)):
