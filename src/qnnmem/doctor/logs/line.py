@@ -59,10 +59,10 @@ def read_failure(
     holes = knowledge.holes
     for whole in chain((text,), wrapped()):
         known = knowledge.second_reading.find(whole)
-        if known and whole is not text and not all(knowledge.opens[index] for index, _ in known):
+        if known and whole is not text:  # what the other line says alone is not said of this one
             rest = whole[len(text) :] if whole.startswith(text) else whole[: -len(text)]
             alone = {index for index, _ in knowledge.second_reading.find(rest)}
-            known = [one for one in known if one[0] not in alone]  # a neighbour excuses nothing
+            known = [one for one in known if one[0] not in alone]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
