@@ -49,6 +49,7 @@ class Case(NamedTuple):
     is_memory: bool
     lines: tuple[str, ...]
     ours: bool = False  # from a run of our own, not from a report
+    accept: tuple[str, ...] = ()  # further causes that are right
 
     def last(self, count: int) -> Case:
         """The same case of which only the last lines are left."""
@@ -69,7 +70,8 @@ def _case(row: dict[str, Any], decidable: str) -> Case:
     lines = tuple(part for line in row["lines"] for part in line.splitlines())
     cause, stage = row.get("cause", "benign_noise"), row.get("stage", "init")
     memory, ours = row.get("is_memory") is True, row["how"] != "reported"
-    return Case(row["id"], origin(row["source"]), decidable, stage, cause, memory, lines, ours)
+    where, accept = origin(row["source"]), tuple(row.get("accept", ()))
+    return Case(row["id"], where, decidable, stage, cause, memory, lines, ours, accept)
 
 
 def origin(source: str) -> str:

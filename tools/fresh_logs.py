@@ -22,6 +22,7 @@ from typing import NamedTuple
 from doctor_cases import CLASSES, ROOT, incidents
 
 from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 
 FILE = ROOT / "tests" / "doctor" / "fresh_logs.jsonl"
@@ -57,6 +58,7 @@ class Answer(NamedTuple):
     log: FreshLog
     grade: str
     named: tuple[tuple[str, bool], ...]  # confidence of each named cause, and whether it is right
+    said: tuple[tuple[str, str, bool], ...] = ()  # confidence, verdict, whether it is right
 
 
 def read_fresh() -> tuple[FreshLog, ...]:
@@ -79,7 +81,18 @@ def answer(log: FreshLog, knowledge: Knowledge) -> Answer:
     """The doctor's answer, graded."""
     found = incidents(log.text, knowledge)
     named = tuple((one.confidence, one.cause in log.causes) for one in _with_cause(found))
-    return Answer(log, _grade(log, found), named)
+    said = tuple(_said(log, one) for one in found if one.verdict != "undecided")
+    return Answer(log, _grade(log, found), named, said)
+
+
+def _said(log: FreshLog, one: Incident) -> tuple[str, str, bool]:
+    if log.decidable == "healthy":
+        return one.confidence, one.verdict, False
+    if one.verdict == "cause":
+        return one.confidence, one.verdict, one.cause in log.causes
+    open_side = "unknown" in log.causes and not log.is_memory
+    sides = {log.is_memory, *(is_memory(cause) for cause in log.causes if cause != "unknown")}
+    return one.confidence, one.verdict, open_side or one.is_memory in sides
 
 
 def about(answers: Sequence[Answer]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import fresh_logs
 import msgspec
+import robust_logs
 from doctor_cases import (
     CLASSES,
     GRADES,
@@ -34,6 +35,7 @@ from doctor_cases import (
     read_cases,
 )
 
+from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
 
@@ -67,6 +69,7 @@ class Result(NamedTuple):
     left_out: bool
     grade: str
     entries: tuple[str, ...]
+    said: tuple[tuple[str, str, bool], ...] = ()  # confidence, verdict, whether it is right
 
 
 class Base:
@@ -116,7 +119,39 @@ def results(
             for name, form in forms.items():
                 found = incidents(form(case), knowledge)
                 entries = tuple(str(one.entry) for one in found)
-                yield Result(case, name, left_out, grade(case, found), entries)
+                said = tuple(_said(case, one) for one in found if one.verdict != "undecided")
+                yield Result(case, name, left_out, grade(case, found), entries, said)
+
+
+def _said(case: Case, one: Incident) -> tuple[str, str, bool]:
+    """One answer: a cause is right as labelled, a side where the label is on it."""
+    right = one.is_memory is case.is_memory and case.decidable != "healthy"
+    if one.verdict == "cause":
+        right = right and one.cause in {case.cause, *case.accept}
+    return one.confidence, one.verdict, right
+
+
+def calibration(found: Sequence[Result], fresh: Sequence[fresh_logs.Answer]) -> Iterator[str]:
+    """Of the answers of each confidence, how many were right."""
+    asked = [one for one in found if one.left_out and one.form == "whole"]
+    groups = (
+        ("reported, source left out", [s for r in asked if not r.case.ours for s in r.said]),
+        ("our own runs, source left out", [s for r in asked if r.case.ours for s in r.said]),
+        ("gathered later, looked at", [s for a in fresh if not a.log.frozen for s in a.said]),
+        ("gathered later, frozen", [s for a in fresh if a.log.frozen for s in a.said]),
+    )
+    yield "| logs | confidence | causes: right | wrong | sides: right | wrong | right of all |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
+    for name, said in groups:
+        for confidence in ("high", "medium", "low"):
+            counts = Counter(
+                (verdict, right) for sure, verdict, right in said if sure == confidence
+            )
+            right = counts["cause", True] + counts["memory", True]
+            share = f"{right / counts.total():.0%}" if counts else "-"
+            cells = [counts[v, r] for v in ("cause", "memory") for r in (True, False)]
+            yield f"| {name} | {confidence} | {' | '.join(map(str, cells))} | {share} |"
+    yield ""
 
 
 def tables(found: Sequence[Result], forms: Iterable[str]) -> Iterator[str]:
@@ -150,6 +185,7 @@ def page(
     base: Base,
     found: Sequence[Result],
     fresh: Sequence[fresh_logs.Answer],
+    robust: Sequence[str] = (),
 ) -> Iterator[str]:
     """The page: method, numbers, limits."""
     sources = sorted({case.source for case in cases})
@@ -186,6 +222,22 @@ def page(
     yield "## Numbers\n"
     yield from tables(found, dict.fromkeys(one.form for one in found))
     yield from _failures(found)
+    yield "## What a confidence is worth\n"
+    yield (
+        "Each answer of whole logs by the confidence it is given with: a cause is right as "
+        "labelled, a side (memory or not) where the label lies on it. A cause is named with high "
+        "or medium confidence only by a line that names it; codes, failed mappings and refused "
+        "libraries give a side, or a cause with low confidence.\n"
+    )
+    yield from calibration(found, fresh)
+    yield "## Logs made by rule\n"
+    yield (
+        "By `python tools/robust_logs.py`, from a seed: stored failures varied as people and "
+        "loggers vary them (marks, case, heads, paths, wrapped lines, the base of codes), one-line "
+        "messages composed of calls, codes and words, good runs and their variations.\n"
+    )
+    yield from robust
+    yield ""
     yield from fresh_logs.about(fresh)
     yield from fresh_logs.tables(fresh)
     yield "## Limits\n"
@@ -237,7 +289,8 @@ def main() -> int:
         forms = FAST if given.quick else {**FAST, **SLOW}
         found = [one for out in (False, True) for one in results(cases, base, forms, out)]
         fresh = [fresh_logs.answer(one, base.whole) for one in fresh_logs.read_fresh()]
-    text = "\n".join(page(cases, base, found, fresh))
+        robust = () if given.quick else tuple(robust_logs.table(base.whole))
+    text = "\n".join(page(cases, base, found, fresh, robust))
     print(text)
     if not given.quick:
         PAGE.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

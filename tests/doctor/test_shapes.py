@@ -41,7 +41,8 @@ def renumbered(line: str, draw: random.Random) -> str:
 def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
     """Each line says by itself what it says behind others of its shape, whatever their numbers."""
     draw = random.Random(5)  # noqa: S311 - a seed, not a secret
-    stored = [line for log in (*cases(), *healthy()) for line in log.lines]
+    stored = [line for case in cases() for line in case.lines]
+    stored += [line for good in healthy() for line in good.lines]
     engine = choose_engine(knowledge, 0, "plain")
     known = LineShapes(knowledge, engine)
     for line in draw.sample(stored, 150):
@@ -100,7 +101,13 @@ def test_engines_find_the_same_in_lines_of_all_kinds(knowledge: Knowledge) -> No
     """Words of failure in other words, at the start of a line and in both cases."""
     texts = (
         *(b"fault in qnn", b"qnn default 5", b"QNN retry 3", b"qnn ret -1", b"E/Foo(1): qnn ret_x"),
-        *(b"efault htp", b"E QnnDsp: Default", b"dsp returned 1002", b"<E> x", b"qnn: no such thing"),
+        *(
+            b"efault htp",
+            b"E QnnDsp: Default",
+            b"dsp returned 1002",
+            b"<E> x",
+            b"qnn: no such thing",
+        ),
     )
     log = b"\n".join(texts)
     found = {}

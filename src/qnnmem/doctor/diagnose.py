@@ -171,7 +171,8 @@ def diagnose(
 
     try:
         for number, stream in enumerate(streams):
-            _read_stream(number, stream, diagnosis, scanner_of)
+            sessions = SessionGrouper(knowledge.counted)
+            _read_stream(number, stream, diagnosis, scanner_of, sessions)
         diagnosis.check(streams)
     except BaseException:
         diagnosis.close()
@@ -184,8 +185,9 @@ def _read_stream(
     stream: Stream,
     diagnosis: Diagnosis,
     scanner_of: Callable[[OpenPart], LogScanner],
+    sessions: SessionGrouper,
 ) -> None:
-    sessions, attribution = SessionGrouper(knowledge.counted), Attribution()
+    attribution = Attribution()
     base, ours, look, unclear = 0, False, "", False
     for part, name in enumerate(stream.parts):
         try:

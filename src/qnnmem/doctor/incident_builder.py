@@ -96,7 +96,7 @@ def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int])
     if entry is None or entry.own or numbers[deciding] in knowledge.read:
         return None  # a team's note is believed whatever else is there
     for index, number in enumerate(numbers[:deciding]):
-        if number in knowledge.read and knowledge.signs[number] not in judgement.harmless:
+        if number in knowledge.strange and knowledge.signs[number] not in judgement.harmless:
             return index
     return None
 
@@ -106,7 +106,7 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     verdict = entry.verdict if entry else "undecided"
     cause = entry.cause if entry and verdict != "undecided" else "unknown"
     memory = entry.is_memory if entry else None
-    confidence = entry.confidence if entry and verdict != "undecided" else "low"
+    confidence = judgement.confidence if entry and verdict != "undecided" else "low"
     if doubt == "words" and confidence == "high":
         confidence = "medium"
     if doubt == "strange":
@@ -174,7 +174,7 @@ def _incident(
     unknown = judgement.entry is None or template in knowledge.read
     ranked = _similar(_text(deciding.text)) if unknown else ()
     if not conclusion.candidates:
-        conclusion = msgspec.structs.replace(conclusion, candidates=_supposed(ranked))
+        conclusion = msgspec.structs.replace(conclusion, candidates=_supposed(ranked, conclusion))
     return Incident(
         **msgspec.structs.asdict(conclusion),
         file=parts[first.part],
@@ -217,11 +217,12 @@ def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:
     )
 
 
-def _supposed(ranked: Sequence[SimilarEntry]) -> tuple[Candidate, ...]:
-    """Causes of similar entries; too little for a word on memory."""
+def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candidate, ...]:
+    """Causes of similar entries, of the side that is known; too little for a word on memory."""
     scores: dict[str, float] = {}
     for one in ranked:
-        if one.entry.cause not in ("unknown", "mem_unknown", "benign_noise"):
+        other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
+        if one.entry.cause not in ("unknown", "mem_unknown", "benign_noise") and not other:
             scores[one.entry.cause] = scores.get(one.entry.cause, 0.0) + one.score
     total = sum(scores.values())
     order = sorted(scores, key=lambda cause: (-scores[cause], cause))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from qnnmem.doctor.kb.entry import VERDICTS, Condition, Entry, When
+from qnnmem.doctor.kb.entry import CONFIDENCES, VERDICTS, Condition, Entry, When
 from qnnmem.doctor.kb.knowledge import Knowledge
 
 
@@ -36,6 +36,7 @@ class Judgement(msgspec.Struct, frozen=True):
     healthy: bool  # nothing is left once the lines of healthy runs are taken away
     harmless: frozenset[str] = frozenset()  # signs of healthy runs among what was seen
     stage_told: bool = True  # by the entry or by a line that names a call
+    confidence: str = "low"
 
 
 class _Fired(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ class _Fired(msgspec.Struct, frozen=True):
     deciding: int
     weight: int  # conditions that had to hold
     loose: bool  # decided by a line of which only words are known
+    confidence: str
 
 
 def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
@@ -71,6 +73,7 @@ def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
         healthy=False,
         harmless=frozenset(harmless),
         stage_told=bool(call),
+        confidence=_confidence(best, fired),
     )
 
 
@@ -97,18 +100,19 @@ def _try(
     entry: Entry, knowledge: Knowledge, seen: Sequence[SeenTemplate], signs: Mapping[str, int]
 ) -> _Fired | None:
     held = [
-        (signs[sign], _weight(when))
+        (signs[sign], _weight(when), when.confidence or entry.confidence)
         for when in entry.whens
         for sign in when.signs
         if sign in signs and _holds(when, sign, knowledge, seen, signs)
     ]
     if not held:
         return None
-    deciding, weight = min(held, key=lambda pair: (pair[0], -pair[1]))
+    deciding, weight, _ = min(held, key=lambda one: (one[0], -one[1]))
     loose = seen[deciding].template in knowledge.read
     if entry.typical:  # a note that shows a line twice has it once
-        weight = len({knowledge.texts[seen[index].template].lower() for index, _ in held})
-    return _Fired(entry, deciding, weight, loose)
+        weight = len({knowledge.texts[seen[index].template].lower() for index, _, _ in held})
+    confidence = min((one[2] for one in held), key=CONFIDENCES.index)
+    return _Fired(entry, deciding, weight, loose, confidence)
 
 
 def _holds(
@@ -185,6 +189,16 @@ def _rank(one: _Fired) -> tuple[object, ...]:
     )
 
 
+def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
+    """What the answer is worth: less where another line names another cause."""
+    if best.confidence != "medium" or best.entry.verdict != "cause":
+        return best.confidence
+    settled = {best.entry.cause, "unknown", "mem_unknown"}
+    others = (one.entry for one in fired if one.entry.id not in best.entry.over)
+    rival = any(one.verdict == "cause" and one.cause not in settled for one in others)
+    return "low" if rival else "medium"
+
+
 def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int]) -> str:
     """The stage of the outermost call that failed, as chains end with it; "" without a call."""
     for one in reversed(seen):
@@ -196,7 +210,7 @@ def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping
 def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float], ...]:
     """Causes by how likely they are: the entry's own list, then what else fired."""
     scores: dict[str, float] = {}
-    confidence = {"high": 0.95, "medium": 0.75, "low": 0.5}[best.entry.confidence]
+    confidence = {"high": 0.95, "medium": 0.75, "low": 0.5}[best.confidence]
     if best.entry.verdict == "cause":
         scores[best.entry.cause] = confidence
     for cause, score in best.entry.candidates:

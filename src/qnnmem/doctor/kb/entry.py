@@ -42,10 +42,14 @@ CAUSES = {
 }
 
 # How a failing line is read that no text matches: its stage, whether it has a code, and the cause
-# that it names.
+# that it names. A line whose text is known, and the one below it, may hold a code that the text
+# leaves out. A line of LPAI tells what it is about, and sometimes how much was needed and there.
 READS = (
     *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
+    *(f"known {stage} code" for stage in STAGES),
     *(f"names {cause}" for cause in CAUSES),
+    *("lpai alignment", "lpai size", "lpai size needed", "lpai size limit", "lpai tcm"),
+    *("lpai tcm needed", "lpai memory", "lpai memory needed", "lpai other"),
 )
 
 # Kinds of holes of which every line counts, not only the first that an incident has.
@@ -67,7 +71,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     call: str = ""  # the stage of the failing call that this line names
     opens: bool = True  # whether the line alone makes an incident
     # Instead of a text: a failing line that no text matches, read as of this stage (or "other"),
-    # with a code ("context code") or without; or one that "names mem_unknown" as its cause.
+    # with a code ("context code") or without; or one that "names mem_unknown" as its cause; or the
+    # code beside a known line ("known context code").
     reads: str = ""
 
 
@@ -88,6 +93,9 @@ class When(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: tuple[tuple[str, ...], ...] = ()  # of each group one is seen somewhere
     after: tuple[tuple[str, ...], ...] = ()  # of each group one is seen earlier
     unless: tuple[str, ...] = ()  # none is seen
+    # What an answer recognised this way is worth, where that is less than what the entry says: a
+    # code, a failed mapping or a refused library tells the side, and the cause only perhaps.
+    confidence: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -67,13 +67,54 @@ class Knowledge:
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
         self.reads = packed.reads
-        self.read = frozenset(packed.reads.values())
+        self.read = frozenset(
+            number for name, number in packed.reads.items() if not name.startswith("known ")
+        )
+        # Errors of which the base has no line; a cause in words may stand in a line that is known.
+        self.strange = frozenset(
+            number
+            for name, number in packed.reads.items()
+            if not name.startswith(("known ", "names "))
+        )
         self.counted = frozenset(
             number for number, holes in enumerate(packed.holes) if holes and holes[0][1] in COUNTED
         )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
         self._matchers: dict[int, Matcher] = {}
+
+    @cached_property
+    def excused(self) -> frozenset[int]:
+        """Templates of lines that healthy runs may print: a code in them says nothing."""
+        signs = {
+            sign
+            for entry in self.entries
+            if entry.cause == "benign_noise"
+            for sign in (*entry.explains, *(one for when in entry.whens for one in when.signs))
+        }
+        return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
+
+    @cached_property
+    def code_lines(self) -> dict[int, int]:
+        """Of each template that names a call and no code, how a code beside it is read."""
+        asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
+        return {
+            line: number
+            for line, (call, opens) in enumerate(zip(self.calls, self.opens, strict=True))
+            if opens and (number := asked.get(call)) is not None
+        }
+
+    @cached_property
+    def bare_calls(self) -> frozenset[int]:
+        """Templates of a failed call that decide no cause: the rest of the line may name one."""
+        deciding = {
+            sign
+            for entry in self.entries
+            for when in entry.whens
+            for sign in when.signs
+            if entry.verdict == "cause" and not (when.where or when.needs or when.after)
+        }
+        return frozenset(line for line in self.code_lines if self.signs[line] not in deciding)
 
     @cached_property
     def second_reading(self) -> SecondReading:
@@ -204,6 +245,10 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
 
 
 def _read_holes(line: Line) -> tuple[tuple[str, str], ...]:
+    if line.reads.endswith(" limit"):
+        return (("needed", "bytes"), ("limit", "bytes"))
+    if line.reads.endswith(" needed"):
+        return (("needed", "bytes"),)
     return (("code", "code"),) if line.reads.endswith("code") else ()
 
 

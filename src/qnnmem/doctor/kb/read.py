@@ -39,7 +39,7 @@ _KEYS = {
     "pool_bytes",
 }
 _LINE_KEYS = {"sign", "text", "call", "opens", "reads"}
-_WHEN_KEYS = {"sign", "where", "needs", "after", "unless"}
+_WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
 
 
 def read_file(
@@ -159,6 +159,7 @@ def _when(row: Mapping[str, Any], name: str) -> When:
         needs=tuple(_signs(text.split("|"), name) for text in _words(row, "needs", name)),
         after=tuple(_signs(text.split("|"), name) for text in _words(row, "after", name)),
         unless=_signs(_words(row, "unless", name), name),
+        confidence=_one_of(row, "confidence", ("", *CONFIDENCES), name, ""),
     )
 
 

@@ -23,7 +23,7 @@ from qnnmem.doctor.kb.sections import typical_lines
 _K1, _B = 1.5, 0.75  # as bm25s has them
 # Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
 # little more (tests/doctor/test_similar.py measures it).
-THRESHOLD = 0.23
+THRESHOLD = 0.24
 _LEAST_WORDS = 2
 _NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
 _REMEMBERED = 1024

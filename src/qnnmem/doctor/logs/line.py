@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.reading import Chosen, read
+from qnnmem.doctor.logs.lpai_words import LpaiWords
+from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+# The number of a line template, and what its holes caught.
+Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -24,11 +29,9 @@ def bare_line(line: bytes) -> bytes:
     return line.rstrip(b"\r\n")
 
 
-def match(
-    knowledge: Knowledge, text: bytes, lines: Iterable[int]
-) -> list[tuple[int, tuple[int | str, ...]]]:
+def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
     """Which of these templates the text matches, with what their holes caught."""
-    found: list[tuple[int, tuple[int | str, ...]]] = []
+    found: list[Found] = []
     plains, low = knowledge.plain, text.lower()
     for index in lines:
         if plain := plains[index]:
@@ -45,7 +48,7 @@ def read_failure(
     text: bytes,
     chosen: Chosen = Chosen.NOT,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
-) -> list[tuple[int, tuple[int | str, ...]]]:
+) -> list[Found]:
     """What a line that no template matches as it is written tells of a failure.
 
     `wrapped` gives the line together with others that it may be a piece of.
@@ -56,13 +59,75 @@ def read_failure(
     holes = knowledge.holes
     for whole in chain((text,), wrapped()):
         known = knowledge.second_reading.find(whole)
-        if known and (whole is text or all(knowledge.opens[index] for index, _ in known)):
-            return [(index, _values(caught, holes[index])) for index, caught in known]
+        if known and whole is not text:  # what the other line says alone is not said of this one
+            rest = whole[len(text) :] if whole.startswith(text) else whole[: -len(text)]
+            alone = {index for index, _ in knowledge.second_reading.find(rest)}
+            known = [one for one in known if one[0] not in alone]
+        if known:
+            about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
+            return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
+    return told(knowledge, failure)
+
+
+def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
+    """What was read of a line, as the lines of the base that stand for it."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
+    found: list[Found] = [] if stage is None else [(stage, caught)]
+    if failure.lpai is not None:
+        found += _said_of_lpai(knowledge, failure.lpai)
+        if failure.lpai.topic != "other":
+            return found
     cause = knowledge.reads.get(f"names {failure.cause}")
-    found: list[tuple[int, tuple[int | str, ...]]] = [] if stage is None else [(stage, caught)]
     return found if cause is None else [*found, (cause, ())]
+
+
+def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
+    """What a line says of LPAI, with the sizes that it states."""
+    sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
+    name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
+    number = knowledge.reads.get(name)
+    return [] if number is None else [(number, sizes)]
+
+
+def said_beside(
+    knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
+) -> list[Found]:
+    """The code and the cause in the line of a failed call of which templates know only the call."""
+    code = _code(knowledge, found, text)
+    return [*(_cause(knowledge, found, text) if failing else ()), *([code] if code else ())]
+
+
+def _code(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> Found | None:
+    asked = None
+    for index, _ in found:
+        taken = any(kind == "code" for _, kind in knowledge.holes[index])
+        if taken or index in knowledge.excused:
+            return None
+        asked = asked or knowledge.code_lines.get(index)
+    code = None if asked is None else code_at_end(text)
+    return None if asked is None or code is None else (asked, (code,))
+
+
+def _cause(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Found]:
+    if not all(index in knowledge.bare_calls for index, _ in found):
+        return []
+    failure = read(text)
+    if failure is None:
+        return []
+    if failure.lpai is not None:
+        return _said_of_lpai(knowledge, failure.lpai)
+    named = knowledge.reads.get(f"names {failure.cause}")
+    return [] if named is None else [(named, ())]
+
+
+def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:
+    """The code of a failed call, where the line below that of the call is nothing but a code."""
+    asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
+    if asked is None or any(index in knowledge.excused for index, _ in found):
+        return []
+    code = code_alone(below)
+    return [] if code is None else [(asked, (code,))]
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:

@@ -13,18 +13,20 @@ word of failure; engines find such lines by these texts alone. Then it is read:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache, lru_cache
 
 import msgspec
 
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
 OURS = (
     *(b"qnn", b"htp", b"hexagon", b"ggml-hex", b"genie", b"dsp", b"fastrpc", b"rpcmem"),
-    *(b"remote_handle", b"lpai", b"enpu", b"snpe", b"executorch", b"vtcm", b"skel"),
+    *(b"remote_handle", b"lpai", b"enpu", b"eai_", b"snpe", b"executorch", b"vtcm", b"skel"),
     *(b"dma-heap", b"dma_heap", b"dmabuf", b"smmu", b"aee_", b"hvx", b"tcm", b"litert"),
     *(b"<e>", b"from binary", b"context binary", b"graph finali", b"graph prepar"),
     *(b"graph execut", b"mem register", b"memregister", b"0x3ea", b"context create", b" ion"),
@@ -53,6 +55,7 @@ FAILING = (
         b"er than",
         b"bad_alloc",
         b"avc:",
+        b"aligned",
     ),
 )
 
@@ -63,7 +66,8 @@ _BAD = re.compile(
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
     rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
     rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
-    rb"|out of (?:memory|space|range|bounds|resources)"
+    rb"|out of (?:\w+ ){0,2}(?:memory|space|range|bounds|resources|heap)"
+    rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
     rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
     rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
     rb"|too (?:large|big|small|many|new|old|low|short|long)"
@@ -88,7 +92,8 @@ _NONE = re.compile(
     rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
     rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
     rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
-    rb"|\berr(?:or|no)?(?:[ _]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b(?![.x])"
+    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
+    rb"(?![.x])"
     rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|severity[ ]?[:=][ ]?error"
@@ -109,7 +114,14 @@ _CODE = re.compile(
 )
 _LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
-_ONLY_CODE = re.compile(rb": ?(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_ONLY_CODE = re.compile(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+# A line that is nothing but a code.
+_ALONE = re.compile(
+    rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
+    rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
+)
+_PIECES, _AROUND = 32, 200  # of a long line that are looked at, and bytes on both sides
+_END = 64  # bytes of a line in which a code at its end stands
 _NEVER = re.compile(rb"(?!)")
 # What went wrong and was put right, or is tried again elsewhere.
 _MENDED = re.compile(
@@ -132,7 +144,7 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob"),
+    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b"),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
@@ -144,6 +156,7 @@ _PLACE = re.compile(
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
 _CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
+_LPAI = re.compile(rb"lpai|enpu|\beai")
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 
@@ -157,7 +170,7 @@ _NAMING = 600  # bytes in which a line names a cause
 _WELL = re.compile(
     rb"(?<!no )(?<!not )\b(?:success\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
     rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
-    rb"|using|enabled|selected|well|healthy)\b"
+    rb"|using|enabled|selected|found|well|healthy)\b"
     rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
 )
 
@@ -176,6 +189,7 @@ class FailingLine(msgspec.Struct, frozen=True):
     stage: str  # "" when nothing in it tells
     code: int | None
     cause: str = ""
+    lpai: LpaiWords | None = None  # what it says of LPAI, if it is about that
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -196,7 +210,10 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
-    return FailingLine(shape.stage, code, shape.cause)
+    lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
+    if lpai and code in (lpai.needed, lpai.limit):
+        code = None
+    return FailingLine(shape.stage, code, shape.cause, lpai)
 
 
 def may_fail(text: bytes) -> bool:
@@ -220,11 +237,42 @@ def says_well(text: bytes) -> bool:
     return bool(calm or _WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
 
 
+def failing_pieces(text: bytes) -> Iterator[bytes]:
+    """Of a long line its head and what is around words of failure: far apart they say nothing."""
+    low, body = text.lower(), header.parse(text).body
+    at = body
+    for _ in range(_PIECES):
+        found = _BAD.search(low, at)
+        if found is None:
+            return
+        start = max(found.start() - _AROUND, body)
+        yield text[:body] + text[start : found.end() + _AROUND]
+        at = found.end() + _AROUND // 2
+
+
+def code_at_end(text: bytes) -> int | None:
+    """The code that a line ends with; None when it ends with nothing that is known as one."""
+    low = _PLACE.sub(b" ", text[-_END:].lower())
+    for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
+        for found in reversed(pattern.findall(low)):
+            if _is_known(code := _number(found)):
+                return code
+    return None
+
+
+def code_alone(text: bytes) -> int | None:
+    """The code that is all that a line says."""
+    body = text[header.parse(text).body :].lower()
+    found = _ALONE.match(body) if len(body) <= _END else None
+    code = _number(found[1]) if found else 0
+    return code if code and _is_known(code) else None
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if not body.strip() or _MENDED.search(body):
+    if body.strip() in (b"", b"<e>") or _MENDED.search(body):
         return None
     kind = _level(level, before, body)
     bare = _NONE.sub(b" ", body)
@@ -235,7 +283,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
             return None
     if bare != body and not failing:
         return None
-    failing = failing or kind == "error"
+    if not failing and kind == "error":
+        failing = not _WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))

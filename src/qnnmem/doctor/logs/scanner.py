@@ -21,9 +21,18 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
-from qnnmem.doctor.logs.line import bare_line, match, place, read_failure
-from qnnmem.doctor.logs.reading import Chosen, says_well
-from qnnmem.doctor.logs.search import SearchEngine
+from qnnmem.doctor.logs.last_words import last_words
+from qnnmem.doctor.logs.line import (
+    bare_line,
+    code_below,
+    match,
+    place,
+    read_failure,
+    said_beside,
+    told,
+)
+from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
+from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
 
 LOOK = 8192
@@ -37,6 +46,8 @@ _FEW = 1024  # bytes in which line ends are counted without help
 _PIECES = 4  # a message is split over at most so many lines
 _SPLIT = 64  # no logger splits shorter messages
 _WRAPPED = 40  # and nobody wraps them
+_CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
+_READ = -1  # beside the numbers of templates: the beginning of a long line was read
 _MESSAGE = 3  # so few lines are one message that somebody copied
 
 Values = tuple[int | str, ...]
@@ -82,6 +93,7 @@ class LogScanner:
         self._view = memoryview(self._buffer)
         self._count = _newline_counter(self._buffer, self._view)
         self._start, self._end = start, end
+        self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
         self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
         self._skipped = start == 0  # whether the first line of the range is found
@@ -97,7 +109,7 @@ class LogScanner:
         """Every line with something known, in order."""
         ended = False
         while not ended:
-            ended = not self._read()
+            ended = self._ended = not self._read()
             if not self._start and not self._base and len(self._head) < LOOK:
                 self._head = bytes(self._view[: min(self._fill, LOOK)])
             if not self._skipped and not self._skip(ended):
@@ -136,6 +148,27 @@ class LogScanner:
             else:
                 waiting.append(hit)
         yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
+        yield from self._last_words()
+
+    def _last_words(self) -> Iterator[Hit]:
+        """What the end of a log says of a death, where no line of QNN has to."""
+        size = self._base + self._fill
+        last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
+        if not last or size <= SHORT_LOG:
+            return
+        low = max(self._fill - LOOK, 0)
+        if self._base + low:  # not in the middle of a line
+            low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
+        every = range(len(self._knowledge.plain))
+        for word in last_words(bytes(self._view[low : self._fill])):
+            text = bare_line(word.text)
+            if self._opens(match(self._knowledge, text, every)):
+                continue  # found already
+            if found := read_failure(self._knowledge, bare_line(word.said), Chosen.EACH):
+                at, (pid, time) = low + word.start, process_of(text)
+                number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
+                pid = pid if word.pid is None else word.pid
+                yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _chosen(self) -> Iterator[Hit]:
         cut = self._start > 0 or self._end is not None
@@ -218,7 +251,9 @@ class LogScanner:
         return out
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
-        """What a long line holds, block by block; words far apart in it say nothing together."""
+        """What a long line holds, block by block, and what its beginning says in words."""
+        if low >= 0 and _READ not in self._done:
+            self._long_failure(low, out)
         templates = self._templates
         wanted: dict[int, None] = {}
         high = -1
@@ -267,7 +302,18 @@ class LogScanner:
                 found.sort()
             number, opens = self._number(low), self._opens(found)
             pid, time = process_of(text)
+            below = self._below(high) if opens else b""
+            code = code_below(self._knowledge, found, below) if below else []
+            found += said_beside(self._knowledge, found, text, failing) if opens else []
             out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+            if code:
+                out.append(Hit(self._base + high + 1, number + 1, pid, time, below, code, opens))
+
+    def _below(self, high: int) -> bytes:
+        """The next line, if it is so short that it may be nothing but a code."""
+        stop = self._buffer.find(b"\n", high + 1, min(high + _CODE_LINE, self._fill))
+        stop = self._fill if stop < 0 and self._fill < high + _CODE_LINE else stop
+        return bare_line(bytes(self._view[high + 1 : stop])) if stop > high + 1 else b""
 
     def _passed(self, raw: bytes, templates: Iterable[int]) -> list[int]:
         """Templates whose prefilter text is in a line: engines need not find the others."""
@@ -303,12 +349,12 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """A line without a head, with those it may have been wrapped from."""
+        """A line with those that it may go on in, and one without a head with the one before."""
         head = header.parse(text)
-        if head.style != "plain":
-            return
         if forward := self._forward(text, head, high):
             yield forward
+        if head.style != "plain":
+            return
         if (back := self._line_before(low)) and _goes_on(header.parse(back[1]), back[1], head):
             yield back[1] + _glue(head) + text
 
@@ -364,6 +410,23 @@ class LogScanner:
             shown = text[max(at - _SHOWN, 0) : at + 2 * _SHOWN]
             opens = self._opens(here)
             out.append(Hit(self._base + low, number, *self._long_head, shown, here, opens))
+
+    def _long_failure(self, low: int, out: list[Hit]) -> None:
+        """A failure that the beginning of a long line tells of, in words close to each other."""
+        self._done.add(_READ)
+        stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
+        # Where a region ends, no more of a line than that may be at hand.
+        text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
+        if not is_failing(text.lower()):
+            return
+        # Templates of such a line are found block by block; here it is only read.
+        for piece in failing_pieces(text):
+            failure = read(piece)
+            if failure and (found := told(self._knowledge, failure)):
+                pid, time = process_of(bytes(self._view[low : low + 512]))
+                number, opens = self._number(low), self._opens(found)
+                out.append(Hit(self._base + low, number, pid, time, piece, found, opens))
+                return
 
     def _opens(self, found: list[tuple[int, Values]]) -> bool:
         opens = self._knowledge.opens

@@ -13,6 +13,7 @@ from functools import cache
 
 _NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
 _OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
+_LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enough"
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
@@ -40,15 +41,79 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mem_system_ram", (r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad_?alloc\b",), ""),
     ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
     (
-        "dsp_crash",
+        "mem_system_ram",
         (
-            r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
-            r"|fatal error received|\b(?:[acs]?dsp|remoteproc|subsystem|q6)\b.*\bcrash\w*"
-            r"|\bcrash\w*\b.*\b(?:[acs]?dsp|remoteproc|subsystem|q6)\b|unhandled context fault",
+            r"bfc_?arena|cpu ?_?allocator|posix_memalign|\bib for an array",
+            r"fail|not enough|unable",
         ),
         "",
     ),
-    ("access_denied", (r"permission denied|\beacces\b|avc: *denied|operation not permitted",), ""),
+    (
+        "mem_spill_fill",
+        (r"spill[ _-]?fill", rf"{_LESS}|{_OVER}", _NUMBER),
+        "",
+    ),
+    (
+        "mem_map_layer",
+        (
+            r"hypervisor|virtio|page[ -]?tables?\b|\bh?v?fastrpc_mem_map|paravirt",
+            r"fail|invalid|exhaust|can.t|cannot|no (?:more )?(?:memory|space)|full",
+            r"\bda\b|\w*map\b|mapp(?:ing|ed)|pool",
+        ),
+        "",
+    ),
+    (
+        "vtcm_config",
+        (r"\bvtcm\b", r"request|ask|feature|config|size", _REFUSED),
+        r"\bops?\b|operator",
+    ),
+    (
+        "mem_vtcm",
+        (
+            r"\bv?tcm\b",
+            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of",
+            _NUMBER,
+        ),
+        r"version|limit of [0-9]+ \w+s\b",
+    ),
+    (
+        "mem_dsp_va",
+        (
+            r"address space|\bva space|\biova\b|protection domain|process domain",
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed",
+        ),
+        "",
+    ),
+    (
+        "mem_multi_context",
+        (r"too many (?:\w+ )?(?:contexts?|graphs?)|max\w* (?:number of )?(?:contexts|graphs)",),
+        "",
+    ),
+    (
+        "dsp_crash",
+        (
+            r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
+            r"|fatal error received|\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b.*\bcrash\w*"
+            r"|\bcrash\w*\b.*\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b"
+            r"|unhandled context fault",
+        ),
+        "",
+    ),
+    # A query that a device does not answer is refused, too; it says so as a warning.
+    (
+        "access_denied",
+        (r"permission denied|\beacces\b|avc: *denied|operation not permitted",),
+        r"\bwarning\b.*(?:attribute|capabilit)",
+    ),
+    (
+        "driver_firmware",
+        (
+            r"\b(?:remoteproc|rproc|subsystem|q6v5)",
+            r"(?:can.t|cannot|could not|fail\w*|unable)(?: to)? (?:start|boot|load|power)"
+            r"|(?:start|boot|load) (?:timed out|failed)",
+        ),
+        "",
+    ),
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
@@ -58,7 +123,20 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
     ),
-    ("version_mismatch", (r"cannot locate symbol|undefined symbol|symbol not found",), ""),
+    (
+        "version_mismatch",
+        (r"cannot locate symbol|undefined symbol|symbol not found|fail\w* to dlsym|dlsym fail",),
+        "",
+    ),
+    (
+        "version_mismatch",
+        (
+            r"(?:newer|older|future|outdated) (?:\w+ ){0,2}(?:binary|blob|cache|sdk|librar|driver)"
+            r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
+            r" (?:newer|older|old|new|outdated)\b",
+        ),
+        r"\bsoc\b|\barch",
+    ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
     ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
     (
@@ -97,11 +175,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "op_unsupported",
         (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
-            r"|(?:data|point|tensor) ?type",
+            r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)",
             rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
-            r"|could not create op|invalid_?(?:op|param)|_op_config",
+            r"|could not create op|invalid_?(?:op|param)|_op_config"
+            r"|not (?:selected|assigned|taken) by (?:that|the|any) "
+            r"(?:ep\b|execution|backend|delegate)",
         ),
-        r"feature|extension|property|config option|qnn_\w+_not_supported",
+        # The refusal of any node ends in this, whatever the reason above it.
+        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node",
     ),
     (
         "session_limit",
@@ -132,10 +213,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:memory|resources)|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
+            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)"
+            r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
-            r"|memory (?:is )?(?:exhausted|insufficient)",
+            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)",
         ),
         "",
     ),

@@ -1,0 +1,65 @@
+"""What a failing line of LPAI says in words of its own: which rule of its memory, which sizes.
+
+LPAI allocates nothing, so most of its failures are about the client's buffers: where they start,
+how large they are, whether TCM has room for them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_OURS = re.compile(rb"lpai|\be?npu\b.*\b(?:scratch|persistent|tcm)\b|\benpu|\beai[ _]|\beaix\b")
+_ALIGNED = re.compile(rb"align")
+_TCM = re.compile(rb"\btcm\b")
+_SMALL = re.compile(
+    rb"too (?:small|short)|smaller than|less than|not enough|insufficient|\bneeds?\b|\brequires?\b"
+    rb"|size (?:mis-?match|differs)|(?:wrong|invalid) size"
+)
+_BUFFER = re.compile(rb"scratch|persistent|\bio\b|buffer|memory|heap|input|output")
+_ALLOCATION = re.compile(rb"alloc|out of|no (?:more )?memory|exhausted")
+_SIZE = rb"([0-9][0-9,_]{0,18})[ ]?(k|m)?i?(?:b(?:ytes?)?\b|\b)"
+_NEEDED = re.compile(
+    rb"(?:need(?:s|ed)?|requir(?:es|ed)|request(?:s|ed)|want(?:s|ed)?|expect(?:s|ed)|at least"
+    rb"|size|alloc(?:ate|ation)?(?: of)?|of|for)\b[^0-9;,]{0,16}?" + _SIZE
+)
+_PLAIN = re.compile(rb"([0-9][0-9,_]{0,18})[ ]?(k|m)?i?b(?:ytes?)?\b")
+_GIVEN = re.compile(
+    rb"(?:got|given|gave|have|has|had|available|provided|supplied|only|free|memory|actual)\b"
+    rb"[^0-9;]{0,16}?" + _SIZE
+)
+_SCALES = {b"": 1, b"k": 1 << 10, b"m": 1 << 20}
+
+
+class LpaiWords(msgspec.Struct, frozen=True):
+    """The topic of a line of LPAI, and the sizes in bytes that it states."""
+
+    topic: str  # alignment, size, tcm, memory or other
+    needed: int | None = None
+    limit: int | None = None
+
+
+def lpai_words(low: bytes) -> LpaiWords | None:
+    """What a failing line in small letters says of LPAI; None when it is not about LPAI."""
+    if not _OURS.search(low):
+        return None
+    needed = _size(_NEEDED.search(low) or _PLAIN.search(low))
+    if _ALIGNED.search(low):
+        return LpaiWords("alignment")
+    if _TCM.search(low) and (_ALLOCATION.search(low) or _SMALL.search(low)):
+        return LpaiWords("tcm", needed)
+    if _BUFFER.search(low):
+        if _SMALL.search(low):
+            given = _size(_GIVEN.search(low))
+            both = needed is not None and given is not None
+            return LpaiWords("size", needed, given) if both else LpaiWords("size", needed)
+        if _ALLOCATION.search(low):
+            return LpaiWords("memory", needed)
+    return LpaiWords("other")
+
+
+def _size(found: re.Match[bytes] | None) -> int | None:
+    if found is None:
+        return None
+    return int(re.sub(rb"[,_]", b"", found[1])) * _SCALES[found[2] or b""]

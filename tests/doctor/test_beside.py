@@ -1,0 +1,118 @@
+"""What stands beside a failed call: its code, also in the line below, and the cause in words."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor.kb.knowledge import built_in
+from qnnmem.doctor.logs.reading import code_alone, code_at_end
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from doctor_cases import incidents
+
+NAMES = {
+    "qnn_htp_device_create": "init",
+    "qnn_backend_initialize": "init",
+    "qnn_htp_graph_prepare": "graph",
+    "qnn_execute_graph": "execute",
+}
+CODES = ("1002", "0x3EA", "QNN_COMMON_ERROR_MEM_ALLOC", "QNN_GRAPH_ERROR_MEM_ALLOC")
+FORMS = ("{}", "Error code: {}", "Error code {}", "err={}", "({})")
+
+
+@pytest.mark.parametrize(("name", "code"), list(product(NAMES, CODES)))
+def test_founding_names_with_a_code(name: str, code: str) -> None:
+    """However it is written, in the same line or alone in the next, it is memory at this stage."""
+    for word, form, between in product(("failed", "returned error"), FORMS, (" ", "\n")):
+        text = f"{name} {word}{between}{form.format(code)}\n"
+        found = incidents(text.encode(), built_in())
+        assert [(one.stage, one.is_memory) for one in found] == [(NAMES[name], True)], text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"Failed to finalize QNN graph. Error code 1002", 1002),
+        (b"graph create failed (0x3ea)", 1002),
+        (b"failed to do it, err=14001.", 14001),
+        (b"failed after 1002 ms", None),
+        (b"failed in qnn_model.cc:1002", None),
+    ],
+)
+def test_code_at_end(text: bytes, code: int | None) -> None:
+    """A number that is known as a code, and stands where codes do."""
+    assert code_at_end(text) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"1002", 1002),
+        (b"  (0x3ea)", 1002),
+        (b"Error code: 5005", 5005),
+        (b"err=1002", 1002),
+        (b"2048", None),
+        (b"error 1002 in the second part", None),
+    ],
+)
+def test_code_alone(text: bytes, code: int | None) -> None:
+    """Nothing else is in the line."""
+    assert code_alone(text) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "cause", "memory"),
+    [
+        ("Failed to create device: permission denied", "init", "access_denied", False),
+        ("Qnn error 1002 when loading second llama shard", "context", "mem_unknown", True),
+        ("QnnContext_createFromBinary out of DSP heap, error 5005", "context", "mem_unknown", True),
+        ("NPU crashed: QNN graph execute error 1007", "execute", "dsp_crash", False),
+        ("QnnHtp failed: spill fill 4096 less than 8192", "context", "mem_spill_fill", True),
+        ("kernel: remoteproc2: failed to boot cdsp", "init", "driver_firmware", False),
+    ],
+)  # fmt: skip
+def test_causes_in_words(text: str, stage: str, cause: str, memory: bool) -> None:
+    """The rest of a line counts where templates know only the call."""
+    (found,) = incidents(f"{text}\n".encode(), built_in())
+    assert (found.stage, found.cause, found.is_memory) == (stage, cause, memory)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "numbers"),
+    [
+        ("lpai: scratch buffer not aligned", "named-lpai-alignment", {}),
+        ("eNPU: io buffer must be 64 byte aligned, offset 12", "named-lpai-alignment", {}),
+        ("eNPU TCM allocation failed, requested 65536", "named-lpai-tcm", {"needed_bytes": 65536}),
+        (
+            "LPAI: persistent buffer too small: need 8 KB, got 4096",
+            "named-lpai-size",
+            {"needed_bytes": 8192, "limit_bytes": 4096},
+        ),
+        (
+            "[lpai] Failed to allocate scratch memory of 262144 bytes",
+            "named-lpai-memory",
+            {"needed_bytes": 262144},
+        ),
+        ("lpai graph finalize failed 6022", "unexplained-lpai", {"code": 6022}),
+    ],
+)
+def test_lpai_in_words(text: str, entry: str, numbers: dict[str, int]) -> None:
+    """A line of LPAI is about LPAI, with the sizes that it states."""
+    (found,) = incidents(f"{text}\n".encode(), built_in())
+    assert (found.entry, found.quantities) == (entry, numbers)
+
+
+def test_a_mapping_names_no_cause_for_sure() -> None:
+    """Hundreds of megabytes: the side, or a cause with low confidence; two gigabytes: the cause."""
+    line = "<E> fastrpc memory map for fd: 9 with length: {} failed with error: 0x1\n"
+    said = [
+        (one.verdict, one.confidence)
+        for length in (312_475_648, 817_889_280, 2_040_528_896)
+        for one in incidents(line.format(length).encode(), built_in())
+    ]
+    assert said == [("memory", "medium"), ("cause", "low"), ("cause", "medium")]

@@ -1,0 +1,69 @@
+"""How a log ends that names no failure of QNN."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from qnnmem.doctor.kb.knowledge import built_in
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from doctor_cases import incidents
+
+TOOL = "".join(f"{n}.0ms [  INFO ] QnnDsp <I> rpcMemoryAlloc {n} isInit 1\n" for n in range(1, 300))
+LOGCAT = "".join(
+    f"11-04 16:53:{n % 60:02}.001  2780  2902 I QnnDsp  :  <I> rpcMemoryAlloc {n} isInit 1\n"
+    for n in range(1, 300)
+)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Segmentation fault",
+        "Segmentation fault (core dumped)",
+        "Killed",
+        "./run.sh: line 12: 4321 Killed                  ./app --model m.bin",
+        "Aborted",
+        "Process finished with exit code 139",
+        "RuntimeError: could not run the model",
+    ],
+)
+def test_a_program_that_died(end: str) -> None:
+    """A long log of QNN that ends so is not healthy, though the line has no word of ours."""
+    found = incidents(f"{TOOL}{end}\n".encode(), built_in())
+    assert [one.evidence[-1].text for one in found] == [end]
+    assert found[0].last_line == 300
+
+
+@pytest.mark.parametrize("end", ["done", "all tests passed, 0 errors", "exit code 0"])
+def test_a_program_that_ended_well(end: str) -> None:
+    """What only looks like it is none."""
+    assert not incidents(f"{TOOL}{end}\n".encode(), built_in())
+
+
+@pytest.mark.parametrize(("pid", "found"), [(2780, ["mem_system_ram"]), (999, [])])
+def test_the_process_of_qnn_is_killed(pid: int, found: list[str]) -> None:
+    """By its number; another's death says nothing."""
+    end = f"11-04 16:54:00.000   500   500 I lowmemorykiller: Kill 'com.x.app' ({pid}), adj 900\n"
+    assert [one.cause for one in incidents((LOGCAT + end).encode(), built_in())] == found
+
+
+def test_a_death_in_a_log_about_other_things_says_nothing() -> None:
+    """Nothing near the end is of QNN."""
+    other = "".join(f"{n} nothing to see\n" for n in range(2000))
+    assert not incidents(f"{TOOL}{other}Killed\n".encode(), built_in())
+
+
+def test_a_failure_in_a_long_line() -> None:
+    """More than 4 KiB; words of failure far from ours say nothing."""
+    said = " QnnContext_createFromBinary failed with error 1002 "
+    line = "x" * 4000 + said + "y " * 700
+    assert [one.stage for one in incidents(f"{TOOL}{line}\n{TOOL}".encode(), built_in())] == [
+        "context"
+    ]
+    apart = "qnn " + "x " * 3000 + " failed "
+    assert not incidents(f"{TOOL}{apart}\n{TOOL}".encode(), built_in())
