@@ -1,5 +1,4 @@
-"""Every allocation of every heap by its address: whose bytes a pointer points to, and whether they
-are freed.
+"""Every allocation of every heap by its address: whose bytes a pointer points to.
 
 A client hands over an address and a size. Whatever object they come in (a buffer, a slice of it, a
 numpy view of a view), the address tells the allocation. An allocation is known for as long as its
@@ -32,8 +31,9 @@ class Allocation:
         self._storage = weakref.ref(storage, lambda _: _gone.append(self))
         self._start = start
         self.block: int = storage.__array_interface__["data"][0]
-        self.block_end = self.block + storage.size
-        self.address, self.size = self.block + start, size
+        self.block_end: int = self.block + storage.size
+        self.address: int = self.block + start
+        self.size = size
         self.mem_type, self.name = mem_type, name
         self.freed = False
         self.serial = next_serial()

@@ -11,9 +11,7 @@ from qnnmem.lpai.runtime.holdings import holders
 from qnnmem.qnn.enums import MemType
 
 
-def check_binary_memory(
-    backend: Backend, buffer: ClientBuffer, config: ContextConfig
-) -> MemType:
+def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
     """The type of memory that the model is in; DDR where nobody says anything."""
     if buffer.is_freed:
         sentence = "the buffer of the binary was freed before the context was made"

@@ -111,7 +111,9 @@ def _bytes_at(address: int) -> memoryview:
     found = find_allocation(address)
     content = None if found is None else found.bytes_from(address)
     if found is None or content is None or not found.address <= address < found.end:
-        raise UsageError(f"address {address:#x} lies in no memory that a heap gave out")
+        raise UsageError(
+            f"address {address:#x} cannot be used as memory: it lies in no block that a heap gave"
+        )
     return content.data
 
 

@@ -44,9 +44,9 @@ def _check_others(
             found = finding("X8", sentence, call=_SET, buffer=what, address=buffer.address)
             backend.fail(6000, found)
     for held in others:
-        found = _shared(backend, graph, what, held)
-        if found is not None:
-            backend.note(found)
+        shared = _shared(backend, graph, what, held)
+        if shared is not None:
+            backend.note(shared)
 
 
 def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding | None:

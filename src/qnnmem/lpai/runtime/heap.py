@@ -46,14 +46,14 @@ class HeapBuffer:
             raise UsageError("a buffer of a heap is made by its allocate")
         _check(size, align, name)
         self.heap, self.heap_address, self.size, self.name = heap, heap_address, size, name
-        storage = _storage(size + 2 * GUARD_BYTES + align)
-        first = _address(storage) + GUARD_BYTES
+        self._storage = _storage(size + 2 * GUARD_BYTES + align)
+        first = _address(self._storage) + GUARD_BYTES
         self.address = round_up(first, align)
-        start = self.address - first + GUARD_BYTES
-        storage[:start] = GUARD
-        storage[start + size :] = GUARD
-        self.array: NDArray[numpy.uint8] = storage[start : start + size]
-        self.allocation = Allocation(storage, start, size, heap.mem_type, name)
+        self._start = self.address - first + GUARD_BYTES
+        self._storage[: self._start] = GUARD
+        self._storage[self._start + size :] = GUARD
+        self.array: NDArray[numpy.uint8] = self._storage[self._start : self._start + size]
+        self.allocation = Allocation(self._storage, self._start, size, heap.mem_type, name)
 
     @property
     def freed(self) -> bool:
@@ -178,7 +178,9 @@ class Heap:
                 f"{found.size:,} bytes at {found.address:#x}; only its start can be freed"
             )
         if buffer is None:
-            why = "was freed already" if found is not None and found.freed else "is not of this heap"
+            why = (
+                "was freed already" if found is not None and found.freed else "is not of this heap"
+            )
             raise UsageError(f"the memory at {address:#x} {why}")
         buffer.free()
 
@@ -212,7 +214,9 @@ class Heap:
                 f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
                 f"{self._room.size:,} bytes are left"
             )
-            return qnn_error(_MEM_ALLOC, finding("T1", sentence, buffer=name, need=need, given=left))
+            return qnn_error(
+                _MEM_ALLOC, finding("T1", sentence, buffer=name, need=need, given=left)
+            )
         of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
             f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "

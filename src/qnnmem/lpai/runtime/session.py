@@ -91,9 +91,9 @@ class Session:
             raise AssertionError("a session has its context from the beginning")
         return self._context
 
-    def _open(
-        self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool
-    ) -> Graph:
+    def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
+        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self.backend.get_property([question, None])
         self._binary = self._read(content)
         configs = [Config(ContextOption.PERSISTENT_BINARY, True)]
         if self._extensions.mem_type is MemType.TCM:
@@ -241,8 +241,6 @@ class Session:
         return buffer.view[: len(content)]
 
     def _set_up(self) -> None:
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
         self._hand_over(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM)
         self._hand_over(
             GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM
