@@ -762,9 +762,10 @@ def test_hardware_that_qnn_does_not_execute_on_is_refused(version: Any) -> None:
 def test_several_memory_types_in_direct_mode() -> None:
     """Scratch may be in any heap that the platform has, and in no other."""
     client = Client(profile=profile("adsp"))
-    buffer = client.buffer(512)
     for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM):
-        client.graph.set_config([lpai.custom(SCRATCH, lpai.Mem(kind, 512, buffer))])
+        made = lpai.Heap(kind).allocate(512)
+        client.graph.set_config([lpai.custom(SCRATCH, lpai.Mem(kind, 512, made))])
+    buffer = client.buffer(512)
     bad = lpai.custom(SCRATCH, lpai.Mem(MemType.UNDEFINED, 512, buffer))
     assert code_of(lambda: client.graph.set_config([bad])) == (6000, "R14")
     desk = Client()

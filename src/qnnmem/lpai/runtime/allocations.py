@@ -74,6 +74,16 @@ def find_allocation(address: int) -> Allocation | None:
     return found if found is not None and address < found.block_end else None
 
 
+def as_address(memory: object) -> int | None:
+    """The number of a pointer that comes as a number; None for anything that holds bytes."""
+    import numpy
+
+    if type(memory) is int or isinstance(memory, numpy.integer):
+        return int(memory)
+    value = getattr(memory, "value", None) if type(memory).__name__ == "c_void_p" else None
+    return value if isinstance(value, int) else None
+
+
 def next_serial() -> int:
     """A number larger than every one before: says what came first."""
     with _lock:

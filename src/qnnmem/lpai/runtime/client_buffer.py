@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.runtime.allocations import Allocation, find_allocation
+from qnnmem.lpai.runtime.allocations import Allocation, as_address, find_allocation
 from qnnmem.lpai.runtime.heap import HeapBuffer
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class ClientBuffer:
 
 
 def _bytes_of(memory: Any) -> memoryview:
-    if type(memory) is int:
-        return _bytes_at(memory)
+    address = as_address(memory)
+    if address is not None:
+        return _bytes_at(address)
     try:
         view = memoryview(memory.view if isinstance(memory, HeapBuffer) else memory)
         view = view.cast("B") if view.nbytes else memoryview(b"")

@@ -25,6 +25,7 @@ from qnnmem.qnn.enums import (
 _CALL = "QnnGraph_setConfig"
 _INVALID = 6000
 _UINT32 = (1 << 32) - 1
+_WRITE = "give memory that can be written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,11 @@ class _Check:
             )
             self._fail(_INVALID, "R4", sentence, what, buffer.address, mem.size, buffer.size)
         if buffer.readonly:
-            self._fail(_INVALID, "R4", f"{what} is read-only memory", what, buffer.address)
+            sentence = f"{what} is read-only memory"
+            found = finding(
+                "R4", sentence, call=_CALL, buffer=what, address=buffer.address, cure=_WRITE
+            )
+            self._backend.fail(_INVALID, found)
 
     def _alignment(self, mem: Mem, buffer: ClientBuffer, what: str) -> None:
         note_unasked(self._backend, buffer, what, _CALL)

@@ -144,7 +144,8 @@ class IoCheck:
         if buffer.is_freed:
             self._fail("R9", f"{what} was freed before the execution", what, buffer.address)
         if kind == "output" and buffer.readonly:
-            self._fail("R9", f"{what} is read-only memory", what, buffer.address)
+            cure = "give memory that can be written"
+            self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
         given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
             self._fail("R4", f"{what} is given with a size that is not a number", what)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.rules import finding
-from qnnmem.lpai.runtime.allocations import GUARD, GUARD_BYTES, Allocation, find_allocation
+from qnnmem.lpai.runtime.allocations import (
+    GUARD,
+    GUARD_BYTES,
+    Allocation,
+    as_address,
+    find_allocation,
+)
 from qnnmem.lpai.runtime.room import BASE, AddressRoom, Log, TcmRoom, process_tcm
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel, MemType
@@ -169,7 +175,8 @@ class Heap:
 
     def free(self, memory: Any) -> None:
         """What C's `free` does: take back the block that starts at this buffer, view or address."""
-        address = memory if type(memory) is int else _start_of(memory)
+        number = as_address(memory)
+        address = _start_of(memory) if number is None else number
         found = find_allocation(address)
         buffer = next((b for b in self._live.values() if b.allocation is found), None)
         if buffer is not None and found is not None and address != found.address:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qnnmem.finding import Finding
@@ -106,10 +107,12 @@ def report() -> None:
     found = leaks()
     if not found or sys.stderr is None:
         return
-    lines = [f"[{one.rule}] {one.sentence}" for one in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN:,} more")
-    print(f"qnnmem: {len(found):,} not freed", *lines, sep="\n  ", file=sys.stderr)
+    counted = Counter(f"[{one.rule}] {one.sentence}" for one in found)
+    lines = [f"{line} ({n:,} times)" if n > 1 else line for line, n in counted.items()]
+    if len(lines) > _SHOWN:
+        lines[_SHOWN:] = [f"and {len(lines) - _SHOWN:,} more"]
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        print(f"qnnmem: {len(found):,} not freed", *lines, sep="\n  ", file=sys.stderr)
 
 
 def calling_line() -> str:
@@ -118,8 +121,9 @@ def calling_line() -> str:
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     name = frame.f_code.co_filename
-    here = str(Path.cwd()) + os.sep
-    return f"{name.removeprefix(here)}:{frame.f_lineno}"
+    with suppress(OSError):  # a working folder that is gone
+        name = name.removeprefix(str(Path.cwd()) + os.sep)
+    return f"{name}:{frame.f_lineno}"
 
 
 def _is_ours(name: str) -> bool:

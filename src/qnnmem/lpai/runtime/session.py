@@ -283,8 +283,11 @@ class Session:
         tensor: Tensor = self.compiled.model.tensors[name]
         try:
             given = numpy.asarray(value)
-        except (ValueError, TypeError, OverflowError) as exc:  # rows of different lengths
-            raise UsageError(f"the value of input {quote(name)} is not an array: {exc}") from exc
+        except (ValueError, TypeError, OverflowError) as exc:
+            raise UsageError(
+                f"the value of input {quote(name)} cannot be an array; rows of a list are equally "
+                "long and hold numbers"
+            ) from exc
         quant = self.compiled.quants.get(name)
         is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
         target = self._array(name)
