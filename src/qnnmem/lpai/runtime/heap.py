@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
+from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -117,13 +118,7 @@ class Heap:
     """
 
     def __init__(
-        self,
-        mem_type: MemType,
-        capacity: int | None = None,
-        *,
-        log: Log | None = None,
-        room: AddressRoom | None = None,
-        unit: int = _TCM_UNIT,
+        self, mem_type: MemType, capacity: int | None = None, *, log: Log | None = None
     ) -> None:
         if not isinstance(mem_type, int) or mem_type not in BASE:
             raise UsageError("a heap is of type DDR, LLC, TCM or PSRAM")
@@ -134,18 +129,22 @@ class Heap:
         if log is not None and not callable(log):
             raise UsageError("the log of a heap is a function of a level and a line")
         self.mem_type, self.capacity = MemType(mem_type), capacity
-        if room is None:
-            is_pool = self.mem_type is MemType.TCM and capacity is None
-            room = process_tcm() if is_pool else AddressRoom(BASE[self.mem_type], capacity)
-        self._room, self._log = room, _silent if log is None else log
-        self._unit = unit if isinstance(room, TcmRoom) else 1
+        self._log = _silent if log is None else log
+        self._room, self._unit = AddressRoom(BASE[self.mem_type], capacity), 1
         self._live: dict[int, HeapBuffer] = {}  # by simulated address
         self._held: set[int] = set()  # the same addresses, for when the heap itself is gone
         self._freed: deque[HeapBuffer] = deque()
         self._freed_bytes = 0
         self._lock = Lock()
-        if isinstance(room, TcmRoom):
-            self.abandon_with(self)
+        self._ending = self.abandon_with(self)
+        if self.mem_type is MemType.TCM and capacity is None:
+            self.cut_from(process_tcm(), _TCM_UNIT)
+
+    def cut_from(self, pool: TcmRoom, unit: int) -> None:
+        """Allocate from a pool of TCM, in sizes that are multiples of a unit."""
+        self._room, self._unit = pool, unit
+        self._ending()  # nothing was taken from another pool before
+        self._ending = self.abandon_with(self)
 
     @property
     def live(self) -> tuple[HeapBuffer, ...]:
@@ -204,9 +203,11 @@ class Heap:
             while self._freed and self._freed_bytes > _QUARANTINE_BYTES:
                 self._freed_bytes -= self._freed.popleft().size
 
-    def abandon_with(self, owner: object) -> None:
+    def abandon_with(self, owner: object) -> Callable[[], object]:
         """Give all room back when Python drops the owner: nobody could free it any more."""
-        weakref.finalize(owner, _give_all, self._room, self._held).atexit = False
+        ending = weakref.finalize(owner, _give_all, self._room, self._held)
+        ending.atexit = False
+        return ending
 
     def _take(self, size: int, align: int) -> int | None:
         if isinstance(self._room, TcmRoom) and not self._live and self._room.count:

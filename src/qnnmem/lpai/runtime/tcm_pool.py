@@ -38,7 +38,8 @@ class TcmPool:
         self.size, self.max_allocations = room.size, room.max_allocations
         self.start_alignment, self.size_alignment = start_alignment, size_alignment
         self._room = room
-        self._heap = Heap(MemType.TCM, log=log, room=room, unit=size_alignment)
+        self._heap = Heap(MemType.TCM, log=log)
+        self._heap.cut_from(room, size_alignment)
         self._heap.abandon_with(self)
 
     @property
