@@ -271,7 +271,7 @@ class Graph:
         """Whether these bytes are an input or output in scratch that the client was shown."""
         if not self.is_finalized:
             return False
-        return any(lies_in(start, end, self._execution.view(n)) for n in self._told_places)
+        return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
 
     def note_gone(self, call: str) -> None:
         """Pools that were freed too early, where nothing executed since could notice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.errors import UsageError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
+
+_Places = Sequence[tuple[str, tuple[int, int]]]  # of tensors: label, start and end
 
 
 class IoCheck:
@@ -90,14 +92,17 @@ class IoCheck:
                     cure = "give the output memory of its own"
                     sentence = f"{what} shares bytes with {other}"
                     self._fail("R9", sentence, what, extent[0], cure=cure)
-        self._note_partly([*read, *((what, extent) for what, extent, _ in made)])
+        self._note_partly(read, [(what, extent) for what, extent, _ in made])
         self._check_held("input", inputs)
         self._check_held("output", outputs)
         self._apart = now
 
-    def _note_partly(self, places: Sequence[tuple[str, tuple[int, int]]]) -> None:
-        """One buffer for two tensors may be meant; two that only touch are a wrong offset."""
-        for (one, a), (other, b) in combinations(places, 2):
+    def _note_partly(self, read: _Places, written: _Places) -> None:
+        """One buffer for input and output may be meant; two that overlap are a wrong offset.
+
+        Inputs may be windows of one buffer: they are only read.
+        """
+        for (one, a), (other, b) in product(read, written):
             if _share(a, b) and a[0] != b[0]:
                 sentence = f"{other} shares bytes with {one}, but does not start where that does"
                 found = finding("X8", sentence, call=_CALL, buffer=other, address=b[0])
