@@ -33,6 +33,7 @@ class ClientBuffer:
         "__weakref__",
         "_base",
         "_group",
+        "_place",
         "address",
         "allocation",
         "array",
@@ -51,12 +52,15 @@ class ClientBuffer:
         self.size = self.array.size
         self.address: int = self.array.__array_interface__["data"][0]
         self.allocation = _allocation_of(memory, self.address, self.size)
+        self._place = _place(self._base)
 
     @property
     def is_released(self) -> bool:
         """Whether the owner has let go of the memory."""
         if self.allocation is not None:
             return self.allocation.freed
+        if _place(self._base) != self._place:
+            return True  # numpy gave the array other memory, as realloc does
         others = len(self._group) - 1 if self._group is not None else 0
         most = _HELD_BY_ONE + others  # the usual answer, quickly: more than all of ours together
         if any(sys.getrefcount(owner[0]) > most for owner in _owners(self._base)):
@@ -145,6 +149,16 @@ def _owners(memory: Any) -> Iterator[list[Any]]:
         else:
             yield box
         box = [_behind(box[0])]
+
+
+def _place(memory: Any) -> tuple[int, int]:
+    """Where the array at the bottom of views has its bytes, and how many; zeros for no array."""
+    found = (0, 0)
+    for owner in _owners(memory):
+        interface = getattr(owner[0], "__array_interface__", None)
+        if interface is not None:
+            found = (interface["data"][0], owner[0].nbytes)
+    return found
 
 
 def _behind(memory: Any) -> Any:
