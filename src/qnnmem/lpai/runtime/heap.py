@@ -159,8 +159,10 @@ class Heap:
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
         """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
         _check(size, align, name)
+        if isinstance(self._room, TcmRoom) and not self._live and self._room.count:
+            gc.collect()  # heaps that were dropped, but are not collected yet, hold the pool
         with self._lock:
-            address = self._take(size, align)
+            address = self._room.take(round_up(size, self._unit), align, self._log)
             if address is None:
                 raise self._full(size, name)
             try:
@@ -208,11 +210,6 @@ class Heap:
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
         return ending
-
-    def _take(self, size: int, align: int) -> int | None:
-        if isinstance(self._room, TcmRoom) and not self._live and self._room.count:
-            gc.collect()  # heaps that were dropped, but are not collected yet, hold the pool
-        return self._room.take(round_up(size, self._unit), align, self._log)
 
     def _full(self, size: int, name: str) -> QnnError:
         what = f" for {quote(name)}" if name else ""
