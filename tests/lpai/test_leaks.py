@@ -185,3 +185,10 @@ def test_a_traceback_is_not_followed_by_a_list(tmp_path: Path) -> None:
     text = run(tmp_path, PROGRAM + "raise SystemError('other')\n")
     assert text.endswith("SystemError: other\n")
     assert "not freed" not in text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_answers_for_itself_alone(tmp_path: Path) -> None:
+    """What its parent has is the parent's."""
+    text = PROGRAM + "import os\nif os.fork() == 0:\n    sys.exit()\nos.wait()\n"
+    assert run(tmp_path, text).count("not freed") == 1

@@ -74,6 +74,15 @@ class _Ledger:
 _ledger = _Ledger()
 
 
+def _begin_anew() -> None:
+    """A forked child has made nothing yet; what its parent made, the parent frees."""
+    _ledger.process = Made("", "")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def of_process() -> Made:
     """The owner of backends and of what has no backend."""
     if not _ledger.is_watched:
