@@ -81,6 +81,7 @@ def break_a_rule(path: Path) -> None:
         print(f"cure    {error.finding.cure}")
         print(f"source  {error.finding.source}")
     context.free()
+    backend.free()
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -14,3 +15,8 @@ for name in ("SIGINT", "SIGHUP", "SIGTERM"):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_unconfigure() -> None:
+    """Tests leave contexts behind on purpose: nobody wants the list of them."""
+    os.environ["QNNMEM_LEAKS"] = "0"

@@ -26,7 +26,13 @@ ANSWERS = (
 )
 METHODS = (
     *("lpai.Backend.create", "lpai.Context.create_from_binary", "lpai.Context.graph_retrieve"),
-    *("lpai.Heap.allocate", "lpai.Session.run", "lpai.Session.feed", "lpai.Session.stream"),
+    *(
+        "lpai.Heap.free",
+        "lpai.Heap.allocate",
+        "lpai.Session.run",
+        "lpai.Session.feed",
+        "lpai.Session.stream",
+    ),
     "lpai.Session.restore",
 )
 WRONG: list[Any] = [
@@ -134,7 +140,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
             "compiled": prepared.context.graphs[0],
             "in_order": True,
         },
-        "lpai.Heap": {"mem_type": 1, "capacity": 100},
+        "lpai.Heap": {"mem_type": 1, "capacity": 100, "log": None},
+        "lpai.Heap.free": {"self": heap, "memory": heap.allocate(8)},
         "lpai.HeapBuffer": {"heap": heap, "heap_address": 0, "size": 1, "align": 1, "name": "a"},
         "lpai.HwInfo": {"target": 0, "hw_version": 6},
         "lpai.Mem": {"mem_type": 1, "size": 1, "addr": None},
@@ -153,11 +160,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         "lpai.Session.feed": {"self": session, "feeds": {"x": array}},
         "lpai.Session.stream": {"self": session, "frames": [{"x": array}]},
         "lpai.Session.restore": {"self": session, "saved": session.snapshot()},
-        "lpai.Signal": {},
+        "lpai.Signal": {"backend": None},
         "lpai.custom": {"option": 1, "value": None},
         "lpai.custom_property": {"option": 1},
         "lpai.SystemContext": {"version": 1},
         "lpai.get_binary_info": {"binary": binary},
+        "lpai.leaks": {},
         "lpai.open": {"path": folder / "g.bin", "graph": None, "mem_type": "ddr"},
         "lpai.prepare": {"files": {"g": path}, "options": None, "say": None, "watch": None},
         "lpai.profile": {

@@ -47,6 +47,8 @@ def as_bytes(size: Size) -> Bytes:
     if isinstance(size, str):
         return parse_size(size)
     try:
+        if isinstance(size, bool):  # an answer, not a number
+            raise TypeError
         return Bytes(operator.index(size))  # numpy's integers, too
     except TypeError:
         raise UsageError(

@@ -48,7 +48,7 @@ def test_a_choice_names_only_parameters_that_exist(choice: Choice) -> None:
 @every_choice
 def test_a_choice_names_only_rules_and_codes_that_exist(choice: Choice) -> None:
     """Ids of rules and four-digit codes in the text are known."""
-    assert set(re.findall(r"\b[RTXMHBP]\d+\b", choice.what)) <= set(rules())
+    assert set(re.findall(r"\b[RTXMHBPL]\d+\b", choice.what)) <= set(rules())
     assert {int(n) for n in re.findall(r"returns? (\d{4,5})\b", choice.what)} <= set(codes())
 
 

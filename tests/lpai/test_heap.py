@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from qnnmem.errors import QnnError, UsageError
-from qnnmem.lpai.runtime.heap import BASE, GUARD_BYTES, Heap, HeapBuffer
+from qnnmem.lpai.runtime.allocations import GUARD_BYTES
+from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+from qnnmem.lpai.runtime.room import BASE
 from qnnmem.qnn.enums import MemType
 
 

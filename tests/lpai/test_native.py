@@ -33,7 +33,7 @@ from qnnmem.qnn.tensor import QnnTensor
 
 WAIT_S = 20.0
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "tutorials" / "lpai-runtime.md"
+PAGES = (DOCS / "tutorials" / "lpai-runtime.md", DOCS / "how-to" / "lpai-memory-as-in-c.md")
 NAMES = DOCS / "reference" / "lpai-python.md"
 
 
@@ -762,9 +762,10 @@ def test_hardware_that_qnn_does_not_execute_on_is_refused(version: Any) -> None:
 def test_several_memory_types_in_direct_mode() -> None:
     """Scratch may be in any heap that the platform has, and in no other."""
     client = Client(profile=profile("adsp"))
-    buffer = client.buffer(512)
     for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM):
-        client.graph.set_config([lpai.custom(SCRATCH, lpai.Mem(kind, 512, buffer))])
+        made = lpai.Heap(kind).allocate(512)
+        client.graph.set_config([lpai.custom(SCRATCH, lpai.Mem(kind, 512, made))])
+    buffer = client.buffer(512)
     bad = lpai.custom(SCRATCH, lpai.Mem(MemType.UNDEFINED, 512, buffer))
     assert code_of(lambda: client.graph.set_config([bad])) == (6000, "R14")
     desk = Client()
@@ -800,9 +801,10 @@ def test_findings_are_bounded() -> None:
 # --- The page --------------------------------------------------------------------------------
 
 
-def test_the_page_is_one_program_that_prints_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_is_one_program_that_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     """All snippets of the page run in order, and their output is the output shown."""
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks if kind == "py"), "utf-8")
     command = [sys.executable, "-W", "error", script.name]

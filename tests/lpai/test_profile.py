@@ -21,19 +21,24 @@ def test_the_desk_is_an_x86_simulator_of_v6() -> None:
     ("mode", "pools", "persistent", "island", "heaps"),
     [
         ("x86", True, False, False, {MemType.DDR}),
-        ("arm", False, False, True, {MemType.DDR}),
+        ("arm", True, False, True, {MemType.DDR}),
         ("adsp", True, True, False, set(MemType) - {MemType.UNDEFINED}),
     ],
 )
 def test_a_mode_says_who_brings_what(
     mode: str, pools: bool, persistent: bool, island: bool, heaps: set[MemType]
 ) -> None:
-    """Pools, persistent binary, island and memory types follow from the mode."""
+    """Persistent binary, island and memory types follow from the mode; pools are the client's."""
     made = profile(mode)
     assert made.client_brings_pools is pools
     assert made.require_persistent_binary is persistent
     assert made.island_allowed is island
     assert set(made.mem_types) == heaps
+
+
+def test_a_lenient_platform_brings_its_own_pools() -> None:
+    """What public clients on ARM get away with is a profile."""
+    assert not profile("arm", client_brings_pools=False).client_brings_pools
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ every_rule = pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: 
 
 def test_the_whole_contract_is_there() -> None:
     """The documented rules, and those about TCM, the sanitiser, shared memory and binaries."""
-    wanted = {f"R{n}" for n in range(1, 21)} | {f"T{n}" for n in range(1, 5)}
-    wanted |= {f"X{n}" for n in range(1, 8)} | {f"M{n}" for n in range(1, 5)} | {"B1"}
+    wanted = {f"R{n}" for n in range(1, 21)} | {f"T{n}" for n in range(1, 7)}
+    wanted |= {f"X{n}" for n in range(1, 9)} | {f"L{n}" for n in range(1, 5)}
+    wanted |= {f"M{n}" for n in range(1, 5)} | {"B1"}
     assert wanted - set(rules()) == set()
 
 

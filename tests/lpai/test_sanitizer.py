@@ -13,7 +13,8 @@ import pytest
 
 from qnnmem.errors import ProgramError
 from qnnmem.lpai.program.run import Parts, Stage
-from qnnmem.lpai.runtime.heap import GUARD_BYTES, POISON, HeapBuffer
+from qnnmem.lpai.runtime.allocations import GUARD_BYTES
+from qnnmem.lpai.runtime.heap import POISON, HeapBuffer
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.plan import PlacedBuffer, Pool

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.errors import TcmFatal
+from qnnmem.errors import QnnError, TcmFatal
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.tcm_pool import TcmPool, allocate_io, parse_mem_type
 from qnnmem.qnn.enums import LogLevel, MemType
@@ -146,3 +146,16 @@ def test_ddr_does_not_touch_the_pool() -> None:
     lines = Lines()
     allocate_io(MemType.DDR, 100, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
     assert lines == []
+
+
+def test_a_pool_of_its_own_has_nothing_to_do_with_the_one_of_the_process() -> None:
+    """Neither while it is there nor when it goes."""
+    common = Heap(MemType.TCM)
+    kept = common.allocate(POOL)
+    own = TcmPool(Lines(), size=128)
+    assert own.allocate(128) is not None
+    assert own.allocate(1) is None
+    del own
+    with pytest.raises(QnnError, match="0 of 2,035,712 bytes are left"):
+        common.allocate(1)
+    kept.free()

@@ -106,6 +106,12 @@ def test_what_is_no_size_or_step_is_refused(wrong: Any) -> None:
         Span(0, wrong)
 
 
+def test_an_answer_is_not_a_size() -> None:
+    """True is not one byte."""
+    with pytest.raises(UsageError, match="a bool is not a size"):
+        qnnmem.plan(chain("x", "a", "y"), budget={"scratch": True})
+
+
 @pytest.mark.parametrize(("limit", "fits"), [("1K", True), (500, False)])
 def test_a_budget_of_tcm_counts_as_on_the_command_line(limit: Any, fits: bool) -> None:
     """Constants, inputs and outputs against it, and the plan fits if they do."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS, Graph
     from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+    from qnnmem.lpai.runtime.leaks import leaks
     from qnnmem.lpai.runtime.queue import Signal
     from qnnmem.lpai.runtime.session import Session
     from qnnmem.lpai.runtime.system_context import SystemContext, get_binary_info
@@ -52,6 +53,7 @@ _HOMES = {
     **dict.fromkeys(("Mode", "Profile", "profile"), "profiles"),
     "PrepareOptions": "prepare_options",
     "Signal": "runtime.queue",
+    "leaks": "runtime.leaks",
     "Session": "runtime.session",
     **dict.fromkeys(("SystemContext", "get_binary_info"), "runtime.system_context"),
 }
@@ -84,6 +86,7 @@ __all__ = [
     "custom",
     "custom_property",
     "get_binary_info",
+    "leaks",
     "open",
     "prepare",
     "profile",

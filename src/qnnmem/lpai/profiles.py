@@ -43,12 +43,13 @@ class Profile:
     mem_types: tuple[MemType, ...]  # for scratch, persistent and the model buffer
     register_types: tuple[MemRegisterType, ...]  # what QnnMem_register takes
     require_persistent_binary: bool
-    client_brings_pools: bool  # False: the runtime allocates scratch and persistent itself
+    client_brings_pools: bool  # False: what is not handed over the runtime allocates itself
     island_allowed: bool
     device_create: bool = False
     core_count: int = 2
     inference_us: int | None = None  # what one inference takes; None: finalize does not ask
     async_blocks: bool = True  # a full queue makes execute_async wait
+    shared_scratch: bool = False  # graphs that share scratch are no finding
 
     @property
     def tcm_allowed(self) -> bool:
@@ -100,7 +101,7 @@ def _of_mode(mode: Mode) -> Profile:
             if mode is Mode.ARM or kind is MemRegisterType.CUSTOM
         ),
         require_persistent_binary=mode is Mode.ADSP,
-        client_brings_pools=mode is not Mode.ARM,
+        client_brings_pools=True,
         island_allowed=mode is Mode.ARM,
     )
 
@@ -191,4 +192,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "core_count": _cores,
     "inference_us": _microseconds,
     "async_blocks": _flag,
+    "shared_scratch": _flag,
 }

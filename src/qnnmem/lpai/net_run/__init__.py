@@ -4,7 +4,7 @@ read the config                     which platform, which memory
 create the backend, load the binary TCM: the binary is the first allocation
 create the context                  from here on the binary stays where it is
 allocate inputs, then outputs       graph by graph, in the memory of the binary
-hand over scratch and persistent    always DDR; in arm mode the runtime brings its own
+hand over scratch and persistent    always DDR
 finalize, execute line by line      results appear as files
 
 What a stranger's program can make of this is kept in a child process with limits: the device, with

@@ -111,6 +111,8 @@ class Device:
     def create(self) -> Sequence[CompiledGraph]:
         """Load the binary and make the context; these graphs are enabled."""
         settings = self._settings
+        alignment = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self._backend.get_property([alignment, None])  # before anything is allocated
         self._memory = RunMemory(Extensions(self._backend, settings.mem_type), self._times)
         self._check_file()
         path, use_mmap = settings.binary, settings.use_mmap
@@ -144,8 +146,6 @@ class Device:
         """Hand over pools and settings."""
         handle, settings = self._graphs[graph], self._settings
         if settings.platform.client_brings_pools:
-            alignment = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-            self._backend.get_property([alignment, None])
             self._made()[1].hand_over_pools(handle)
         configs = graph_configs(settings.config, graph)
         if configs:
@@ -183,6 +183,8 @@ class Device:
         """Free in the documented order, and look once more whether all buffers are intact."""
         context, self._context = self._context, None
         if context is not None and self._memory is not None:
+            for io in (io for buffers in self._buffers.values() for io in buffers):
+                context.mem_deregister(io.handles)
             with self._times.timed("QnnContext_free"):
                 context.free()
             if self._settings.sanitize:

@@ -11,7 +11,9 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Mode, Profile
 from qnnmem.lpai.profiles import profile as make_profile
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.allocations import next_serial
 from qnnmem.lpai.runtime.descriptors import CUSTOM, AlignmentReq, Config, HwInfo, Property
+from qnnmem.lpai.runtime.leaks import Made, of_process
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel, Target
 
@@ -31,10 +33,11 @@ class Backend:
         if log is not None and not callable(log):
             raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
         self.profile = profile or make_profile()
-        self.log: Log = log or _silent
+        self.log: Log = _silent if log is None else log
         self.findings: list[Finding] = []
-        self.alignment_was_asked = False
+        self.alignment_asked_at: int | None = None  # a serial number: before it nobody could know
         self.is_freed = False
+        self._made = Made("L1", "the backend made at {at}", of_process())
 
     @classmethod
     def create(
@@ -57,8 +60,8 @@ class Backend:
         answers = [self._answer(question) for question in asked]
         for question, answer in zip(asked, answers, strict=True):
             question.value.value = answer
-            if isinstance(answer, AlignmentReq):
-                self.alignment_was_asked = True
+            if isinstance(answer, AlignmentReq) and self.alignment_asked_at is None:
+                self.alignment_asked_at = next_serial()
 
     def device_create(self) -> None:
         """`QnnDevice_create`: LPAI has none unless the profile says so."""
@@ -72,9 +75,18 @@ class Backend:
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
-        """`QnnBackend_free`: contexts that still live cannot be used any more."""
+        """`QnnBackend_free`: what still lives cannot be used any more, and is a finding."""
         self.check_alive("QnnBackend_free")
         self.is_freed = True
+        left = list(self._made.left("was not freed before the backend", "L1"))
+        self._made.freed()
+        for found in left:
+            self.note(found)
+
+    def makes(self, rule: str, what: str) -> Made:
+        """Something that has to be freed before the backend is."""
+        self._made.keep()
+        return self._made.part(rule, what)
 
     def check_alive(self, call: str) -> None:
         """Fail a call on a backend that was freed."""
@@ -142,6 +154,7 @@ def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
         core_count=old.core_count,
         inference_us=old.inference_us,
         async_blocks=old.async_blocks,
+        shared_scratch=old.shared_scratch,
     )
 
 

@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 
 from qnnmem.arguments import expect
 from qnnmem.errors import QnnError
+from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
 from qnnmem.lpai.compiled import CompiledContext
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.binary_memory import check_binary_memory
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import (
     CREATE,
@@ -23,9 +25,12 @@ from qnnmem.lpai.runtime.context_config import (
 )
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.holdings import Holding, holders
+from qnnmem.lpai.runtime.leaks import Made
 from qnnmem.lpai.runtime.program_trial import try_programs
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
+from qnnmem.qnn.enums import MemType
 from qnnmem.qnn.shared_memory import MemHandle
 
 # Enough to notice that a buffer holds something else now, cheap enough for every execution.
@@ -48,7 +53,11 @@ class Context:
         self._graphs: dict[str, Graph] = {}
         self._retrieving = Lock()
         self._in_order: dict[str, bool] = {}
+        self._registered: dict[int, Made] = {}  # by the id of the handle
         self._binary: ClientBuffer | None = None
+        self._binary_was_told = False  # that it is gone is said once
+        self.model_mem_type = config.model_mem_type or MemType.DDR
+        self._made: Made | None = None
         self._head_sum = self._whole_sum = 0
 
     @classmethod
@@ -73,10 +82,7 @@ class Context:
         backend.check_alive(CREATE)
         config = read_configs(backend, configs)
         buffer = ClientBuffer(binary)
-        if buffer.heap is not None and buffer.heap.freed:
-            sentence = "the buffer of the binary was freed before the context was made"
-            found = finding("B1", sentence, call=CREATE, buffer="binary", address=buffer.address)
-            backend.fail(5005, found)
+        mem_type = check_binary_memory(backend, buffer, config)
         if not config.persistent_binary:
             if backend.profile.require_persistent_binary:
                 sentence = "this device reads the binary in place, PERSISTENT_BINARY must be set"
@@ -91,12 +97,14 @@ class Context:
             backend.fail(exc.code, exc.finding)
         check_names(backend, compiled, config)
         context = cls(backend, compiled, config)
+        context.model_mem_type = mem_type
         context.sanitize = sanitize is not False
         context._in_order = try_programs(
             backend, compiled, content, trusted=trusted, limited=limited
         )
         if config.persistent_binary:
             context._watch(buffer)
+        context._made = backend.makes("L2", "the context made at {at}")
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
@@ -112,6 +120,7 @@ class Context:
         with self._retrieving:  # two threads get one graph, whose memory there is once
             if name not in self._graphs:
                 self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
+                self._make("L2", f"graph {name[:80]!r}, retrieved at {{at}},")
             return self._graphs[name]
 
     def get_binary(self) -> NoReturn:
@@ -126,11 +135,19 @@ class Context:
     def mem_register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
         """`QnnMem_register`: all or none."""
         self._check_alive("QnnMem_register")
-        return self.shared.register(descriptors)
+        handles = self.shared.register(descriptors)
+        for handle in handles:
+            what = f"memory of {handle.size:,} bytes, registered at {{at}},"
+            self._registered[id(handle)] = self._make("L3", what)
+        return handles
 
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
         """`QnnMem_deRegister`: every valid handle goes."""
         self._check_alive("QnnMem_deRegister")
+        given = handles if isinstance(handles, list | tuple) else ()
+        for made in [self._registered.pop(id(handle), None) for handle in given]:
+            if made is not None:
+                made.freed()
         self.shared.deregister(handles)
 
     def check_binary(self, call: str) -> None:
@@ -143,10 +160,8 @@ class Context:
             what = "changed"
         else:
             return
-        sentence = f"the persistent binary was {what} while the context lives"
-        address = self._binary.address
-        found = finding("R10", sentence, call=call, buffer="binary", address=address)
-        self.backend.fail(6039, found)
+        self._binary_was_told = True
+        self.backend.fail(6039, self._binary_finding(what, call))
 
     def free(self) -> None:
         """`QnnContext_free`: from here on the application may free everything it handed over."""
@@ -161,17 +176,57 @@ class Context:
 
     def _end(self) -> None:
         self._check_alive("QnnContext_free")
+        with self._retrieving:
+            graphs = tuple(self._graphs.values())
+        for graph in graphs:
+            graph.note_gone("QnnContext_free")
+        self._note_binary("QnnContext_free")
         self.is_freed = True
-        binary, self._binary = self._binary, None
-        if binary is not None and self.sanitize and _sum(binary) != self._whole_sum:
-            sentence = "the persistent binary was changed while the context lived"
-            found = finding("R10", sentence, call="QnnContext_free", buffer="binary")
-            self.backend.note(found)
+        self._binary = None
+        self._note_registered()
+
+    def _note_binary(self, call: str) -> None:
+        """What nothing executed since could notice."""
+        binary = self._binary
+        if binary is None or self._binary_was_told:
+            return
+        if binary.is_released:
+            self.backend.note(self._binary_finding("freed", call))
+        elif self.sanitize and _sum(binary) != self._whole_sum:
+            self.backend.note(self._binary_finding("changed", call))
+
+    def _note_registered(self) -> None:
+        for made in self._registered.values():
+            sentence = made.what.replace("{at}", made.at)
+            sentence += " was not deregistered before its context was freed"
+            self.backend.note(finding("L3", sentence, call="QnnContext_free"))
+        self._registered.clear()
+        if self._made is not None:
+            self._made.freed()
+
+    def _binary_finding(self, what: str, call: str) -> Finding:
+        sentence = f"the persistent binary was {what} while the context lives"
+        address = None if self._binary is None else self._binary.address
+        return finding("R10", sentence, call=call, buffer="binary", address=address)
+
+    def _make(self, rule: str, what: str) -> Made:
+        return self._made.part(rule, what) if self._made is not None else Made(rule, what)
+
+    def holdings(self) -> Iterable[Holding]:
+        """The binary, where it was promised to stay."""
+        if self._binary is None or self.is_freed or self.backend.is_freed:
+            return ()
+        return (Holding("binary", "", self._binary, self),)
+
+    def lends(self, _start: int, _end: int) -> bool:
+        """Nothing of a binary is for anybody else."""
+        return False
 
     def _watch(self, buffer: ClientBuffer) -> None:
         self._binary = buffer.watch()
         self._head_sum = zlib.crc32(buffer.array[:_HEAD_BYTES].data)
         self._whole_sum = _sum(buffer) if self.sanitize else 0
+        holders.changed(self)
 
     def _check_alive(self, call: str) -> None:
         if self.is_freed:

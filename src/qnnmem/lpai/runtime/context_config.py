@@ -31,7 +31,7 @@ class ContextConfig:
     enable_graphs: tuple[str, ...] | None = None
     persistent_binary: bool = False
     strict: bool = False
-    model_mem_type: MemType = MemType.DDR
+    model_mem_type: MemType | None = None  # None: the client does not say
     island: tuple[str | None, ...] = ()  # None: every graph
 
     def enables(self, graph: str) -> bool:

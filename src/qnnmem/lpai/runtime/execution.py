@@ -18,6 +18,7 @@ from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph, FrameWindow
 from qnnmem.lpai.program.run import Parts, Stage
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import POISON
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.plan import PlacedBuffer, Pool
@@ -32,6 +33,7 @@ class UserBuffer:
 
     array: NDArray[Any]  # bytes, at least the tensor's
     shared: bool = False  # a registered buffer: used in place instead of the planned region
+    owner: ClientBuffer | None = None  # who can free it
 
 
 @dataclass(frozen=True, slots=True)

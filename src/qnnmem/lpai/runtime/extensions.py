@@ -55,6 +55,10 @@ class Extensions:
         buffers = (*self._ddr.live, *self._tcm.buffers)
         return [f"{side} {b.name[:80]!r}" for b in buffers for side in b.guards_broken()]
 
+    def free_tcm(self) -> None:
+        """Give the pool back what this run has of it; others in the process need it."""
+        self._tcm.free()
+
     def _no_room(self, size: int, label: str) -> NoReturn:
         if self.mem_type is MemType.UNDEFINED:
             sentence = "the memory type of the configuration is neither ddr nor tcm"

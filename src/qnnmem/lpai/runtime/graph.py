@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,15 @@ from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Per
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_config import GraphChanges, GraphState, check_configs
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
-from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.graph_memory import (
+    Pools,
+    check_pools,
+    gone,
+    lies_in,
+    overrun,
+    own_pool,
+)
+from qnnmem.lpai.runtime.holdings import Holding, holders
 from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
@@ -29,6 +36,7 @@ from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
 from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,9 +46,6 @@ EARLY_TERMINATION = 6038
 
 Notify = Callable[[int], None]
 T = TypeVar("T")
-
-_graphs_with_state: weakref.WeakSet[Graph] = weakref.WeakSet()
-_registry = threading.Lock()
 
 
 class GraphContext(Protocol):
@@ -53,6 +58,7 @@ class GraphContext(Protocol):
     is_freed: bool
     shared: SharedMemory
     queue: ExecutionQueue
+    model_mem_type: MemType
 
     def check_binary(self, call: str) -> None:
         """Fail the call if the binary that was promised to stay is gone or changed."""
@@ -89,7 +95,7 @@ class Graph:
         self._backend = context.backend
         self._parts = Parts(compiled, context.constants)
         self._execution = Execution(self._parts, in_order=in_order, sanitize=context.sanitize)
-        self._io = IoCheck(self._backend, compiled, context.shared)
+        self._io = IoCheck(self._backend, compiled, context.shared, context.model_mem_type, self)
         self.scratch: ClientBuffer | None = None
         self.persistent: ClientBuffer | None = None
         self.perf = PerfCfg()
@@ -102,6 +108,8 @@ class Graph:
         self._resumed.set()
         self._in_flight = 0  # executions that were asked for and are not over
         self._state_sum: int | None = None
+        self._told_gone: set[str] = set()  # pools whose loss was said
+        self._told_places: set[str] = set()  # tensors in scratch whose address the client knows
 
     # What a client asks and sets
 
@@ -223,6 +231,7 @@ class Graph:
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
             self._fail(6004, "X4", sentence, "QnnGraph_execute", name)
+        self._told_places.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
     # State
@@ -249,10 +258,26 @@ class Graph:
 
         self.undisturbed(lambda: self._with_state(bring_back))
 
-    @property
-    def holds_persistent(self) -> bool:
-        """Whether the graph still needs its persistent memory."""
-        return self.persistent is not None and not self.context.is_freed
+    # What it holds
+
+    def holdings(self) -> Iterable[Holding]:
+        """Scratch and persistent, until the context is freed."""
+        if self.context.is_freed or self._backend.is_freed:
+            return ()
+        held = self._pools.items()
+        return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
+
+    def lends(self, start: int, end: int) -> bool:
+        """Whether these bytes are an input or output in scratch that the client was shown."""
+        if not self.is_finalized:
+            return False
+        return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
+
+    def note_gone(self, call: str) -> None:
+        """Pools that were freed too early, where nothing executed since could notice."""
+        for found in gone(self._pools, call):
+            if found.buffer not in self._told_gone:
+                self._backend.note(found)
 
     # Details
 
@@ -267,28 +292,43 @@ class Graph:
         self._clear_state()
 
     def _change(self, configs: Iterable[Config | None]) -> None:
-        need = self.compiled.scratch_bytes, self.compiled.persistent_bytes
-        state = GraphState(*need, self.is_finalized, self._in_flight > 0)
+        state = GraphState(*self._need, self.is_finalized, self._in_flight > 0)
         changes = check_configs(self._backend, state, configs)
         self._check_apart(changes)
         if changes.persistent is not None:
-            self._check_own(changes.persistent)
             self.persistent = changes.persistent
         if changes.scratch is not None:
             self.scratch = changes.scratch
+            self._told_gone.discard("scratch")
+            self._told_places.clear()
             if self.is_finalized:
                 self._execution.attach(Pool.SCRATCH, changes.scratch.array)
         self.perf = changes.perf or self.perf
         self.affinity = changes.affinity or self.affinity
         self.priority = self.priority if changes.priority is None else changes.priority
+        holders.changed(self)
+
+    @property
+    def _need(self) -> tuple[int, int]:
+        """Sizes of scratch and persistent, so that memory of exactly that size is good here.
+
+        The plan may have been made for a smaller alignment than this platform has.
+        """
+        unit = self._backend.profile.size_alignment
+        sizes = self.compiled.scratch_bytes, self.compiled.persistent_bytes
+        return round_up(sizes[0], unit), round_up(sizes[1], unit)
+
+    @property
+    def _pools(self) -> Pools:
+        return {"scratch": self.scratch, "persistent": self.persistent}
 
     def _answer(self, question: Property) -> int:
         inner = question.value
         if question.option == CUSTOM and isinstance(inner, Property):
             if inner.option == GraphProperty.GET_PROP_SCRATCH_MEM_SIZE:
-                return self.compiled.scratch_bytes
+                return self._need[0]
             if inner.option == GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE:
-                return self.compiled.persistent_bytes
+                return self._need[1]
         option = inner.option if isinstance(inner, Property) else question.option
         sentence = f"graph property {option} is unknown to this backend"
         self._fail(6000, "R14", sentence, "QnnGraph_getProperty")
@@ -308,8 +348,8 @@ class Graph:
 
     def _take_pools(self) -> None:
         pools = (
-            (Pool.SCRATCH, self.scratch, self.compiled.scratch_bytes),
-            (Pool.PERSISTENT, self.persistent, self.compiled.persistent_bytes),
+            (Pool.SCRATCH, self.scratch, self._need[0]),
+            (Pool.PERSISTENT, self.persistent, self._need[1]),
         )
         for pool, buffer, need in pools:
             taken = buffer
@@ -317,20 +357,11 @@ class Graph:
                 if self._backend.profile.client_brings_pools:
                     sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
                     self._fail(6022, "R2", sentence, "QnnGraph_finalize", pool.value, need, 0)
-                taken = self._allocate(pool, need)
+                # A lenient platform: on the ARM side the DSP process allocates pools.
+                taken = own_pool(pool.value, need, self._backend.profile.start_alignment)
+                setattr(self, pool.value, taken)
             if taken is not None:
                 self._execution.attach(pool, taken.array)
-
-    def _allocate(self, pool: Pool, need: int) -> ClientBuffer:
-        """On the ARM side the DSP process allocates pools, not the client."""
-        profile = self._backend.profile
-        heap = Heap(MemType.DDR)
-        buffer = ClientBuffer(heap.allocate(need, max(64, profile.start_alignment), pool.value))
-        if pool is Pool.SCRATCH:
-            self.scratch = buffer
-        else:
-            self.persistent = buffer
-        return buffer
 
     def _check_plan(self) -> None:
         if not self.context.sanitize:
@@ -346,25 +377,8 @@ class Graph:
             self._backend.fail(6022, found[0])
 
     def _check_apart(self, changes: GraphChanges) -> None:
-        scratch = changes.scratch or self.scratch
-        persistent = changes.persistent or self.persistent
-        if scratch is not None and persistent is not None and scratch.overlaps(persistent):
-            sentence = "scratch and persistent share bytes, state would not survive an execution"
-            found = finding("X6", sentence, call="QnnGraph_setConfig", buffer="persistent")
-            self._backend.fail(6000, found)
-
-    def _check_own(self, buffer: ClientBuffer) -> None:
-        """No two live graphs may keep state in the same bytes."""
-        with _registry:
-            others = [g for g in _graphs_with_state if g is not self and g.holds_persistent]
-            for other in others:
-                if other.persistent is not None and other.persistent.overlaps(buffer):
-                    sentence = (
-                        f"graphs {self.name[:80]!r} and {other.name[:80]!r} share persistent memory"
-                    )
-                    call = "QnnGraph_setConfig"
-                    self._backend.note(finding("X5", sentence, call=call, buffer="persistent"))
-            _graphs_with_state.add(self)
+        new: Pools = {"scratch": changes.scratch, "persistent": changes.persistent}
+        check_pools(self._backend, self.name, self, new, self._pools)
 
     def _execute(
         self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
@@ -387,6 +401,7 @@ class Graph:
         except MemoryError:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
         self._check_kept("QnnGraph_execute")  # another thread may have freed something meanwhile
+        self._io.check_kept((*given_in.items(), *given_out.items()))
         return self._account(outcome)
 
     def _account(self, outcome: ExecutionOutcome) -> int:
@@ -421,23 +436,14 @@ class Graph:
             self._backend.note(finding("X6", sentence, call=call, buffer="persistent"))
 
     def _check_kept(self, call: str) -> None:
-        for what, buffer, rule in (
-            ("persistent", self.persistent, "R8"),
-            ("scratch", self.scratch, "R7"),
-        ):
-            if buffer is not None and buffer.is_released:
-                sentence = f"{what} was freed while the context lives"
-                found = finding(rule, sentence, call=call, buffer=what, address=buffer.address)
-                self._backend.fail(6039, found)
+        for found in gone(self._pools, call):
+            self._told_gone.add(found.buffer)
+            self._backend.fail(6039, found)
 
     def _check_guards(self) -> None:
-        if not self.context.sanitize:
-            return
-        for what, buffer in (("scratch", self.scratch), ("persistent", self.persistent)):
-            heap = buffer.heap if buffer is not None else None
-            for side in heap.guards_broken() if heap is not None else ():
-                sentence = f"bytes {side} {what} were overwritten"
-                self._backend.note(finding("X2", sentence, call="QnnGraph_execute", buffer=what))
+        if self.context.sanitize:
+            for found in overrun(self._pools, "QnnGraph_execute"):
+                self._backend.note(found)
 
     def _seal_state(self) -> None:
         self._state_sum = self._sum_state() if self.context.sanitize else None

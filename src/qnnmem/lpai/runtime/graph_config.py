@@ -9,6 +9,7 @@ from typing import NoReturn
 from qnnmem.errors import UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
@@ -24,6 +25,7 @@ from qnnmem.qnn.enums import (
 _CALL = "QnnGraph_setConfig"
 _INVALID = 6000
 _UINT32 = (1 << 32) - 1
+_WRITE = "give memory that can be written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class _Check:
             rule = "R7" if what == "scratch" else "R4"
             self._fail(_INVALID, rule, sentence, what, need=need, given=mem.size)
         buffer = self._client_buffer(mem.addr, what)
+        self._origin(mem.mem_type, buffer, what)
         self._size(mem, buffer, what, need)
         self._alignment(mem, buffer, what)
         return _shortened(buffer, mem.size).watch()
@@ -119,7 +122,7 @@ class _Check:
             buffer = ClientBuffer(memory)
         except UsageError as exc:
             self._fail(_INVALID, "R4", f"{what} is not given as memory: {exc}", what)
-        if buffer.heap is not None and buffer.heap.freed:
+        if buffer.is_freed:
             rule = "R7" if what == "scratch" else "R8"
             sentence = f"{what} was freed before it was handed over"
             self._fail(_INVALID, rule, sentence, what, buffer.address)
@@ -136,6 +139,13 @@ class _Check:
             sentence = f"{what} is in {name}, which {profile.mode.value} mode does not have"
             self._fail(1000, "R14", sentence, what)
 
+    def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
+        """What is said about memory goes with the heap it came from."""
+        if buffer.mem_type is not None and buffer.mem_type != mem_type:
+            said, given = MemType(mem_type).name, buffer.mem_type.name
+            sentence = f"{what} is said to be in {said}, but its memory came from the {given} heap"
+            self._fail(_INVALID, "T5", sentence, what, buffer.address)
+
     def _size(self, mem: Mem, buffer: ClientBuffer, what: str, need: int) -> None:
         if mem.size < need:
             sentence = (
@@ -148,12 +158,14 @@ class _Check:
             )
             self._fail(_INVALID, "R4", sentence, what, buffer.address, mem.size, buffer.size)
         if buffer.readonly:
-            self._fail(_INVALID, "R4", f"{what} is read-only memory", what, buffer.address)
+            sentence = f"{what} is read-only memory"
+            found = finding(
+                "R4", sentence, call=_CALL, buffer=what, address=buffer.address, cure=_WRITE
+            )
+            self._backend.fail(_INVALID, found)
 
     def _alignment(self, mem: Mem, buffer: ClientBuffer, what: str) -> None:
-        if not self._backend.alignment_was_asked:
-            sentence = f"{what} was allocated without asking for the alignment"
-            self._backend.note(finding("R1", sentence, call=_CALL, buffer=what))
+        note_unasked(self._backend, buffer, what, _CALL)
         profile = self._backend.profile
         off = buffer.address % profile.start_alignment
         if off:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.execution import UserBuffer
+from qnnmem.lpai.runtime.holdings import Holder, holders
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io
-from qnnmem.qnn.enums import TensorMemType
+from qnnmem.qnn.enums import MemType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
@@ -25,13 +28,25 @@ if TYPE_CHECKING:
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
 
+_Places = Sequence[tuple[str, tuple[int, int]]]  # of tensors: label, start and end
+
 
 class IoCheck:
     """Checks tensors against a graph's descriptors and the platform's alignment."""
 
-    def __init__(self, backend: Backend, compiled: CompiledGraph, shared: SharedMemory) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        compiled: CompiledGraph,
+        shared: SharedMemory,
+        model_mem_type: MemType = MemType.DDR,
+        graph: Holder | None = None,
+    ) -> None:
         self._backend, self._compiled, self._shared = backend, compiled, shared
+        self._model_mem_type, self._graph = model_mem_type, graph
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
+        self._unasked: set[str] = set()  # tensors that R1 was said of
+        self._apart: object = None  # where everything lay when it was last found apart
 
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
@@ -61,18 +76,61 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Outputs that are written in place lie on nothing that is still needed."""
-        others = [(f"input {name[:80]!r}", _extent(given.array)) for name, given in inputs.items()]
+        """Nothing lies on what is still needed; asked again only when something moved."""
+        places = [(name, _extent(b.array)) for g in (inputs, outputs) for name, b in g.items()]
+        now = (holders.version, places)
+        if now == self._apart:
+            return
         state = [] if persistent is None else [("persistent", _extent(persistent.array))]
-        for name, given in outputs.items():
-            what, extent = f"output {name[:80]!r}", _extent(given.array)
+        made = [(f"output {n[:80]!r}", _extent(b.array), b) for n, b in outputs.items()]
+        read = [(f"input {n[:80]!r}", _extent(b.array)) for n, b in inputs.items()]
+        for at, (what, extent, given) in enumerate(made):
             in_place = given.shared or self._compiled.io is Io.OUTSIDE
-            for other, taken in (*state, *(others if in_place else ())):
-                if extent[0] < taken[1] and taken[0] < extent[1]:
+            others = [(other, taken) for other, taken, _ in made[:at]]
+            for other, taken in (*state, *(read if in_place else ()), *others):
+                if _share(extent, taken):
                     cure = "give the output memory of its own"
                     sentence = f"{what} shares bytes with {other}"
                     self._fail("R9", sentence, what, extent[0], cure=cure)
-            others.append((what, extent))
+        self._note_partly(read, [(what, extent) for what, extent, _ in made])
+        self._check_held("input", inputs)
+        self._check_held("output", outputs)
+        self._apart = now
+
+    def _note_partly(self, read: _Places, written: _Places) -> None:
+        """One buffer for input and output may be meant; two that overlap are a wrong offset.
+
+        Inputs may be windows of one buffer: they are only read.
+        """
+        for (one, a), (other, b) in product(read, written):
+            if _share(a, b) and a[0] != b[0]:
+                sentence = f"{other} shares bytes with {one}, but does not start where that does"
+                found = finding("X8", sentence, call=_CALL, buffer=other, address=b[0])
+                self._backend.note(found)
+
+    def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
+        """No input or output lies on memory that a graph or a context was given for itself."""
+        for name, user in given.items():
+            if user.owner is None:
+                continue
+            what, (start, end) = f"{kind} {name[:80]!r}", _extent(user.array)
+            for held in holders.touching(user.owner):
+                if not _share((start, end), _extent(held.buffer.array)):
+                    continue
+                if held.what == "scratch" and held.holder.lends(start, end):
+                    continue  # the place of an input or output there, as the runtime told it
+                own = held.holder is self._graph
+                label = held.what if own else held.label
+                cure = "give it memory of its own, or no buffer to use the place in scratch"
+                sentence = f"{what} shares bytes with {label}"
+                self._fail("X8", sentence, what, start, cure=cure)
+
+    def check_kept(self, given: Iterable[tuple[str, UserBuffer]]) -> None:
+        """Nothing was freed while the graph executed."""
+        for name, user in given:
+            if user.owner is not None and user.owner.is_freed:
+                sentence = f"{name[:80]!r} was freed while the graph executed"
+                self._fail("R9", sentence, name[:80], user.owner.address)
 
     def _one(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
         exact = self._compiled.model.tensors[tensor.name].nbytes
@@ -88,16 +146,18 @@ class IoCheck:
                 self._null(tensor.name, kind)
             return None
         buffer = self._client_buffer(tensor.client_buf, what)
-        if buffer.heap is not None and buffer.heap.freed:
+        if buffer.is_freed:
             self._fail("R9", f"{what} was freed before the execution", what, buffer.address)
         if kind == "output" and buffer.readonly:
-            self._fail("R9", f"{what} is read-only memory", what, buffer.address)
+            cure = "give memory that can be written"
+            self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
         given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
             self._fail("R4", f"{what} is given with a size that is not a number", what)
         self._size(buffer, given, exact, what)
         self._alignment(buffer, what)
-        return UserBuffer(buffer.array[:exact])
+        self._memory_type(buffer.mem_type or MemType.DDR, what)
+        return UserBuffer(buffer.array[:exact], owner=buffer)
 
     def _client_buffer(self, memory: object, what: str) -> ClientBuffer:
         try:
@@ -112,7 +172,15 @@ class IoCheck:
             sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
             self._fail("R4", sentence, what, buffer.address, exact, given)
 
+    def _memory_type(self, given: MemType, what: str) -> None:
+        """Model and IO are in one type of memory."""
+        if given is not self._model_mem_type:
+            model = self._model_mem_type.name
+            self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)
+
     def _alignment(self, buffer: ClientBuffer, what: str) -> None:
+        if what not in self._unasked and note_unasked(self._backend, buffer, what, _CALL):
+            self._unasked.add(what)
         align = self._backend.profile.start_alignment
         off = buffer.address % align
         if off:
@@ -129,6 +197,7 @@ class IoCheck:
         if handle.size < exact:
             sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
             self._fail("R4", sentence, what, need=exact, given=handle.size)
+        self._memory_type(MemType.DDR, what)  # what the CPU can share is no TCM
         return UserBuffer(handle.array[:exact], shared=True)
 
     def _null(self, name: str, kind: str) -> NoReturn:
@@ -158,6 +227,10 @@ class IoCheck:
             cure=cure,
         )
         self._backend.fail(_INVALID_TENSOR, found)
+
+
+def _share(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def _extent(array: NDArray[Any]) -> tuple[int, int]:

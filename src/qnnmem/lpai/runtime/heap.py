@@ -2,18 +2,32 @@
 
 Every buffer stands between two guard zones of its own. A freed buffer is filled with a poison and
 its bytes stay mapped for a while, so that using it later is something to find, not a crash.
+
+TCM is not as large as the machine: without a capacity of its own its heap is the documented pool,
+which a process has once.
 """
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import deque
+from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.allocations import (
+    GUARD,
+    GUARD_BYTES,
+    Allocation,
+    as_address,
+    find_allocation,
+)
+from qnnmem.lpai.runtime.room import BASE, AddressRoom, Log, TcmRoom, process_tcm
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import MemType
+from qnnmem.qnn.enums import LogLevel, MemType
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
 
@@ -23,21 +37,12 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-GUARD_BYTES = 64
-GUARD = 0xA5
 POISON = 0xFF
-
-# Where each heap begins, far enough apart that an address tells its heap. The numbers are ours.
-BASE = {
-    MemType.TCM: 0x0300_0000,
-    MemType.LLC: 0x2000_0000,
-    MemType.PSRAM: 0x4000_0000,
-    MemType.DDR: 0x8000_0000,
-}
 
 _QUARANTINE_BYTES = 16 << 20
 _MAX_ALIGN = 1 << 20
 _MEM_ALLOC = 1002
+_TCM_UNIT = 64  # what a request for TCM is rounded up to
 
 
 class HeapBuffer:
@@ -55,7 +60,12 @@ class HeapBuffer:
         self._storage[: self._start] = GUARD
         self._storage[self._start + size :] = GUARD
         self.array: NDArray[numpy.uint8] = self._storage[self._start : self._start + size]
-        self.freed = False
+        self.allocation = Allocation(self._storage, self._start, size, heap.mem_type, name)
+
+    @property
+    def freed(self) -> bool:
+        """Whether the room was given back."""
+        return self.allocation.freed
 
     @property
     def view(self) -> memoryview:
@@ -69,11 +79,7 @@ class HeapBuffer:
 
     def guards_broken(self) -> tuple[str, ...]:
         """Sides on which something was written past the buffer: `before`, `behind`."""
-        end = self._start + self.size
-        before = self._storage[self._start - GUARD_BYTES : self._start]
-        behind = self._storage[end : end + GUARD_BYTES]
-        sides = (("before", before), ("behind", behind))
-        return tuple(side for side, zone in sides if (zone != GUARD).any())
+        return self.allocation.guards_broken()
 
     def written_after_free(self) -> bool:
         """Whether a freed buffer holds anything but the poison."""
@@ -82,7 +88,7 @@ class HeapBuffer:
     def free(self) -> None:
         """Give the room back; the bytes are poisoned and must not be used any more."""
         self.heap.release(self)
-        self.freed = True
+        self.allocation.freed = True
         self.array[:] = POISON
 
     def __enter__(self) -> HeapBuffer:
@@ -105,75 +111,147 @@ class HeapBuffer:
 
 
 class Heap:
-    """One kind of memory; `capacity` in bytes, or None for as much as the machine has."""
+    """One kind of memory; `capacity` in bytes, or None for as much as there is.
 
-    def __init__(self, mem_type: MemType, capacity: int | None = None) -> None:
+    That is what the machine has, but for TCM: there it is the documented pool, whose lines go to
+    `log`.
+    """
+
+    def __init__(
+        self, mem_type: MemType, capacity: int | None = None, *, log: Log | None = None
+    ) -> None:
         if not isinstance(mem_type, int) or mem_type not in BASE:
             raise UsageError("a heap is of type DDR, LLC, TCM or PSRAM")
         if not (capacity is None or isinstance(capacity, int)):
             raise UsageError(
                 f"the capacity of a heap is a number of bytes, not a {type(capacity).__name__}"
             )
-        self.mem_type, self.capacity = mem_type, capacity
-        self._live: dict[int, tuple[int, HeapBuffer]] = {}  # by address: bytes taken, buffer
+        if log is not None and not callable(log):
+            raise UsageError("the log of a heap is a function of a level and a line")
+        self.mem_type, self.capacity = MemType(mem_type), capacity
+        self._log = _silent if log is None else log
+        self._room, self._unit = AddressRoom(BASE[self.mem_type], capacity), 1
+        self._live: dict[int, HeapBuffer] = {}  # by simulated address
+        self._held: set[int] = set()  # the same addresses, for when the heap itself is gone
         self._freed: deque[HeapBuffer] = deque()
         self._freed_bytes = 0
         self._lock = Lock()
+        self._ending = self.abandon_with(self)
+        if self.mem_type is MemType.TCM and capacity is None:
+            self.cut_from(process_tcm(), _TCM_UNIT)
+
+    def cut_from(self, pool: TcmRoom, unit: int) -> None:
+        """Allocate from a pool of TCM, in sizes that are multiples of a unit."""
+        self._room, self._unit = pool, unit
+        self._ending()  # nothing was taken from another pool before
+        self._ending = self.abandon_with(self)
 
     @property
     def live(self) -> tuple[HeapBuffer, ...]:
         """Buffers that were not freed, by address."""
-        return tuple(self._live[address][1] for address in sorted(self._live))
+        return tuple(self._live[address] for address in sorted(self._live))
 
     @property
     def used(self) -> int:
         """Bytes that buffers hold."""
-        return sum(size for size, _ in self._live.values())
+        return sum(max(buffer.size, 1) for buffer in self._live.values())
 
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
         """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
         _check(size, align, name)
+        if isinstance(self._room, TcmRoom) and not self._live and self._room.count:
+            gc.collect()  # heaps that were dropped, but are not collected yet, hold the pool
         with self._lock:
-            address = self._room(size, align)
+            address = self._room.take(round_up(size, self._unit), align, self._log)
             if address is None:
                 raise self._full(size, name)
             try:
                 buffer = HeapBuffer(self, address, size, align, name)
             except MemoryError:
+                self._room.give(address)
                 raise self._full(size, name) from None
-            self._live[address] = (max(size, 1), buffer)
+            self._live[address] = buffer
+            self._held.add(address)
         return buffer
+
+    def free(self, memory: Any) -> None:
+        """What C's `free` does: take back the block that starts at this buffer, view or address."""
+        number = as_address(memory)
+        address = _start_of(memory) if number is None else number
+        found = find_allocation(address)
+        buffer = next((b for b in self._live.values() if b.allocation is found), None)
+        if buffer is not None and found is not None and address != found.address:
+            raise UsageError(
+                f"{address:#x} is {address - found.address:,} bytes into the block of "
+                f"{found.size:,} bytes at {found.address:#x}; only its start can be freed"
+            )
+        if buffer is None:
+            why = (
+                "was freed already" if found is not None and found.freed else "is not of this heap"
+            )
+            raise UsageError(f"the memory at {address:#x} {why}")
+        buffer.free()
 
     def release(self, buffer: HeapBuffer) -> None:
         """Take a buffer back; called by `HeapBuffer.free`."""
         with self._lock:
-            if self._live.get(buffer.heap_address, (0, None))[1] is not buffer:
+            if self._live.get(buffer.heap_address) is not buffer:
                 raise UsageError(f"buffer {quote(buffer.name)} was freed already")
             del self._live[buffer.heap_address]
+            self._held.discard(buffer.heap_address)
+            self._room.give(buffer.heap_address)
             self._freed.append(buffer)
             self._freed_bytes += buffer.size
             while self._freed and self._freed_bytes > _QUARANTINE_BYTES:
                 self._freed_bytes -= self._freed.popleft().size
 
-    def _room(self, size: int, align: int) -> int | None:
-        # First fit: the lowest aligned address between the buffers that are there.
-        address = base = BASE[self.mem_type]
-        for start in sorted(self._live):
-            if address + max(size, 1) <= start:
-                break
-            address = round_up(start + self._live[start][0], align)
-        limit = MAX_BYTES if self.capacity is None else self.capacity
-        return address if address + size <= base + limit else None
+    def abandon_with(self, owner: object) -> Callable[[], object]:
+        """Give all room back when Python drops the owner: nobody could free it any more."""
+        ending = weakref.finalize(owner, _give_all, self._room, self._held)
+        ending.atexit = False
+        return ending
 
     def _full(self, size: int, name: str) -> QnnError:
-        of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         what = f" for {quote(name)}" if name else ""
+        if isinstance(self._room, TcmRoom):
+            need, left = round_up(size, self._unit), self._room.size - self._room.used
+            sentence = (
+                f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
+                f"{self._room.size:,} bytes are left"
+            )
+            return qnn_error(
+                _MEM_ALLOC, finding("T1", sentence, buffer=name, need=need, given=left)
+            )
+        of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
             f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "
             f"{self.used:,} are taken"
         )
         free = None if self.capacity is None else self.capacity - self.used
         return qnn_error(_MEM_ALLOC, finding("H1", sentence, buffer=name, need=size, given=free))
+
+
+def _give_all(room: AddressRoom, held: set[int]) -> None:
+    for address in tuple(held):
+        room.give(address)
+    held.clear()
+
+
+def _start_of(memory: Any) -> int:
+    import numpy
+
+    if isinstance(memory, HeapBuffer):
+        return memory.address
+    try:
+        return _address(numpy.frombuffer(memoryview(memory).cast("B"), numpy.uint8))
+    except (TypeError, ValueError, BufferError):
+        raise UsageError(
+            f"a {type(memory).__name__} cannot be freed; give a buffer, a view of it or its address"
+        ) from None
+
+
+def _silent(_level: LogLevel, _text: str) -> None:
+    """Log nothing."""
 
 
 def _check(size: int, align: int, name: str) -> None:

@@ -7,8 +7,11 @@ from queue import Full, Queue
 from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import NoReturn
 
+from qnnmem.errors import UsageError
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.leaks import of_process
+from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
 
 Work = Callable[[], None]
@@ -17,15 +20,22 @@ DEFAULT_DEPTH = 16  # of the queue, where no config says otherwise
 
 
 class Signal:
-    """`QnnSignal`: may watch one execution at a time."""
+    """`QnnSignal`: may watch one execution at a time, and is freed in the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
+        if not isinstance(backend, Backend | None):
+            raise UsageError("a signal is made with a backend, or without one")
         self._lock = Lock()
-        self.in_use = False
+        self._backend = backend
+        make = of_process().part if backend is None else backend.makes
+        self._made = make("L4", "the signal made at {at}")
+        self.in_use = self.is_freed = False
 
     def take(self) -> bool:
         """Whether the signal was free and is now in use."""
         with self._lock:
+            if self.is_freed:
+                self._fail(9003, "the signal was freed", "QnnGraph_execute")
             if self.in_use:
                 return False
             self.in_use = True
@@ -34,6 +44,22 @@ class Signal:
     def release(self) -> None:
         """Make the signal free again."""
         self.in_use = False
+
+    def free(self) -> None:
+        """`QnnSignal_free`: once, and not while an execution uses it."""
+        with self._lock:
+            if self.is_freed:
+                self._fail(9003, "the signal was freed already", "QnnSignal_free")
+            if self.in_use:
+                self._fail(9000, "the signal still watches an execution", "QnnSignal_free")
+            self.is_freed = True
+        self._made.freed()
+
+    def _fail(self, code: int, sentence: str, call: str) -> NoReturn:
+        found = finding("L4", sentence, call=call)
+        if self._backend is not None:
+            self._backend.fail(code, found)
+        raise qnn_error(code, found)
 
 
 class ExecutionQueue:

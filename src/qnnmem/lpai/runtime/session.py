@@ -27,7 +27,14 @@ from qnnmem.lpai.runtime.heap import HeapBuffer
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.plan import Io
 from qnnmem.qnn.codes import qnn_error
-from qnnmem.qnn.enums import BackendProperty, ContextOption, GraphOption, GraphProperty, MemType
+from qnnmem.qnn.enums import (
+    BackendProperty,
+    ContextCustomOption,
+    ContextOption,
+    GraphOption,
+    GraphProperty,
+    MemType,
+)
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.text import quote
 
@@ -68,17 +75,37 @@ class Session:
         self._closing = Lock()
         self.backend = Backend.create(profile=profile, log=log)
         self._extensions = Extensions(self.backend, mem_type)
-        self._binary = self._read(map_file(path))
-        keep = Config(ContextOption.PERSISTENT_BINARY, True)
-        self.context = Context.create_from_binary(
-            self.backend, self._binary, [keep], sanitize=sanitize, trusted=trusted
+        self._buffers: list[HeapBuffer] = []
+        self._context: Context | None = None
+        try:
+            self.graph: Graph = self._open(map_file(path), graph, sanitize, trusted)
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def context(self) -> Context:
+        """The context of the binary."""
+        if self._context is None:
+            raise AssertionError("a session has its context from the beginning")
+        return self._context
+
+    def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
+        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+        self.backend.get_property([question, None])
+        self._binary = self._read(content)
+        configs = [Config(ContextOption.PERSISTENT_BINARY, True)]
+        if self._extensions.mem_type is MemType.TCM:
+            configs.append(custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, MemType.TCM))
+        self._context = Context.create_from_binary(
+            self.backend, self._binary, configs, sanitize=sanitize, trusted=trusted
         )
-        names = [one.name for one in self.context.compiled.graphs]
+        names = [one.name for one in self._context.compiled.graphs]
         if graph is None and len(names) > 1:
             shown = ", ".join(map(quote, names[:8]))
             raise UsageError(f"the binary has several graphs, choose one of {shown}")
-        self.graph: Graph = self.context.graph_retrieve(graph or names[0])
-        self._set_up()
+        return self._context.graph_retrieve(graph or names[0])
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
         """Outputs of one inference, in the form of the inputs; see `Session`.
@@ -185,12 +212,14 @@ class Session:
     def close(self) -> None:
         """Free the context, then the memory it used, in the documented order."""
         with self._closing:
-            if not self.context.is_freed:
-                self.context.free()
+            if self._context is not None and not self._context.is_freed:
+                self._context.free()
                 for zone in self._extensions.broken_guards():
                     self.backend.note(finding("X2", f"bytes {zone} were overwritten"))
+            if not self.backend.is_freed:
                 self.backend.free()
                 self._buffers.clear()
+                self._extensions.free_tcm()
 
     def __enter__(self) -> Session:
         return self
@@ -212,9 +241,6 @@ class Session:
         return buffer.view[: len(content)]
 
     def _set_up(self) -> None:
-        question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        self.backend.get_property([question, None])
-        self._buffers: list[HeapBuffer] = []
         self._hand_over(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM)
         self._hand_over(
             GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM
@@ -255,7 +281,13 @@ class Session:
         import numpy
 
         tensor: Tensor = self.compiled.model.tensors[name]
-        given = numpy.asarray(value)
+        try:
+            given = numpy.asarray(value)
+        except (ValueError, TypeError, OverflowError) as exc:
+            raise UsageError(
+                f"the value of input {quote(name)} cannot be an array; rows of a list are equally "
+                "long and hold numbers"
+            ) from exc
         quant = self.compiled.quants.get(name)
         is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
         target = self._array(name)

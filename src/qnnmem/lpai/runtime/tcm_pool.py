@@ -6,22 +6,20 @@ open (what is rounded, what counts, which level) the choices are listed in `choi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Lock
-
-from qnnmem.errors import QnnError, TcmFatal
+from qnnmem.errors import QnnError
 from qnnmem.lpai.runtime.heap import Heap, HeapBuffer
+from qnnmem.lpai.runtime.room import Log, TcmRoom, process_tcm
 from qnnmem.qnn.enums import LogLevel, MemType
-from qnnmem.targets import tcm_pool
 from qnnmem.units import round_up
-
-Log = Callable[[LogLevel, str], None]
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
 
 
 class TcmPool:
-    """A pool of fixed size for a fixed number of allocations; nothing falls back to DDR."""
+    """A pool of fixed size for a fixed number of allocations; nothing falls back to DDR.
+
+    It is the one of the process, unless it has a size or a limit of its own.
+    """
 
     def __init__(
         self,
@@ -31,20 +29,23 @@ class TcmPool:
         start_alignment: int = 64,
         size_alignment: int = 64,
     ) -> None:
-        facts = tcm_pool()
-        self.size = facts.size.value if size is None else size
-        self.max_allocations = (
-            facts.max_allocations.value if max_allocations is None else max_allocations
-        )
+        room = process_tcm()
+        if size is not None or max_allocations is not None:
+            room = TcmRoom(
+                room.size if size is None else size,
+                room.max_allocations if max_allocations is None else max_allocations,
+            )
+        self.size, self.max_allocations = room.size, room.max_allocations
         self.start_alignment, self.size_alignment = start_alignment, size_alignment
-        self._log, self._registered = log, False
-        self._heap = Heap(MemType.TCM, self.size)
-        self._allocating = Lock()  # counting and taking are one step
+        self._room = room
+        self._heap = Heap(MemType.TCM, log=log)
+        self._heap.cut_from(room, size_alignment)
+        self._heap.abandon_with(self)
 
     @property
     def used(self) -> int:
-        """Bytes in use, rounded as they are allocated."""
-        return self._heap.used
+        """Bytes in use, rounded as they are allocated, whoever uses them."""
+        return self._room.used
 
     @property
     def buffers(self) -> tuple[HeapBuffer, ...]:
@@ -53,24 +54,16 @@ class TcmPool:
 
     def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
         """Room for `size` bytes, or None with a logged error when the pool has no room."""
-        with self._allocating:
-            return self._allocate(size, label)
-
-    def _allocate(self, size: int, label: str) -> HeapBuffer | None:
-        if not self._registered:
-            self._registered = True
-            self._log(LogLevel.INFO, f"TCM pool current size: {self.used} max_size: {self.size}")
-        if len(self.buffers) >= self.max_allocations:
-            raise TcmFatal(self.max_allocations)
         rounded = round_up(size, self.size_alignment)
         try:
-            buffer = self._heap.allocate(rounded, self.start_alignment, label)
+            return self._heap.allocate(rounded, self.start_alignment, label)
         except QnnError:
-            message = f"TCM memory allocation failure: required size: {rounded}"
-            self._log(LogLevel.ERROR, message)
             return None
-        self._log(LogLevel.INFO, f"Allocate size {rounded} from tcm pool 0")
-        return buffer
+
+    def free(self) -> None:
+        """Free every allocation that is left."""
+        for buffer in self.buffers:
+            buffer.free()
 
 
 def parse_mem_type(text: str, log: Log) -> MemType:

@@ -36,11 +36,14 @@ class RuleResult:
 def cases() -> tuple[ContractCase, ...]:
     """Every case, in the order of the rules."""
     from qnnmem.lpai.selftest.calls import CALLS
+    from qnnmem.lpai.selftest.ends import ENDS
     from qnnmem.lpai.selftest.io import IO
     from qnnmem.lpai.selftest.memory import MEMORY
+    from qnnmem.lpai.selftest.pointers import POINTERS
 
     order = {rule: at for at, rule in enumerate(rules())}
-    return tuple(sorted((*MEMORY, *CALLS, *IO), key=lambda case: order[case.rule]))
+    every = (*MEMORY, *POINTERS, *CALLS, *IO, *ENDS)
+    return tuple(sorted(every, key=lambda case: order[case.rule]))
 
 
 def run_cases(chosen: Iterable[ContractCase]) -> tuple[RuleResult, ...]:

@@ -166,7 +166,7 @@ CALLS = (
           lambda t: t.client(configs=[None]).ready().freed("binary").gives(2)),
     breaks("R10", "no promise in aDSP mode", 5010,
            lambda t: t.refused(Client, profile=_ADSP, configs=[None])),
-    breaks("R10", "binary overwritten while the context lives", 6039,  # it was passed as a view
+    breaks("R10", "binary freed while the context lives; a view of it was passed", 6039,
            lambda t: t.client().ready().refused(lambda c: c.freed("binary").run())),
     breaks("R10", "binary dropped while the context lives", 6039, _binary_dropped),
     keeps("R11", "graphs of the binary retrieved",

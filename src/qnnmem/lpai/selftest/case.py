@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any, Self
 
 from qnnmem.errors import QnnError, QnnMemError
+from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.lpai.selftest.client import Client, is_all
 
 WAIT_S = 10.0
@@ -31,7 +32,8 @@ class ContractCase:
         """What went otherwise than the contract promises; empty if nothing did."""
         trial = Trial(self.rule, self.codes)
         try:
-            self.steps(trial)
+            with separate():  # what a case leaves behind is part of the case
+                self.steps(trial)
         except QnnMemError as exc:
             trial.problems.append(str(exc))
         except Exception as exc:  # any other exception is itself a broken promise of the runtime

@@ -34,9 +34,9 @@ class Client:
         *,
         ask: bool = True,
     ) -> None:
-        self.heap = Heap(MemType.DDR)
+        self.heap = self.io_heap = Heap(MemType.DDR)
         self.backend = Backend.create(profile=profile)
-        self.align = self._alignment() if ask else AlignmentReq(64, 64)
+        self.align = self.asked() if ask else AlignmentReq(64, 64)
         self.binary = self.buffer(len(binary()))
         self.binary.view[: len(binary())] = binary()
         content = self.binary.view[: len(binary())]
@@ -51,8 +51,7 @@ class Client:
 
     def buffer(self, size: int) -> HeapBuffer:
         """Aligned memory of at least `size` bytes."""
-        rounded = round_up(size, self.align.size_alignment)
-        return self.heap.allocate(rounded, self.align.start_addr_alignment)
+        return self._allocate(self.heap, size)
 
     def need(self, asked: GraphProperty) -> int:
         """Size of a pool."""
@@ -128,7 +127,8 @@ class Client:
         """Inputs and outputs in buffers of the client, with their exact size."""
         groups = io_tensors(self.graph.compiled)
         for tensor in (*groups[0], *groups[1]):
-            tensor.client_buf, tensor.data_size = self.buffer(tensor.nbytes), tensor.nbytes
+            tensor.client_buf = self._allocate(self.io_heap, tensor.nbytes)
+            tensor.data_size = tensor.nbytes
         return list(groups[0]), list(groups[1])
 
     def run(self, value: int = 1) -> NDArray[Any]:
@@ -138,7 +138,12 @@ class Client:
         self.graph.execute(inputs, outputs)
         return numbers(outputs[0]).copy()
 
-    def _alignment(self) -> AlignmentReq:
+    def _allocate(self, heap: Heap, size: int) -> HeapBuffer:
+        rounded = round_up(size, self.align.size_alignment)
+        return heap.allocate(rounded, self.align.start_addr_alignment)
+
+    def asked(self) -> AlignmentReq:
+        """Ask for the alignment."""
         question = custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
         self.backend.get_property([question, None])
         found: AlignmentReq = question.value.value

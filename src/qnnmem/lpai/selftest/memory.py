@@ -215,8 +215,11 @@ MEMORY = (
     keeps("R2", "both pools handed over, then finalize", lambda t: t.client().ready().gives(2)),
     keeps("R2", "NULL descriptors where the need is 0",
           lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
-    keeps("R2", "no pools at all in ARM mode",
-          lambda t: t.client(profile=profile("arm")).finalize().gives(2)),
+    keeps("R2", "no pools at all in a lenient ARM profile",
+          lambda t: t.client(profile=profile("arm", client_brings_pools=False)).finalize()
+          .gives(2)),
+    breaks("R2", "no pools at all in ARM mode", 6022,
+           lambda t: t.client(profile=profile("arm")).refused(Client.finalize).ready().gives(2)),
     breaks("R2", "finalize without scratch", 6022,
            lambda t: t.client().give_persistent().refused(Client.finalize).ready()),
     breaks("R2", "finalize without persistent", 6022,

@@ -1,0 +1,414 @@
+from __future__ import annotations
+
+import ctypes  # noqa: TID251 - what applications hand over
+import gc
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qnnmem import lpai
+from qnnmem.errors import QnnError, TcmFatal, UsageError
+from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.allocations import find_allocation
+from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Client
+from qnnmem.lpai.selftest.models import binary
+from qnnmem.qnn.enums import (
+    BackendProperty,
+    ContextCustomOption,
+    GraphOption,
+    GraphProperty,
+    MemType,
+    TensorMemType,
+)
+
+Pointer = Callable[[lpai.HeapBuffer], Any]
+
+# Ways in which one and the same memory reaches a call.
+POINTERS: dict[str, Pointer] = {
+    "buffer": lambda b: b,
+    "view": lambda b: b.view,
+    "array": lambda b: b.array,
+    "slice of the view": lambda b: b.view[:],
+    "slice of the array": lambda b: b.array[0:],
+    "view of the array": lambda b: memoryview(b.array),  # type: ignore[arg-type]  # it is a buffer
+    "array over the view": lambda b: np.frombuffer(b.view, np.uint8),
+    "array over an array over the view": lambda b: np.asarray(np.frombuffer(b.view, np.int32)),
+    "other shape": lambda b: b.array.reshape(-1, 4),
+    "other type": lambda b: b.array.view(np.int16).view(np.int32),
+    "no copy": lambda b: b.array.astype(np.uint8, copy=False),
+    "transposed twice": lambda b: b.array.reshape(1, -1).T.T,
+    "records": lambda b: b.array.view([("a", "i4"), ("b", "f4")]),
+    "ndarray by hand": lambda b: np.ndarray(b.size, np.uint8, b.view),
+    "array of C": lambda b: (ctypes.c_uint8 * b.size).from_buffer(b.view),
+    "pickled in place": lambda b: pickle.PickleBuffer(b.view),
+    "address": lambda b: b.address,
+    "address of numpy": lambda b: np.uint64(b.address),
+    "pointer of C": lambda b: ctypes.c_void_p(b.address),
+}
+every_pointer = pytest.mark.parametrize("pointer", POINTERS.values(), ids=POINTERS)
+
+
+def code_of(call: Callable[..., object], *arguments: Any) -> tuple[int, str]:
+    """Code and rule of a call that fails."""
+    with pytest.raises(QnnError) as caught:
+        call(*arguments)
+    return caught.value.code, caught.value.finding.rule
+
+
+# --- Whose memory it is ----------------------------------------------------------------------
+
+
+@every_pointer
+@pytest.mark.parametrize(
+    ("option", "rule"), [(SCRATCH, "R7"), (PERSISTENT, "R8")], ids=["scratch", "persistent"]
+)
+def test_a_pool_ends_with_its_block(pointer: Pointer, option: GraphOption, rule: str) -> None:
+    """However the pool was given, an execution after the free does not succeed."""
+    client = Client().give_scratch().give_persistent()
+    pool = client.scratch if option == SCRATCH else client.persistent
+    client.set(lpai.custom(option, lpai.Mem(MemType.DDR, pool.size, pointer(pool))))
+    client.finalize().run()
+    assert client.rules == []
+    pool.free()
+    assert code_of(client.run) == (6039, rule)
+
+
+@every_pointer
+@pytest.mark.parametrize("side", [0, 1], ids=["input", "output"])
+def test_io_ends_with_its_block(pointer: Pointer, side: int) -> None:
+    """The same for inputs and outputs."""
+    client = Client("plain").ready()
+    tensors, block = client.tensors(), client.buffer(128)
+    tensors[side][0].client_buf = pointer(block)
+    assert client.graph.execute(*tensors) == 0
+    block.free()
+    assert code_of(client.graph.execute, *tensors) == (6004, "R9")
+
+
+@every_pointer
+def test_a_binary_ends_with_its_block(pointer: Pointer) -> None:
+    """The same for a binary that was promised to stay."""
+    content = binary() + bytes(-len(binary()) % 8)
+    block = lpai.Heap(MemType.DDR).allocate(len(content))
+    block.view[:] = content
+    made = lpai.Context.create_from_binary(
+        lpai.Backend.create(), pointer(block), [KEEP], trusted=True
+    )
+    graph = made.graph_retrieve("bare")
+    graph.finalize()
+    block.free()
+    assert code_of(graph.execute) == (6039, "R10")
+
+
+@every_pointer
+def test_freed_memory_cannot_be_handed_over(pointer: Pointer) -> None:
+    """A pointer that is older than the free is refused at once."""
+    client, block = Client("plain"), lpai.Heap(MemType.DDR).allocate(512)
+    old = pointer(block)
+    block.free()
+    mem = lpai.Mem(MemType.DDR, 512, old)
+    assert code_of(client.set, lpai.custom(SCRATCH, mem)) == (6000, "R7")
+
+
+def test_a_view_outlives_the_buffer_and_its_heap() -> None:
+    """The bytes are known as long as anybody has them."""
+    view = lpai.Heap(MemType.LLC).allocate(256).view[64:]
+    gc.collect()
+    lease = ClientBuffer(view)
+    assert lease.mem_type is MemType.LLC
+    assert not lease.is_released
+
+
+def test_blocks_that_are_unmapped_are_forgotten() -> None:
+    """An address that Python uses for something else is nobody's block."""
+    address = lpai.Heap(MemType.DDR).allocate(1 << 20).address
+    gc.collect()
+    assert find_allocation(address) is None
+    with pytest.raises(UsageError, match="lies in no block"):
+        ClientBuffer(address)
+
+
+def test_memory_that_is_copied_has_another_owner() -> None:
+    """Only views belong to the block."""
+    block = lpai.Heap(MemType.DDR).allocate(256)
+    copy = bytearray(block.view)
+    block.free()
+    assert not ClientBuffer(copy).is_released
+
+
+@pytest.mark.parametrize("offset", [-64, 256])
+def test_a_pointer_into_a_guard_zone_is_no_memory(offset: int) -> None:
+    """Neither as an address nor as a view."""
+    block = lpai.Heap(MemType.DDR).allocate(256)
+    with pytest.raises(UsageError, match="no block"):
+        ClientBuffer(block.address + offset)
+    longer = np.lib.stride_tricks.as_strided(block.array, (257,), (1,))
+    with pytest.raises(UsageError, match="reaches 1 bytes past its allocation of 256"):
+        ClientBuffer(longer)
+
+
+@pytest.mark.parametrize(
+    ("cut", "sentence"),
+    [
+        (lambda b: b.view[:-1], "says 512 bytes, the buffer has 511"),
+        (lambda b: b.array[::-1], "cannot be used as memory"),
+        (lambda b: b.array[::2], "cannot be used as memory"),
+        (lambda b: b.view.toreadonly(), "is read-only memory"),
+        (lambda b: b.address + 64, "says 512 bytes, the buffer has 448"),
+        (lambda b: 0, "address 0x0 cannot be used"),
+    ],
+)
+def test_a_wrong_piece_is_one_clear_finding(cut: Pointer, sentence: str) -> None:
+    """Never an exception of numpy or Python."""
+    client, block = Client("plain"), lpai.Heap(MemType.DDR).allocate(512)
+    with pytest.raises(QnnError, match=sentence) as caught:
+        client.set(lpai.custom(SCRATCH, lpai.Mem(MemType.DDR, 512, cut(block))))
+    assert (caught.value.code, caught.value.finding.rule) == (6000, "R4")
+    assert len(client.rules) == 1
+
+
+def test_reallocated_scratch_has_to_be_handed_over_again() -> None:
+    """The new block at the simulated address of the old one does not help."""
+    client = Client("plain").ready()
+    old = client.scratch
+    old.free()
+    new = client.heap.allocate(old.size)
+    assert code_of(client.run) == (6039, "R7")
+    client.give(SCRATCH, new)
+    client.run()
+
+
+@every_pointer
+def test_a_heap_frees_by_pointer(pointer: Pointer) -> None:
+    """As free does in C: once, and by the start."""
+    heap = lpai.Heap(MemType.DDR)
+    block = heap.allocate(256)
+    given = pointer(block)
+    heap.free(given)
+    assert block.freed
+    with pytest.raises(UsageError, match="was freed already"):
+        heap.free(given)
+    with pytest.raises(UsageError, match="was freed already"):
+        block.free()
+
+
+def test_only_the_start_of_a_block_of_the_heap_can_be_freed() -> None:
+    """A pointer into it, another heap's and what is no memory are refused in a sentence."""
+    heap = lpai.Heap(MemType.DDR)
+    block = heap.allocate(256)
+    with pytest.raises(UsageError, match="64 bytes into the block of 256 bytes"):
+        heap.free(block.view[64:])
+    for other in (bytearray(4), lpai.Heap(MemType.DDR).allocate(64), 5):
+        with pytest.raises(UsageError, match="is not of this heap"):
+            heap.free(other)
+    with pytest.raises(UsageError, match="NoneType cannot be freed"):
+        heap.free(None)
+    assert heap.live == (block,)
+
+
+# --- Types of memory -------------------------------------------------------------------------
+
+SAID = lpai.custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, MemType.TCM)
+
+
+def in_heap(heap: lpai.Heap) -> memoryview:
+    """The binary in memory of this heap."""
+    view = heap.allocate(len(binary())).view
+    view[:] = binary()
+    return view
+
+
+@pytest.mark.parametrize("said", [MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM])
+@pytest.mark.parametrize("given", [MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM])
+@pytest.mark.parametrize("option", [SCRATCH, PERSISTENT])
+def test_the_type_is_that_of_the_heap(said: MemType, given: MemType, option: GraphOption) -> None:
+    """Anything else is refused, whichever pool it is."""
+    client, block = Client(profile=profile("adsp")), lpai.Heap(given).allocate(512)
+    config = lpai.custom(option, lpai.Mem(said, 512, block.view))
+    if said is given:
+        client.set(config)
+    else:
+        assert code_of(client.set, config) == (6000, "T5")
+
+
+def test_memory_from_outside_is_what_the_client_says() -> None:
+    """Nobody else can know."""
+    block = np.zeros(1024, np.uint8)
+    start = -block.__array_interface__["data"][0] % 64
+    client = Client(profile=profile("adsp"))
+    client.set(lpai.custom(SCRATCH, lpai.Mem(MemType.LLC, 512, block[start : start + 512])))
+    assert client.rules == []
+
+
+def test_the_type_of_the_model_is_compared() -> None:
+    """TCM said and DDR given, and TCM given without a word."""
+    make, backend = lpai.Context.create_from_binary, lpai.Backend.create(profile=profile("adsp"))
+    wrong = in_heap(lpai.Heap(MemType.DDR))
+    assert code_of(lambda: make(backend, wrong, [KEEP, SAID], trusted=True)) == (5010, "T5")
+    backend.findings.clear()
+    make(backend, in_heap(lpai.Heap(MemType.TCM)), [KEEP], trusted=True)
+    assert [found.rule for found in backend.findings] == ["T5"]
+    desk = lpai.Backend.create()
+    given = in_heap(lpai.Heap(MemType.TCM))
+    assert code_of(lambda: make(desk, given, [KEEP], trusted=True)) == (1000, "T3")
+
+
+@pytest.mark.parametrize("io", [MemType.DDR, MemType.TCM, None])
+@pytest.mark.parametrize("model", [MemType.DDR, MemType.TCM])
+def test_model_and_io_are_in_one_type(model: MemType, io: MemType | None) -> None:
+    """In the native interface, too; memory from outside is DDR."""
+    client = Client("plain", profile=profile("adsp"))
+    configs = [KEEP, SAID] if model is MemType.TCM else [KEEP]
+    content = in_heap(lpai.Heap(model))
+    client.context = lpai.Context.create_from_binary(client.backend, content, configs, trusted=True)
+    client.on("plain").ready()
+    client.io_heap = lpai.Heap(io or MemType.DDR)
+    inputs, outputs = client.tensors()
+    if io is None:
+        block = np.zeros(512, np.uint8)
+        start = -block.__array_interface__["data"][0] % 64
+        inputs[0].client_buf = block[start : start + 128]
+    if model is (io or MemType.DDR):
+        assert client.graph.execute(inputs, outputs) == 0
+    else:
+        assert code_of(client.graph.execute, inputs, outputs) == (6004, "T6")
+    assert client.graph.execute() == 0  # IO inside scratch is scratch
+
+
+def test_shared_buffers_are_no_tcm(tmp_path: Any) -> None:
+    """A model in TCM cannot have registered memory for its IO."""
+    client = Client("plain", profile=profile("adsp"))
+    content = in_heap(lpai.Heap(MemType.TCM))
+    client.context = lpai.Context.create_from_binary(
+        client.backend, content, [KEEP, SAID], trusted=True
+    )
+    client.on("plain").ready()
+    client.io_heap = lpai.Heap(MemType.TCM)
+    with (tmp_path / "shared").open("w+b") as file:
+        file.truncate(4096)
+        inputs, outputs = client.tensors()
+        place = lpai.MemInfoCustom(file.fileno(), 0)
+        descriptor = lpai.MemDescriptor((1, 25), inputs[0].data_type, custom_info=place)
+        inputs[0].mem_type = TensorMemType.MEMHANDLE
+        (inputs[0].mem_handle,) = client.context.mem_register([descriptor])
+        assert code_of(client.graph.execute, inputs, outputs) == (6004, "T6")
+
+
+# --- The TCM pool ----------------------------------------------------------------------------
+
+
+def test_every_heap_of_tcm_is_the_one_pool() -> None:
+    """What one takes the other does not have."""
+    first, second = lpai.Heap(MemType.TCM), lpai.Heap(MemType.TCM)
+    whole = first.allocate(2_035_712)
+    with pytest.raises(
+        QnnError, match="TCM memory allocation failure: required size: 64"
+    ) as caught:
+        second.allocate(1)
+    assert (caught.value.code, caught.value.finding.rule) == (1002, "T1")
+    whole.free()
+    made = [heap.allocate(1) for _ in range(16) for heap in (first, second)]
+    with pytest.raises(TcmFatal, match="limit of 32 buffers"):
+        second.allocate(1)
+    for buffer in made:
+        buffer.free()
+
+
+def test_a_heap_of_tcm_speaks() -> None:
+    """The documented lines, with sizes as they are rounded."""
+    lines: list[str] = []
+    heap = lpai.Heap(MemType.TCM, log=lambda level, text: lines.append(f"{level.name} {text}"))
+    with heap.allocate(100):
+        pass
+    with pytest.raises(QnnError):
+        heap.allocate(3_000_000)
+    assert lines == [
+        "INFO TCM pool current size: 0 max_size: 2035712",
+        "INFO Allocate size 128 from tcm pool 0",
+        "INFO TCM pool current size: 0 max_size: 2035712",
+        "ERROR TCM memory allocation failure: required size: 3000000",
+    ]
+
+
+def test_a_heap_that_is_dropped_gives_its_room_back() -> None:
+    """Nobody could free it any more."""
+    lpai.Heap(MemType.TCM).allocate(2_000_000)
+    with lpai.Heap(MemType.TCM).allocate(2_000_000) as buffer:
+        assert buffer.size == 2_000_000
+
+
+def test_sessions_share_the_pool_and_give_it_back(tmp_path: Any) -> None:
+    """A second session in TCM has what the first one left, and all of it after its end."""
+    path = tmp_path / "all.bin"
+    path.write_bytes(binary())
+    options: dict[str, Any] = {"graph": "plain", "profile": profile("adsp"), "mem_type": "tcm"}
+    with lpai.open(path, trusted=True, **options) as session:
+        assert session.findings == ()
+        left = 2_035_712 - 128 * 2 - len(binary()) // 64 * 64 - 64
+        rest = lpai.Heap(MemType.TCM).allocate(left)
+        with pytest.raises(QnnError, match="T1"):
+            lpai.open(path, trusted=True, **options)
+        rest.free()
+    with lpai.Heap(MemType.TCM).allocate(2_035_712):
+        pass
+
+
+# --- Alignment -------------------------------------------------------------------------------
+
+
+def ask(client: Client) -> None:
+    """Ask for the alignment once more."""
+    question = lpai.custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+    client.backend.get_property([question, None])
+
+
+@pytest.mark.parametrize("option", [SCRATCH, PERSISTENT])
+def test_asking_after_the_allocation_is_too_late(option: GraphOption) -> None:
+    """The finding says so; another backend that asks for the same is content."""
+    client = Client(ask=False)
+    block = client.buffer(512)
+    ask(client)
+    client.give(option, block)
+    assert client.rules == ["R1"]
+    assert "before the alignment was asked for" in client.backend.findings[0].sentence
+
+
+def test_io_is_asked_for_as_well() -> None:
+    """Once for each tensor, not for each execution."""
+    client = Client("bare", ask=False).finalize()
+    for _ in range(3):
+        client.run()
+    assert client.rules == ["R1", "R1"]
+    late = Client("bare", ask=False).finalize()
+    tensors = late.tensors()
+    ask(late)
+    late.graph.execute(*tensors)
+    assert late.rules == ["R1", "R1"]
+
+
+def test_a_block_for_two_backends_is_asked_for_once() -> None:
+    """Memory that was right for the first is right for the second."""
+    first = Client("plain").ready()
+    second = Client("plain")
+    first.context.free()
+    second.give(SCRATCH, first.scratch).finalize()
+    assert second.rules == []
+
+
+@pytest.mark.parametrize("unit", [64, 128, 4096])
+def test_memory_of_exactly_the_size_asked_for_is_good(unit: int) -> None:
+    """Though the binary was planned for another alignment than the platform has."""
+    client = Client(profile=profile(start_alignment=64, size_alignment=unit))
+    for asked, option in (
+        (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, SCRATCH),
+        (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, PERSISTENT),
+    ):
+        need = client.need(asked)
+        assert need % unit == 0
+        client.give(option, client.heap.allocate(need, 64))
+    client.finalize().run()
+    assert client.rules == []
