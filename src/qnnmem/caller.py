@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import os
 import sys
 from pathlib import Path
+from types import FrameType
 
 from qnnmem.text import shorten
 
-_PACKAGE = f"{Path(__file__).absolute().parent}/"
+_PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _LONGEST = 120  # characters
 
 
 def caller_line() -> str:
     """Where the client's own code called, e.g. `client.py:12: context.free()`; empty if nowhere."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and file != contextlib.__file__:
-            text = linecache.getline(file, frame.f_lineno).strip()
-            place = f"{Path(file).name}:{frame.f_lineno}"
-            return shorten(f"{place}: {text}" if text else place, _LONGEST)
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
-    return ""
+    frame = _outside()
+    if frame is None:
+        return ""
+    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return shorten(f"{place}: {text}" if text else place, _LONGEST)
+
+
+def caller_place() -> str:
+    """File and line alone, the file as it is reached from the working folder."""
+    frame = _outside()
+    if frame is None:
+        return ""
+    name = frame.f_code.co_filename
+    with contextlib.suppress(OSError):  # a working folder that is gone
+        name = name.removeprefix(str(Path.cwd()) + os.sep)
+    return f"{name}:{frame.f_lineno}"
+
+
+def _outside() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _is_passed(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _is_passed(name: str) -> bool:
+    if name == contextlib.__file__ or name.startswith((_PACKAGE, "<frozen")):
+        return True
+    return os.path.abspath(name).startswith(_PACKAGE)  # noqa: PTH100  # a name may be no path

@@ -13,12 +13,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
+from qnnmem.caller import caller_place
 from qnnmem.finding import Finding
 from qnnmem.lpai.rules import finding
 
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _MOST = 1000  # of one owner that are kept apart; the rest is only counted
 _SHOWN = 20  # at the end of the process
 
@@ -28,7 +27,7 @@ class Made:
 
     def __init__(self, rule: str, what: str, of: Made | None = None) -> None:
         self.rule, self.what = rule, what
-        self.at = "" if of is None else calling_line()
+        self.at = "" if of is None else caller_place()
         self.more = 0
         self._parts: dict[int, Made] = {}
         self._of = of
@@ -122,18 +121,3 @@ def report() -> None:
         lines[_SHOWN:] = [f"and {len(lines) - _SHOWN:,} more"]
     with suppress(OSError, ValueError):  # nobody reads it any more
         print(f"qnnmem: {len(found):,} not freed", *lines, sep="\n  ", file=sys.stderr)
-
-
-def calling_line() -> str:
-    """File and line of the innermost caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
-        frame = frame.f_back
-    name = frame.f_code.co_filename
-    with suppress(OSError):  # a working folder that is gone
-        name = name.removeprefix(str(Path.cwd()) + os.sep)
-    return f"{name}:{frame.f_lineno}"
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith((_PACKAGE, "<frozen")) or os.path.abspath(name).startswith(_PACKAGE)  # noqa: PTH100  # a name may be no path
