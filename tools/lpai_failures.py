@@ -25,10 +25,13 @@ from qnnmem.errors import QnnError
 from qnnmem.lpai import PrepareOptions, prepare
 from qnnmem.lpai.binary import write
 from qnnmem.lpai.net_run.log import Console
+from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.descriptors import Mem, MemDescriptor, MemInfoCustom, custom
-from qnnmem.lpai.selftest.client import SCRATCH, Client
+from qnnmem.lpai.runtime.heap import Heap
+from qnnmem.lpai.runtime.leaks import separate
+from qnnmem.lpai.selftest.client import PERSISTENT, SCRATCH, Client
 from qnnmem.lpai.selftest.models import ELEMENTS
-from qnnmem.qnn.enums import DataType, GraphProperty, LogLevel, MemRegisterType
+from qnnmem.qnn.enums import DataType, GraphProperty, LogLevel, MemRegisterType, MemType
 
 SCRATCH_SIZE = GraphProperty.GET_PROP_SCRATCH_MEM_SIZE
 
@@ -47,7 +50,8 @@ class Failure(NamedTuple):
 def main() -> None:
     """Provokes every failure and stores the lines."""
     kept = [one for one in stored_logs.read(stored_logs.CASES) if one["id"][:5] != "lpai-"]
-    stored_logs.write(stored_logs.CASES, [*kept, *map(record, FAILURES)])
+    with separate():  # clients that make mistakes free nothing
+        stored_logs.write(stored_logs.CASES, [*kept, *map(record, FAILURES)])
     healthy = [one for one in stored_logs.read(stored_logs.HEALTHY) if one["id"][:5] != "lpai-"]
     good = {"id": "lpai-net-run", "source": SOURCE, "how": "run", "lines": good_run()}
     stored_logs.write(stored_logs.HEALTHY, [*healthy, good])
@@ -75,8 +79,10 @@ def record(failure: Failure) -> dict[str, Any]:
 # --- The tool ------------------------------------------------------------------------------------
 
 
-def net_run(model: onnx.ModelProto, mem_type: str, target: str, files: Sequence[int]) -> list[str]:
-    """Both streams of a run whose input files have so many bytes."""
+def net_run(
+    model: onnx.ModelProto, mem_type: str, target: str, files: Sequence[int], keeps: bool = True
+) -> list[str]:
+    """Both streams of a run whose input files have so many bytes; it `keeps` the binary or not."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         onnx.save(model, folder / "model.onnx")
@@ -87,7 +93,7 @@ def net_run(model: onnx.ModelProto, mem_type: str, target: str, files: Sequence[
         (folder / "inputs.txt").write_text(
             " ".join(f"x{number}.raw" for number in range(len(files)))
         )
-        _configs(folder, mem_type, target)
+        _configs(folder, mem_type, target, keeps)
         command = [*(sys.executable, "-m", "qnnmem", "net-run", "--backend", "libQnnLpai.so")]
         command += ["--retrieve_context", "model.bin", "--input_list", "inputs.txt"]
         command += ["--config_file", "tool.json", "--use_native_input_files"]
@@ -105,14 +111,14 @@ def net_run(model: onnx.ModelProto, mem_type: str, target: str, files: Sequence[
         return [line for line in done.stdout.splitlines() if line]
 
 
-def _configs(folder: Path, mem_type: str, target: str) -> None:
+def _configs(folder: Path, mem_type: str, target: str, keeps: bool) -> None:
     extensions = {
         "shared_library_path": "libQnnLpaiNetRunExtensions.so",
         "config_file_path": "lpai.conf",
     }
     tool = {
         "backend_extensions": extensions,
-        "context_configs": {"is_persistent_binary": True},
+        "context_configs": {"is_persistent_binary": keeps},
     }
     lpai = {
         "lpai_backend": {"target_env": target},
@@ -158,7 +164,7 @@ def client(mistake: Callable[[Client], object], graph: str) -> list[str]:
     """What the backend logs for a client that makes this mistake."""
     lines: list[str] = []
     console = Console(LogLevel.INFO, lines.append, lines.append)
-    made = Client(graph)
+    made = Client(graph, profile=profile("adsp"))
     made.backend.log = console.log
     try:
         mistake(made)
@@ -180,6 +186,23 @@ def _odd_size(made: Client) -> None:
 def _too_small(made: Client) -> None:
     buffer = made.buffer(made.need(SCRATCH_SIZE))
     made.graph.set_config([custom(SCRATCH, Mem(1, buffer.size - 64, buffer)), None])
+
+
+def _other_type(made: Client) -> None:
+    buffer = made.buffer(made.need(SCRATCH_SIZE))
+    made.graph.set_config([custom(SCRATCH, Mem(MemType.TCM, buffer.size, buffer)), None])
+
+
+def _mixed_types(made: Client) -> None:
+    made.ready()
+    made.io_heap = Heap(MemType.TCM)
+    made.run()
+
+
+def _overlapping(made: Client) -> None:
+    made.give_scratch()
+    size = made.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
+    made.graph.set_config([custom(PERSISTENT, Mem(1, size, made.scratch.view[:size])), None])
 
 
 def _no_scratch(made: Client) -> None:
@@ -270,11 +293,15 @@ def tcm(name: str, model: onnx.ModelProto, files: Sequence[int], stage: str, cau
 
 
 def misuse(
-    name: str, stage: str, mistake: Callable[[Client], object], graph: str = "counter"
+    name: str,
+    stage: str,
+    mistake: Callable[[Client], object],
+    graph: str = "counter",
+    cause: str = "buffer_misuse",
 ) -> Failure:
     """A client that hands over a wrong buffer."""
     lines = functools.partial(client, mistake, graph)
-    return Failure(name, stage, "buffer_misuse", False, "cause", lines)
+    return Failure(name, stage, cause, False, "cause", lines)
 
 
 def order(name: str, stage: str, mistake: Callable[[Client], object]) -> Failure:
@@ -297,12 +324,19 @@ FAILURES = (
         lambda: net_run(largest_of(64), "tcm", "x86", [64]),
     ),
     Failure(
+        *("persistent-binary-not-said", "context", "framework_bug", False, "memory_only"),
+        lambda: net_run(largest_of(64), "ddr", "adsp", [64], keeps=False),
+    ),
+    Failure(
         *("short-input-file", "execute", "buffer_misuse", False, "cause"),
         lambda: net_run(largest_of(64), "ddr", "adsp", [60]),
     ),
     misuse("scratch-misaligned", "memreg", _misaligned),
     misuse("scratch-odd-size", "memreg", _odd_size),
     misuse("scratch-too-small", "memreg", _too_small),
+    misuse("scratch-of-other-type", "memreg", _other_type, "plain", "tcm_memory_type"),
+    misuse("model-and-io-mixed", "execute", _mixed_types, "plain", "tcm_mixed"),
+    misuse("pools-overlap", "memreg", _overlapping),
     misuse("no-scratch", "graph", _no_scratch),
     misuse("scratch-freed", "execute", _scratch_freed, "plain"),
     misuse("persistent-freed", "execute", _persistent_freed),

@@ -138,3 +138,11 @@ def test_lines_of_this_tool_are_not_shown_as_those_of_a_device() -> None:
     assert shown
     assert not [line for line in shown if ") [" in line]
     assert any(own_lines(one) for one in entries)
+
+
+@pytest.mark.parametrize("count", [31, 32, 33])
+def test_an_end_after_32_allocations_suggests_the_33rd(tmp_path: Path, count: int) -> None:
+    """It is fatal and prints nothing; with any other count the end has another reason."""
+    died = "Aborted (core dumped)\n"
+    one = incident(tmp_path / "a.log", "qnn-net-run pid:7\n", OPENED, *taken(*[64] * count), died)
+    assert (one.entry == "lpai-tcm-33rd", one.confidence) == (count == 32, "low")
