@@ -39,10 +39,8 @@ def test_good_runs_raise_no_alarm() -> None:
 @pytest.mark.parametrize("name", sorted(robust_logs.VARIATIONS))
 def test_variations_change_a_log_and_are_drawn_again(name: str) -> None:
     """Each can be told from the line it was made from, and the seed gives the same again."""
-    line = (
-        "03-17 16:13:31.123     0     7 E QnnDsp: qnn_graph_create failed: reading /a/c.bin err 1002 "
-        * 2
-    )
+    head = "03-17 16:13:31.123     0     7 E QnnDsp: "
+    line = head + "qnn_graph_create failed: reading /a/b/c.bin, err 1002 and more words " * 2
     change = robust_logs.VARIATIONS[name]
     assert any(change(line, robust_logs._drawing(seed)) != line for seed in range(9))
     assert change(line, robust_logs._drawing(3)) == change(line, robust_logs._drawing(3))
