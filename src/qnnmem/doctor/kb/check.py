@@ -84,7 +84,9 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
         numbers = {
             n for anchor, ns in knowledge.anchors.items() if anchor.encode() in low for n in ns
         }
-        found = match(knowledge, text, sorted(numbers)) or read_failure(knowledge, text)
+        found = match(knowledge, text, sorted(numbers))
+        if all(number in knowledge.words for number, _ in found):
+            found += read_failure(knowledge, text)
         for number, values in found:
             before = seen.get(number)
             if before is None:

@@ -81,6 +81,12 @@ class Knowledge:
         )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
+        # A single word that opens no incident tells nothing of the rest of its line.
+        self.words = frozenset(
+            number
+            for number, text in enumerate(self.plain)
+            if text and b" " not in text and not self.opens[number]
+        )
         self._matchers: dict[int, Matcher] = {}
 
     @cached_property

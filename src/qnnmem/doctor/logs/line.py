@@ -58,7 +58,9 @@ def read_failure(
         return []
     holes = knowledge.holes
     for whole in chain((text,), wrapped()):
-        known = knowledge.second_reading.find(whole)
+        known = [
+            one for one in knowledge.second_reading.find(whole) if one[0] not in knowledge.words
+        ]
         if known and whole is not text:  # what the other line says alone is not said of this one
             rest = whole[len(text) :] if whole.startswith(text) else whole[: -len(text)]
             alone = {index for index, _ in knowledge.second_reading.find(rest)}

@@ -31,6 +31,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
+from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
@@ -44,8 +45,6 @@ _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _FEW = 1024  # bytes in which line ends are counted without help
 _PIECES = 4  # a message is split over at most so many lines
-_SPLIT = 64  # no logger splits shorter messages
-_WRAPPED = 40  # and nobody wraps them
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
 _MESSAGE = 3  # so few lines are one message that somebody copied
@@ -293,8 +292,8 @@ class LogScanner:
             if first is not None:
                 out.append(first)
                 failing = False
-        if failing and not found:
-            found = read_failure(
+        if failing and all(index in self._knowledge.words for index, _ in found):
+            found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
             )
         if found:
@@ -331,16 +330,16 @@ class LogScanner:
         if back is None:
             return None, found
         start, before = back
-        if _strangers(before, text):
+        if are_strangers(before, text):
             return None, found
         other = header.parse(before)
-        if not _goes_on(other, before, head):
+        if not goes_on(other, before, head):
             return None, found
         # What the line before holds an anchor of is that line's to find.
         raw = bytes(self._view[start : low - 1]).lower()
         done = {index for index, _ in found}
         left = [i for i in missing if i not in done and not self._shapes.holds(raw, i)]
-        whole = match(self._knowledge, before + _glue(head) + text[head.body :], left)
+        whole = match(self._knowledge, before + glue(head) + text[head.body :], left)
         if not whole:
             return None, found
         whole.sort()
@@ -355,8 +354,8 @@ class LogScanner:
             yield forward
         if head.style != "plain":
             return
-        if (back := self._line_before(low)) and _goes_on(header.parse(back[1]), back[1], head):
-            yield back[1] + _glue(head) + text
+        if (back := self._line_before(low)) and goes_on(header.parse(back[1]), back[1], head):
+            yield back[1] + glue(head) + text
 
     def _forward(self, text: bytes, head: Header, high: int) -> bytes:
         whole, at = text, high + 1
@@ -366,12 +365,12 @@ class LogScanner:
             if stop <= at or stop - high > LOOK // 2:
                 break
             piece = bare_line(bytes(self._view[at:stop]))
-            if _strangers(text, piece):
+            if are_strangers(text, piece):
                 break
             other = header.parse(piece)
-            if not _goes_on(head, text, other):
+            if not goes_on(head, text, other):
                 break
-            whole += _glue(other) + piece[other.body :]
+            whole += glue(other) + piece[other.body :]
             at = stop + 1
         return whole if whole is not text else b""
 
@@ -465,31 +464,6 @@ class LogScanner:
         self._fill = left
         self._at -= index
         self._counted -= index
-
-
-def _strangers(one: bytes, other: bytes) -> bool:
-    """Whether two dated lines are of different processes, at a glance: most neighbours are."""
-    if not (one[:1].isdigit() and other[:1].isdigit()):
-        return False
-    return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
-
-
-def _goes_on(one: Header, text: bytes, other: Header) -> bool:
-    """Whether a line may be the next piece of the one before.
-
-    Loggers that split long messages repeat the whole head; a message with line ends of its own goes
-    on without one, and so does a long line without a head that somebody wrapped. Where heads name
-    no thread, nothing tells a piece from another message.
-    """
-    if other.style == "plain":
-        return one.style != "plain" or len(text) >= _WRAPPED
-    same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
-    return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
-
-
-def _glue(piece: Header) -> bytes:
-    """What stood between a message and its next piece: loggers cut anywhere, people at blanks."""
-    return b" " if piece.style == "plain" else b""
 
 
 def _newline_counter(buffer: bytearray, view: memoryview) -> Callable[[int, int], int]:

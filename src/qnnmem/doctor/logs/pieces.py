@@ -1,0 +1,33 @@
+"""Pieces of one message in several lines: which go together, and what stood between them."""
+
+from __future__ import annotations
+
+from qnnmem.doctor.logs.header import Header
+
+_SPLIT = 64  # no logger splits shorter messages
+_WRAPPED = 40  # and nobody wraps them
+
+
+def are_strangers(one: bytes, other: bytes) -> bool:
+    """Whether two dated lines are of different processes, at a glance: most neighbours are."""
+    if not (one[:1].isdigit() and other[:1].isdigit()):
+        return False
+    return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
+
+
+def goes_on(one: Header, text: bytes, other: Header) -> bool:
+    """Whether a line may be the next piece of the one before.
+
+    Loggers that split long messages repeat the whole head; a message with line ends of its own goes
+    on without one, and so does a long line without a head that somebody wrapped. Where heads name
+    no thread, nothing tells a piece from another message.
+    """
+    if other.style == "plain":
+        return one.style != "plain" or len(text) >= _WRAPPED
+    same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
+    return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
+
+
+def glue(piece: Header) -> bytes:
+    """What stood between a message and its next piece: loggers cut anywhere, people at blanks."""
+    return b" " if piece.style == "plain" else b""
