@@ -162,6 +162,7 @@ _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
+_NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
 _REMEMBERED = 4096
 _NAMING = 600  # bytes in which a line names a cause
 
@@ -255,7 +256,8 @@ def code_at_end(text: bytes) -> int | None:
     low = _PLACE.sub(b" ", text[-_END:].lower())
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
-            if _is_known(code := _number(found)):
+            code = _number(found)
+            if code != _NO_CODE and _is_known(code):
                 return code
     return None
 
