@@ -146,3 +146,9 @@ def test_an_end_after_32_allocations_suggests_the_33rd(tmp_path: Path, count: in
     died = "Aborted (core dumped)\n"
     one = incident(tmp_path / "a.log", "qnn-net-run pid:7\n", OPENED, *taken(*[64] * count), died)
     assert (one.entry == "lpai-tcm-33rd", one.confidence) == (count == 32, "low")
+
+
+def test_a_lost_context_of_lpai_is_memory_freed_early(tmp_path: Path) -> None:
+    """6039 names no shortage: what the client lent is gone, or the context is."""
+    one = incident(tmp_path / "a.log", "[ERROR] [QnnLpai] QnnGraph_execute failed: error 6039\n")
+    assert (one.entry, one.is_memory) == ("code-6039-lpai", False)
