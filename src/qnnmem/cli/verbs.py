@@ -18,6 +18,7 @@ SECTIONS = {
         "plan": "How many bytes a model needs, why, and the proof.",
         "prepare": "Make a context binary with every offset fixed.",
         "inspect": "Show what a context binary holds.",
+        "fix": "Change a model until it fits; results stay the same.",
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary with the flags of qnn-net-run.",

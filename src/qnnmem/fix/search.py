@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
 
-from qnnmem.fix.tiling.bands import BandedRegion, Bander, Region
+from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.facts import rows_of
 from qnnmem.fix.tiling.graph import TiledGraph
@@ -31,7 +31,7 @@ _PATIENCE = 2  # numbers of bands in a row that bring nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class TileCover:
     """Regions that together bring a model to so many bytes alive at once."""
 
     regions: tuple[BandedRegion, ...]
@@ -58,8 +58,8 @@ class RegionSearch:
         self.costs = RegionCosts(graph, options)
         self._ends_at = monotonic() + seconds
         self._say = say
-        self._banded: dict[Region, tuple[BandedRegion, int] | str] = {}
-        self.banned: set[Region] = set()  # whose results were not the same
+        self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
+        self.banned: set[TileRegion] = set()  # whose results were not the same
         self.cut_by_clock = False
 
     @property
@@ -67,9 +67,9 @@ class RegionSearch:
         """Most bytes alive at once in the model as it is."""
         return max(self.costs.at_step)
 
-    def fewest(self) -> Cover:
+    def fewest(self) -> TileCover:
         """The cover with the fewest bytes alive that is found."""
-        best = Cover((), self.peak)
+        best = TileCover((), self.peak)
         low, high = self._floor(), self.peak
         while high - low > max(_CLOSE * high, 1) and not self._is_late():
             target = (low + high) // 2
@@ -82,7 +82,7 @@ class RegionSearch:
                 self._say(f"tiling: {best.peak:,} bytes, looking for {target:,}")
         return best
 
-    def cover(self, limit: int) -> Cover | None:
+    def cover(self, limit: int) -> TileCover | None:
         """Regions that bring the model within a limit; None if none are found."""
         found = self._from(0, limit, set())
         if found is None:
@@ -91,7 +91,7 @@ class RegionSearch:
         rest = [size for at, size in enumerate(self.costs.at_node) if at not in inside]
         sizes = [self._cost(one.region) or 0 for one in found]
         edges = (self.costs.at_step[len(self.costs.model.ops)], self.costs.before_node[0])
-        return Cover(tuple(found), max([*rest, *sizes, *edges]))
+        return TileCover(tuple(found), max([*rest, *sizes, *edges]))
 
     def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
         """Nodes with more bytes than a limit that cannot be computed in bands, and why."""
@@ -154,7 +154,7 @@ class RegionSearch:
         for axis in self._axes(first, end):
             least, idle = None, 0
             for bands in BANDS:
-                region = Region(first, end, bands, axis)
+                region = TileRegion(first, end, bands, axis)
                 cost = self._cost(region)
                 if cost is None or self._is_late():
                     break
@@ -177,7 +177,7 @@ class RegionSearch:
         ]
         return sorted(usable, key=lambda axis: -rows_of(shape, axis))
 
-    def _cost(self, region: Region) -> int | None:
+    def _cost(self, region: TileRegion) -> int | None:
         if region not in self._banded:
             banded = self.bander.bands(region)
             if isinstance(banded, str):
@@ -187,7 +187,7 @@ class RegionSearch:
         known = self._banded[region]
         return None if isinstance(known, str) else known[1]
 
-    def _found(self, region: Region) -> BandedRegion | None:
+    def _found(self, region: TileRegion) -> BandedRegion | None:
         known = self._banded[region]
         return None if isinstance(known, str) else known[0]
 

@@ -26,7 +26,7 @@ MOST_BANDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class TileRegion:
     """Nodes from `first` up to, not including, `end` in so many bands along an axis."""
 
     first: int
@@ -44,7 +44,7 @@ class Region:
 class BandedRegion:
     """A region with the steps of every band, in the order they run."""
 
-    region: Region
+    region: TileRegion
     exits: tuple[str, ...]
     steps: tuple[tuple[tuple[int, BandStep], ...], ...]  # by band: position of the node, its step
     macs: int  # multiply-adds of all its nodes as they were
@@ -98,7 +98,7 @@ class Bander:
             for at, node in enumerate(self.graph.nodes)
         )
 
-    def bands(self, region: Region) -> BandedRegion | str:
+    def bands(self, region: TileRegion) -> BandedRegion | str:
         """The steps of every band, or why the region cannot be cut so."""
         graph, axis = self.graph, region.axis
         made = {name for at in region.nodes for name in graph.nodes[at].output if name}
@@ -126,7 +126,7 @@ class Bander:
         return rows_of(self.graph.shape(self.graph.nodes[at].output[0]) or (), axis)
 
     def _band(
-        self, region: Region, made: set[str], need: dict[str, Rows]
+        self, region: TileRegion, made: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
         """Steps of one band; `need` are the rows of the exits and grows to those of all."""
         steps: list[tuple[int, BandStep]] = []

@@ -1,0 +1,140 @@
+"""The remedy that computes regions in bands: search, rewrite, compare, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import ChildFailed
+from qnnmem.fix.prove import Prover
+from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
+from qnnmem.fix.search import RegionSearch, TileCover
+from qnnmem.fix.settings import option_choices
+from qnnmem.fix.tiling.bands import BandedRegion, TileRegion
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.rewrite import rewrite
+from qnnmem.plan.pools import MemoryPlan, PoolOptions
+from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+
+_ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
+_LONGEST_PROOF_S = 3600.0
+_TIGHTER = 0.98  # of the limit, where a plan cannot be as small as what is alive
+
+
+@dataclass(frozen=True, slots=True)
+class TilingRemedy:
+    """Regions of convolutions, pooling and element-wise ops in bands of rows or columns."""
+
+    name: str = "tiling"
+
+    def changes(self, case: FixCase, before: int) -> Iterator[JudgedChange]:
+        """With the options as they are, then with ops in place."""
+        graph = TiledGraph.of(case.model)
+        choices = list(dict.fromkeys((case.options, replace(case.options, inplace=True))))
+        seconds = _LONGEST_PROOF_S
+        with Prover(
+            self_contained(case.model), samples=case.samples, seed=case.seed, time_limit_s=seconds
+        ) as prover:
+            for left, options in zip(range(len(choices), 0, -1), choices, strict=True):
+                time = case.seconds_left / left
+                search = RegionSearch(graph, options, seconds=time)
+                yield from self._with(case, before, search, prover, is_last=left == 1)
+
+    def _with(
+        self, case: FixCase, before: int, search: RegionSearch, prover: Prover, *, is_last: bool
+    ) -> Iterator[JudgedChange]:
+        """Changes under one set of options; those that do not hold are tried otherwise."""
+        limit = case.limit
+        for _ in range(_ROUNDS):
+            begin = monotonic()
+            cover = _cover(search, limit, is_last=is_last)
+            if cover is None or not cover.regions:
+                return
+            change = self._judged(case, before, search, prover, cover, begin)
+            yield change
+            if not change.holds:
+                search.banned.update(_differing(search, prover, cover))
+            elif change.fits is False and limit is not None and cover.peak <= limit:
+                limit = int(limit * _TIGHTER)
+            else:
+                return
+
+    def _judged(
+        self,
+        case: FixCase,
+        before: int,
+        search: RegionSearch,
+        prover: Prover,
+        cover: TileCover,
+        begin: float,
+    ) -> JudgedChange:
+        """A cover carried out, compared and planned."""
+        model = rewrite(search.graph, cover.regions)
+        proof = prover.compare(self_contained(model))
+        plan = _best_plan(case, model, search.costs.options)
+        return JudgedChange(
+            self.name,
+            ", ".join(map(_words, cover.regions[:3])) + _more(len(cover.regions) - 3),
+            before,
+            plan,
+            model,
+            tuple(one.region for one in cover.regions),
+            proof,
+            search.bander.macs(),
+            cover.extra_macs,
+            monotonic() - begin,
+        )
+
+
+def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCover | None:
+    """A cover within the limit; where there is none, the best, if nothing else will be tried."""
+    if limit is None:
+        return search.fewest()
+    found = search.cover(limit)
+    return search.fewest() if found is None and is_last else found
+
+
+def _best_plan(case: FixCase, model: ShapedModel, options: PoolOptions) -> MemoryPlan:
+    """The plan of the changed model under the mildest options that fit, else the smallest."""
+    found: list[MemoryPlan] = []
+    for choice in _choices(options):
+        plan = case.plan(model, choice)
+        found.append(plan)
+        if case.limit is not None and plan.scratch_bytes <= case.limit:
+            return plan
+    return min(found, key=lambda plan: plan.scratch_bytes)
+
+
+def _choices(options: PoolOptions) -> list[PoolOptions]:
+    """The options as they are, and with another order."""
+    return [one for one in option_choices(options) if one.inplace == options.inplace]
+
+
+def _differing(search: RegionSearch, prover: Prover, cover: TileCover) -> set[TileRegion]:
+    """Regions that alone give other results; all of them, where none does alone."""
+    found = set()
+    for one in cover.regions:
+        try:
+            alone = prover.compare(self_contained(rewrite(search.graph, [one])))
+        except ChildFailed:
+            found.add(one.region)
+            continue
+        if not alone.identical:
+            found.add(one.region)
+    return found or {one.region for one in cover.regions}
+
+
+def _words(banded: BandedRegion) -> str:
+    region = banded.region
+    axis = "rows" if region.axis == -2 else "columns"
+    nodes = counted(region.end - region.first, "node")
+    return f"{nodes} in {region.bands} bands of {axis}"
+
+
+def _more(count: int) -> str:
+    return f" and {counted(count, 'other region')}" if count > 0 else ""
