@@ -42,8 +42,8 @@ def _budgets(text: str) -> Budgets:
     multiple=True,
     type=_budgets,
     metavar="POOL=SIZE",
-    help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; without "
-    "one, scratch is made as small as it gets.",
+    help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
+    "without one, scratch is made as small as it gets.",
 )
 @texts.model_options
 @click.option(
@@ -112,10 +112,10 @@ def fix(
 ) -> int:
     """Change MODEL so that it needs less memory and computes the same, bit by bit.
 
-    Tries what changes least first: element-wise ops in place and another order of ops, then regions
-    of convolutions, pooling and element-wise ops computed in bands of rows. Every change is planned,
-    run and compared with the model as it was before it counts. The changed model and a recipe go to
-    the folder of -o.
+    Tries what changes least first: element-wise ops in place and another order of ops, then
+    regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
+    after it was planned, run and compared with the model as it was. The changed model and a recipe
+    go to the folder of -o.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qnnmem.fix.tiling.facts import BandStep, NodeFacts, Rule, rows_of
@@ -23,7 +23,7 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
     if facts.ints("axes") is not None or integer(facts.node, "exclude_outside", 0):
         return f"{facts.node.op_type} of some axes"
     factors = [large // small for small, large in zip(before, after, strict=True)]
-    margin = _margin(facts, max(factors))
+    margin = _margin(facts, factors)
     if isinstance(margin, str):
         return margin
     factor, size = factors[facts.axis], before[facts.axis]
@@ -32,7 +32,7 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
     return BandStep(makes, {0: there}, {}, _scales(facts, factors))
 
 
-def _margin(facts: NodeFacts, largest: int) -> int | str:
+def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
     """Rows beside its own that a row of the output is mixed from."""
     node = facts.node
     mode = facts.text("mode", "nearest")
@@ -42,11 +42,14 @@ def _margin(facts: NodeFacts, largest: int) -> int | str:
     how = facts.text("nearest_mode", "floor" if simple else "round_prefer_floor")
     if mode == "nearest":
         halves = where in _HALF and how in ("round_prefer_floor", "round_prefer_ceil")
-        starts = where == "asymmetric" and (how == "floor" or largest <= 2)
+        starts = where == "asymmetric" and (how == "floor" or max(factors) <= 2)
         if halves or (starts and how in ("floor", "round_prefer_floor")):
             return 0
-    elif mode == "linear" and (where in (*_HALF, "asymmetric")):
-        return 1
+    elif mode == "linear" and where in (*_HALF, "asymmetric"):
+        # Only parts of a power of two are the same numbers in every band: thirds are rounded.
+        if all(factor & (factor - 1) == 0 for factor in factors):
+            return 1
+        return f"{node.op_type} that mixes in parts that are rounded"
     return f"{node.op_type} with {mode}, {where}, {how}"
 
 

@@ -1,0 +1,150 @@
+"""A model computed in bands computes the same, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from picture_graphs import cut_and_compare, largest_gap, make, run, shaped
+
+from qnnmem.fix.search import RegionSearch
+from qnnmem.fix.tiling.bands import Bander, TileRegion
+from qnnmem.fix.tiling.cost import RegionCosts
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.rewrite import rewrite
+from qnnmem.ir.lifetime import lifetimes
+from qnnmem.load.onnx.passes.build import build
+from qnnmem.load.onnx.typed import write_typed
+from qnnmem.plan import PoolOptions
+from qnnmem.units import round_up
+
+GRAPHS = 240
+
+
+def chain(*ops: dict[str, Any], rows: int = 12, opset: int = 17) -> onnx.ModelProto:
+    """A chain of nodes on a picture of 4 channels and 10 columns."""
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+    last = "x"
+    for number, op in enumerate(ops):
+        given = dict(op)
+        inputs = [last]
+        for value in given.pop("constants", ()):
+            constants.append(numpy_helper.from_array(numpy.asarray(value), f"c{len(constants)}"))
+            inputs.append(constants[-1].name)
+        last = f"y{number}"
+        nodes.append(helper.make_node(given.pop("op"), inputs, [last], **given))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, rows, 10])
+    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def weights(*shape: int) -> numpy.ndarray[Any, Any]:
+    """Random numbers."""
+    return numpy.random.default_rng(1).standard_normal(shape).astype(numpy.float32)
+
+
+CONV = {"op": "Conv", "constants": [weights(4, 4, 3, 3)], "pads": [1, 1, 1, 1]}
+
+
+def refusal(model: onnx.ModelProto, bands: int = 2) -> str:
+    """Why a whole model cannot be computed in bands; empty where it can."""
+    graph = TiledGraph.of(shaped(model))
+    found = Bander(graph).bands(TileRegion(0, len(graph.nodes), bands))
+    return found if isinstance(found, str) else ""
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_random_graphs_are_the_same_bit_by_bit(block: int) -> None:
+    """However a random graph is cut, no bit of any output changes."""
+    size = GRAPHS // 8
+    found = {seed: cut_and_compare(seed)[0] for seed in range(block * size, (block + 1) * size)}
+    assert {seed: gaps for seed, gaps in found.items() if any(gaps)} == {}
+    assert sum(map(len, found.values())) > size  # most are cut at all
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+@pytest.mark.parametrize("inplace", [False, True])
+def test_bytes_of_a_region_are_those_of_the_model(seed: int, inplace: bool) -> None:
+    """What the search counts for a region in bands is what is alive in the written model."""
+    graph = TiledGraph.of(shaped(make(seed)))
+    costs = RegionCosts(graph, PoolOptions(inplace=inplace))
+    bander = Bander(graph)
+    for bands in (2, 3):
+        banded = bander.bands(TileRegion(0, len(graph.nodes), bands))
+        if isinstance(banded, str):
+            continue
+        lives = lifetimes(build(rewrite(graph, [banded])), inplace=inplace)
+        steps = range(-1, max(life.live.upper for life in lives))
+        alive = (
+            sum(round_up(life.size, 64) for life in lives if life.live.covers(step))
+            for step in steps
+        )
+        assert costs.of(banded) == max(alive)
+
+
+def test_search_finds_regions_that_need_less() -> None:
+    """A model that widens and narrows again needs fewer bytes in bands."""
+    wide = {"op": "Conv", "constants": [weights(12, 4, 3, 3)], "pads": [1, 1, 1, 1]}
+    narrow = {"op": "Conv", "constants": [weights(2, 12, 3, 3)], "strides": [2, 2]}
+    graph = TiledGraph.of(shaped(chain(wide, {"op": "Relu"}, narrow, rows=40)))
+    search = RegionSearch(graph, PoolOptions())
+    found = search.fewest()
+    assert found.peak < 0.6 * search.peak
+    within = search.cover(found.peak)
+    assert within is not None
+    assert within.peak <= found.peak
+    assert search.cover(found.peak // 4) is None
+
+
+def test_search_is_the_same_every_time() -> None:
+    """Two searches of one model find the same regions."""
+    model = shaped(make(5))
+    found = [RegionSearch(TiledGraph.of(model), PoolOptions()).fewest() for _ in range(2)]
+    assert [one.region for one in found[0].regions] == [one.region for one in found[1].regions]
+
+
+@pytest.mark.parametrize(
+    ("ops", "reason"),
+    [
+        (({"op": "GlobalAveragePool"},), "fewer rows"),
+        (({"op": "Softmax", "axis": 2},), "along the axis"),
+        (({"op": "Transpose", "perm": [0, 1, 3, 2]},), "moves the axis"),
+        (({"op": "InstanceNormalization", "constants": [weights(4)] * 2},), "not known"),
+        (
+            ({"op": "MaxPool", "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},),
+            "reach beyond",
+        ),
+        ((CONV, {"op": "Flatten"}), ""),
+    ],
+)
+def test_what_is_not_understood_is_refused(ops: tuple[dict[str, Any], ...], reason: str) -> None:
+    """An op that mixes rows otherwise than is known is never computed in bands."""
+    found = refusal(chain(*ops))
+    assert found
+    assert reason in found
+
+
+def test_old_operator_sets_cut_by_attributes() -> None:
+    """Slice had attributes before operator set 10."""
+    model = chain(CONV, {"op": "Relu"}, opset=9)
+    graph = TiledGraph.of(shaped(model))
+    banded = Bander(graph).bands(TileRegion(0, 2, 3))
+    assert not isinstance(banded, str)
+    changed = write_typed(rewrite(graph, [banded]))
+    values = {"x": weights(1, 4, 12, 10)}
+    gaps = map(largest_gap, run(model, values), run(changed, values))
+    assert set(gaps) == {0.0}
+    assert all(len(node.input) == 1 for node in changed.graph.node if node.op_type == "Slice")
+
+
+def test_few_pixels_and_long_sums_are_refused() -> None:
+    """Bands that would be summed in other pieces, and so be rounded otherwise, are left alone."""
+    long = {"op": "Conv", "constants": [weights(4, 64, 3, 3)], "pads": [1, 1, 1, 1]}
+    wide = {"op": "Conv", "constants": [weights(64, 4, 1, 1)]}
+    assert "round" in refusal(chain(wide, long), 6)
+    assert refusal(chain(wide, long, rows=40), 2) == ""
