@@ -12,7 +12,7 @@ unless the clock ends the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -24,7 +24,8 @@ from qnnmem.plan.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 AXES = (-2, -1)
-_PLACES = 14  # where regions around a step may begin, and as many where they may end
+# Where regions around a step may begin, and as many where they may end.
+_RECORDS, _VALLEYS = 12, 8
 _FARTHEST = 160  # nodes from the step that is too large
 _CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
 _PATIENCE = 2  # numbers of bands in a row that bring nothing
@@ -133,8 +134,8 @@ class RegionSearch:
             top = min(len(self.graph.nodes), hot + _FARTHEST)
             while high < top and not self.bander.obstacle(high, axis):
                 high += 1
-            firsts = self._smallest(range(low + 1, hot + 1), limit)
-            ends = self._smallest(range(hot + 1, high + 1), limit)
+            firsts = self._inviting(range(low + 1, hot + 1)[::-1], limit)
+            ends = self._inviting(range(hot + 1, high + 1), limit)
             found |= {(first, end) for first in firsts for end in ends}
         likely = [
             (first, end)
@@ -143,11 +144,28 @@ class RegionSearch:
         ]
         return sorted(likely, key=lambda one: (one[1] - one[0], one))
 
-    def _smallest(self, places: range, limit: int) -> list[int]:
-        """Places with few bytes alive."""
+    def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
+        """Places with few bytes alive, the nearest first: fewer than at all nearer, or than beside.
+
+        Where fewer are alive farther away, a region is longer: neither is better always.
+        """
         before = self.costs.before_node
         fit = [at for at in places if before[at] <= limit]
-        return sorted(fit, key=lambda at: (before[at], at))[:_PLACES]
+        records, least = [], None
+        for at in fit:
+            if least is None or before[at] < least * (1 - _CLOSE):
+                records.append(at)
+                least = before[at]
+        valleys = [
+            at
+            for at in fit
+            if before[at] < before[max(at - 1, 0)] and before[at] <= before[min(at + 1, self._end)]
+        ]
+        return list(dict.fromkeys((*records[:_RECORDS], *valleys[:_VALLEYS])))
+
+    @property
+    def _end(self) -> int:
+        return len(self.graph.nodes)
 
     def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
         """A region in as few bands as will do."""

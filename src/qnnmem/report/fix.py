@@ -16,7 +16,8 @@ from qnnmem.units import format_size
 SCHEMA = "qnnmem.fix/1"
 _WIDE = 400
 _CHANGE = 44  # columns for what a remedy changes
-HEADER = f"{'remedy':<8}{'change':<{_CHANGE}}{'scratch':>13}  ratio  fits  results    extra work  seconds"
+_TITLES = "  ratio  fits  results    extra work  seconds"
+HEADER = f"{'remedy':<8}{'change':<{_CHANGE}}{'scratch':>13}{_TITLES}"
 
 
 def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
