@@ -41,8 +41,10 @@ class FixResult:
 
     @property
     def exit_code(self) -> int:
-        """0 it fits or is as small as was found, 1 nothing helps."""
-        return 1 if self.best.fits is False else 0
+        """0 it fits or is as small as was found, 1 nothing helps, 3 the search could not tell."""
+        if self.case.budget is None:
+            return 0
+        return {True: 0, False: 1, None: 3}[self.best.fits]
 
 
 def fix_for_lpai(
@@ -72,7 +74,7 @@ def fix_for_lpai(
         except ChildFailed as exc:
             notes.append(f"{remedy.name} could not be judged: {exc}")
     result = FixResult(case, tuple(tried), notes=tuple(notes))
-    if result.exit_code == 0:
+    if result.exit_code != 1:
         return result
     return FixResult(case, tuple(tried), find_obstacle(case, result.best), tuple(notes))
 

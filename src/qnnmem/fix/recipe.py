@@ -16,7 +16,7 @@ from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 
 SCHEMA = "qnnmem.fix-recipe/1"
 _LARGEST = 1 << 20
@@ -123,7 +123,7 @@ def apply_recipe(case: FixCase, recipe: Recipe) -> JudgedChange:
     options = replace(case.options, inplace=recipe.inplace, reorder=recipe.reorder)
     return JudgedChange(
         "recipe",
-        f"{len(banded)} regions in bands",
+        f"{counted(len(banded), 'region')} in bands",
         before,
         case.plan(model, options),
         model,

@@ -40,7 +40,8 @@ def verdict(result: FixResult) -> str:
     was = f"{best.after / best.before:.2f} of {best.before:,}" if best.before else "as before"
     limit = result.case.limit
     if result.fits is None:
-        return f"{need} ({format_size(best.after)}), {was}; {unchanged}"
+        doubt = "cannot tell whether it fits: " if result.exit_code else ""
+        return f"{doubt}{need} ({format_size(best.after)}), {was}; {unchanged}"
     if result.fits:
         kept = "fits as it is" if best is result.tried[0] else "fits"
         of = "" if limit is None else f" of {limit:,}"
