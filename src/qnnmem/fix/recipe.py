@@ -11,6 +11,7 @@ from typing import Any
 
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.fix.order import reordered
 from qnnmem.fix.prove import prove
 from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
@@ -65,7 +66,7 @@ def recipe_of(case: FixCase, change: JudgedChange) -> dict[str, Any]:
             for region in change.regions
         ],
         "inplace": change.plan.options.inplace,
-        "reorder": change.plan.options.reorder,
+        "reorder": change.reordered,
         "before_bytes": change.before,
         "after_bytes": change.after,
     }
@@ -116,21 +117,25 @@ def apply_recipe(case: FixCase, recipe: Recipe) -> JudgedChange:
     graph = TiledGraph.of(case.model)
     bander = Bander(graph)
     banded = tuple(_banded(graph, bander, recipe))
+    options = replace(case.options, inplace=recipe.inplace)
     model = rewrite(graph, banded)
+    plan = case.plan(model, options)
+    if recipe.reorder:
+        model, plan = reordered(case, model, options) or (model, plan)
     proof = prove(
         self_contained(case.model), self_contained(model), samples=case.samples, seed=case.seed
     )
-    options = replace(case.options, inplace=recipe.inplace, reorder=recipe.reorder)
     return JudgedChange(
         "recipe",
         f"{counted(len(banded), 'region')} in bands",
         before,
-        case.plan(model, options),
+        plan,
         model,
         tuple(one.region for one in banded),
         proof,
         bander.macs(),
         sum(one.extra_macs for one in banded),
+        recipe.reorder,
         monotonic() - begin,
     )
 

@@ -73,6 +73,7 @@ class JudgedChange:
     proof: Proof | None = None  # None where nothing is computed otherwise
     macs: int = 0  # multiply-adds of the model as it was
     extra_macs: int = 0
+    reordered: bool = False  # on top of what the remedy does
     seconds: float = 0.0
 
     @property

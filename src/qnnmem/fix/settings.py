@@ -1,4 +1,4 @@
-"""The mildest remedy: the model as it is, planned otherwise."""
+"""The mildest remedy: the model as it is, planned in place or run in another order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from qnnmem.fix.remedy import FixCase, JudgedChange
-from qnnmem.plan.pools import PoolOptions
+from qnnmem.fix.order import reordered
+from qnnmem.fix.prove import prove
+from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
+from qnnmem.fix.tiling.graph import TiledGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +20,31 @@ class PlanRemedy:
 
     def changes(self, case: FixCase, before: int) -> Iterator[JudgedChange]:
         """Each alone, then both."""
-        for options in option_choices(case.options):
-            if options == case.options:
-                continue
+        inplace = replace(case.options, inplace=True)
+        begin = monotonic()
+        plan = case.plan(case.model, inplace)
+        yield JudgedChange(self.name, "in place", before, plan, seconds=monotonic() - begin)
+        model = TiledGraph.of(case.model).model
+        for options, words in ((case.options, "another order"), (inplace, "both")):
             begin = monotonic()
-            plan = case.plan(case.model, options)
-            words = option_words(options)
-            yield JudgedChange(self.name, words, before, plan, seconds=monotonic() - begin)
-
-
-def option_choices(options: PoolOptions) -> list[PoolOptions]:
-    """The options as they are, then with what costs nothing at run time."""
-    wishes = ((False, False), (True, False), (False, True), (True, True))
-    found = [
-        replace(options, inplace=options.inplace or inplace, reorder=options.reorder or reorder)
-        for inplace, reorder in wishes
-    ]
-    return list(dict.fromkeys(found))
-
-
-def option_words(options: PoolOptions) -> str:
-    """What is planned otherwise, in words."""
-    parts = ["in place"] * options.inplace + ["another order"] * options.reorder
-    return " and ".join(parts) or "as it is"
+            found = reordered(case, model, options)
+            if found is None:
+                continue
+            changed, plan = found
+            proof = prove(
+                self_contained(case.model),
+                self_contained(changed),
+                samples=case.samples,
+                seed=case.seed,
+            )
+            seconds = monotonic() - begin
+            yield JudgedChange(
+                self.name,
+                words,
+                before,
+                plan,
+                changed,
+                proof=proof,
+                reordered=True,
+                seconds=seconds,
+            )

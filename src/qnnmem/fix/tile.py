@@ -8,10 +8,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed
+from qnnmem.fix.order import reordered
 from qnnmem.fix.prove import Prover
 from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
 from qnnmem.fix.search import RegionSearch, TileCover
-from qnnmem.fix.settings import option_choices
 from qnnmem.fix.tiling.bands import BandedRegion, TileRegion
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
@@ -74,9 +74,9 @@ class TilingRemedy:
         begin: float,
     ) -> JudgedChange:
         """A cover carried out, compared and planned."""
-        model = rewrite(search.graph, cover.regions)
+        tiled = rewrite(search.graph, cover.regions)
+        model, plan = _planned(case, tiled, search.costs.options)
         proof = prover.compare(self_contained(model))
-        plan = _best_plan(case, model, search.costs.options)
         return JudgedChange(
             self.name,
             ", ".join(map(_words, cover.regions[:3])) + _more(len(cover.regions) - 3),
@@ -87,6 +87,7 @@ class TilingRemedy:
             proof,
             search.bander.macs(),
             cover.extra_macs,
+            model is not tiled,
             monotonic() - begin,
         )
 
@@ -99,20 +100,17 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
     return search.fewest() if found is None and is_last else found
 
 
-def _best_plan(case: FixCase, model: ShapedModel, options: PoolOptions) -> MemoryPlan:
-    """The plan of the changed model under the mildest options that fit, else the smallest."""
-    found: list[MemoryPlan] = []
-    for choice in _choices(options):
-        plan = case.plan(model, choice)
-        found.append(plan)
-        if case.limit is not None and plan.scratch_bytes <= case.limit:
-            return plan
-    return min(found, key=lambda plan: plan.scratch_bytes)
-
-
-def _choices(options: PoolOptions) -> list[PoolOptions]:
-    """The options as they are, and with another order."""
-    return [one for one in option_choices(options) if one.inplace == options.inplace]
+def _planned(
+    case: FixCase, model: ShapedModel, options: PoolOptions
+) -> tuple[ShapedModel, MemoryPlan]:
+    """The changed model in its own order, or in another where that needs less and is wanted."""
+    plan = case.plan(model, options)
+    if case.limit is not None and plan.scratch_bytes <= case.limit:
+        return model, plan
+    other = reordered(case, model, options)
+    if other is None or other[1].scratch_bytes >= plan.scratch_bytes:
+        return model, plan
+    return other
 
 
 def _differing(search: RegionSearch, prover: Prover, cover: TileCover) -> set[TileRegion]:

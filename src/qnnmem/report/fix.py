@@ -113,7 +113,7 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "fits", change.fits
     yield "optimal", change.plan.scratch.optimal
     yield "inplace", options.inplace
-    yield "reorder", options.reorder
+    yield "reordered", change.reordered
     yield "identical", change.holds
     yield "samples", 0 if proof is None else proof.samples
     largest = 0.0 if proof is None else proof.largest
@@ -144,7 +144,7 @@ def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[s
     words += [f"--state={old}={new}" for old, new in options.states]
     words += ["--io=outside"] if options.io.value == "outside" else []
     words += [f"--align={options.align}"] if options.align is not None else []
-    words += ["--inplace"] * options.inplace + ["--reorder"] * options.reorder
+    words += ["--inplace"] * options.inplace
     floats = any(
         best.plan.model.tensors[name].dtype.is_float
         for op in best.plan.model.ops
