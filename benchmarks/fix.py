@@ -35,7 +35,11 @@ MODELS = (
 )
 # Where the list of models does not say it, or something smaller.
 SHAPES = {"centerface": {"input.1": (1, 3, 480, 640)}, "ocr3_det": {"x": (1, 3, 480, 640)}}
-DIMS = {"age_v1": {"N": 1}, "linknet": {"height": 224, "width": 224}}
+DIMS = {
+    "age_v1": {"N": 1},
+    "ocr5_det": {"DynamicDimension.0": 1, "DynamicDimension.1": 480, "DynamicDimension.2": 640},
+    "linknet": {"height": 224, "width": 224},
+}
 SECONDS = 60.0  # to search, for each model
 _LONGEST = 900.0
 

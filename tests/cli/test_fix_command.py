@@ -171,6 +171,17 @@ def test_own_data_are_compared(model: str) -> None:
     assert {one["samples"] for one in json.loads(done.stdout)["tried"]} == {0, 2}
 
 
+def test_the_next_command_has_every_option_once(model: str) -> None:
+    """What was given for this run is given to the next, unless the changed model holds it."""
+    words = ("--align", "128", "--time-limit", "60", "--io", "outside")
+    done = run("fix", model, "--dim", "batch=1", *words, "-o", "out")
+    command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
+    assert command[:2] == ["prepare", "out/pictures.onnx"]
+    assert [command.count(word) for word in ("--align", "--io", "--dim", "--time-limit")] == [
+        *(1, 1, 0, 0)
+    ]
+
+
 def test_only_onnx_can_be_changed() -> None:
     """A buffer list has nothing to compute in bands."""
     examples = Path(__file__).parents[2] / "examples"

@@ -14,6 +14,8 @@ from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.fix/1"
+_SHAPING = ("--dim", "--shape", "--value")
+_OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
 _WIDE = 400
 _CHANGE = 44  # columns for what a remedy changes
 _TITLES = "  ratio  fits  results    extra work  seconds"
@@ -39,6 +41,8 @@ def verdict(result: FixResult) -> str:
     need = f"scratch {best.after:,} bytes"
     was = f"{best.after / best.before:.2f} of {best.before:,}" if best.before else "as before"
     limit = result.case.limit
+    if best.after == best.before and result.case.budget is None:
+        return f"{need} ({format_size(best.after)}), and nothing that was tried needs less"
     if result.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{need} ({format_size(best.after)}), {was}; {unchanged}"
@@ -136,22 +140,14 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
 
 
 def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[str]:
-    """The command that prepares the result; `given` fixes what the model as it was leaves open."""
+    """The command that prepares the result; `given` are the words of this run that fit there."""
     best = result.best
     options = best.plan.options
-    words = ["qnnmem", "prepare", file_word(model)]
-    words += [] if best.model is not None else list(given)
-    words += [f"--state={old}={new}" for old, new in options.states]
-    words += ["--io=outside"] if options.io.value == "outside" else []
-    words += [f"--align={options.align}"] if options.align is not None else []
-    words += ["--inplace"] * options.inplace
-    floats = any(
-        best.plan.model.tensors[name].dtype.is_float
-        for op in best.plan.model.ops
-        for name in op.outputs
-        if name in best.plan.model.tensors
-    )
-    if floats:
+    fixed = _SHAPING if best.model is not None else ()  # shapes are in the changed model
+    kept = [word for word in given if word.partition("=")[0] not in (*_OURS, *fixed)]
+    words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
+    tensors = best.plan.model.tensors
+    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
+    if any(tensors[name].dtype.is_float for name in made):
         words.append("--float" if options.bits is None else f"--quantize=int{options.bits}")
-    stem = model.removesuffix(".onnx")
-    return [*words, "-o", file_word(f"{stem}.bin")]
+    return [*words, "-o", file_word(f"{model.removesuffix('.onnx')}.bin")]
