@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from picture_graphs import cut_and_compare, largest_gap, make, run, shaped
 
+from qnnmem.fix.lpai import fix_for_lpai
+from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.search import RegionSearch
+from qnnmem.fix.settings import PlanRemedy
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
 from qnnmem.ir.lifetime import lifetimes
+from qnnmem.load.onnx import read_shaped
 from qnnmem.load.onnx.passes.build import build
 from qnnmem.load.onnx.typed import write_typed
 from qnnmem.plan import PoolOptions
@@ -148,3 +154,36 @@ def test_few_pixels_and_long_sums_are_refused() -> None:
     wide = {"op": "Conv", "constants": [weights(64, 4, 1, 1)]}
     assert "round" in refusal(chain(wide, long), 6)
     assert refusal(chain(wide, long, rows=40), 2) == ""
+
+
+def test_noise_is_no_constant() -> None:
+    """A node that reads nothing and gives something else every time stays a step of the model."""
+    model = chain(CONV, {"op": "Relu"})
+    noise = helper.make_node("RandomNormal", [], ["noise"], shape=[1, 4, 12, 10])
+    model.graph.node.insert(0, noise)
+    model.graph.node.append(helper.make_node("Add", ["noise", "y1"], ["z"]))
+    model.graph.output[0].name = "z"
+    graph = TiledGraph.of(shaped(model))
+    banded = Bander(graph).bands(TileRegion(1, 3, 2))
+    assert not isinstance(banded, str)
+    built = build(rewrite(graph, [banded]))
+    assert "RandomNormal" in [op.type for op in built.ops]
+    assert "noise" not in built.constants
+
+
+def test_an_order_that_needs_less_is_written_into_the_model(tmp_path: Path) -> None:
+    """Nodes lie in the order of the plan, and give the same."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,1] y) {
+        a = Concat <axis=1> (x, x, x, x)  b = Concat <axis=1> (x, x, x, x)
+        c = ReduceMax <axes=[1]> (a)  d = ReduceMax <axes=[1]> (b)  y = Add(c, d) }"""
+    )
+    path = tmp_path / "two.onnx"
+    onnx.save(model, path)
+    case = FixCase(path, read_shaped(path), PoolOptions())
+    result = fix_for_lpai(case, remedies=(PlanRemedy(),))
+    assert result.best.reordered
+    assert result.best.after < result.best.before
+    assert result.best.model is not None
+    kinds = [node.op_type for node in result.best.model.scope.graph.node]
+    assert kinds == ["Concat", "ReduceMax", "Concat", "ReduceMax", "Add"]

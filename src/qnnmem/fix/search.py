@@ -28,6 +28,7 @@ AXES = (-2, -1)
 _RECORDS, _VALLEYS = 12, 8
 _FARTHEST = 160  # nodes from the step that is too large
 _CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
+_MOST_REGIONS = 200
 _PATIENCE = 2  # numbers of bands in a row that bring nothing
 
 
@@ -85,7 +86,7 @@ class RegionSearch:
 
     def cover(self, limit: int) -> TileCover | None:
         """Regions that bring the model within a limit; None if none are found."""
-        found = self._from(0, limit, set())
+        found = self._from(0, limit, set(), _MOST_REGIONS)
         if found is None:
             return None
         inside = {at for one in found for at in one.region.nodes}
@@ -106,18 +107,20 @@ class RegionSearch:
         """Bytes below which no cover can be: what is alive where nothing can be cut."""
         return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
 
-    def _from(self, start: int, limit: int, dead: set[int]) -> list[BandedRegion] | None:
-        """Regions for all nodes from `start`; none lead on from where it is `dead`."""
+    def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
+        """At most so many regions for all nodes from `start`; nothing leads on from `dead` ends."""
         sizes = self.costs.at_node
         hot = next((at for at in range(start, len(sizes)) if sizes[at] > limit), None)
         if hot is None:
             return []
+        if not most:
+            return None
         for first, end in self._places(start, hot, limit):
             if self._is_late():
                 return None
             one = None if end in dead else self._fitting(first, end, limit)
             if one is not None:
-                rest = self._from(end, limit, dead)
+                rest = self._from(end, limit, dead, most - 1)
                 if rest is not None:
                     return [one, *rest]
                 dead.add(end)

@@ -122,7 +122,7 @@ class TiledGraph:
         kept |= {name for node in graph.node for name in (*node.input, *node.output)}
         const = self.const | stored.keys()
         for node in nodes:  # parts of constants are constants
-            if all(name in const for name in node.input if name):
+            if is_op(node, "Slice") and all(name in const for name in node.input if name):
                 const.update(node.output)
         flow = Flow(const, {}, set())
         typed = {name: kind for name, kind in known.items() if name in kept}
