@@ -16,6 +16,7 @@ from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
 from qnnmem.fix.search import RegionSearch
 from qnnmem.fix.settings import PlanRemedy
+from qnnmem.fix.tile import TilingRemedy
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
@@ -187,3 +188,19 @@ def test_an_order_that_needs_less_is_written_into_the_model(tmp_path: Path) -> N
     assert result.best.model is not None
     kinds = [node.op_type for node in result.best.model.scope.graph.node]
     assert kinds == ["Concat", "ReduceMax", "Concat", "ReduceMax", "Add"]
+
+
+def test_what_gives_other_results_is_dropped(tmp_path: Path) -> None:
+    """A change whose results differ does not count, however small its scratch."""
+    wide = {"op": "Conv", "constants": [weights(12, 4, 3, 3)], "pads": [1, 1, 1, 1]}
+    narrow = {"op": "Conv", "constants": [weights(2, 12, 3, 3)], "strides": [2, 2]}
+    model = chain(wide, {"op": "Relu"}, narrow, rows=40)
+    model.graph.node.append(helper.make_node("RandomNormalLike", ["y2"], ["noise"]))
+    model.graph.node.append(helper.make_node("Add", ["noise", "y2"], ["z"]))
+    model.graph.output[0].name = "z"
+    path = tmp_path / "noise.onnx"
+    onnx.save(model, path)
+    case = FixCase(path, read_shaped(path), PoolOptions(inplace=True))
+    result = fix_for_lpai(case, remedies=(TilingRemedy(),))
+    assert result.best.regions == ()
+    assert any(one.after < result.best.after and not one.holds for one in result.tried)

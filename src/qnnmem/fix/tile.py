@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ class TilingRemedy:
             yield change
             if not change.holds:
                 search.banned.update(_differing(search, prover, cover))
-            elif change.fits is False and limit is not None and cover.peak <= limit:
+            elif limit is not None and cover.peak <= limit < change.after:
                 limit = int(limit * _TIGHTER)
             else:
                 return
@@ -79,7 +79,7 @@ class TilingRemedy:
         proof = prover.compare(self_contained(model))
         return JudgedChange(
             self.name,
-            ", ".join(map(_words, cover.regions[:3])) + _more(len(cover.regions) - 3),
+            _words(cover.regions),
             before,
             plan,
             model,
@@ -127,12 +127,12 @@ def _differing(search: RegionSearch, prover: Prover, cover: TileCover) -> set[Ti
     return found or {one.region for one in cover.regions}
 
 
-def _words(banded: BandedRegion) -> str:
-    region = banded.region
-    axis = "rows" if region.axis == -2 else "columns"
+def _words(regions: Sequence[BandedRegion]) -> str:
+    """What is changed, in a few words."""
+    bands = sorted({one.region.bands for one in regions})
+    if len(regions) > 1:
+        spread = f"{bands[0]}" if len(bands) == 1 else f"{bands[0]} to {bands[-1]}"
+        return f"{len(regions)} regions in {spread} bands"
+    region = regions[0].region
     nodes = counted(region.end - region.first, "node")
-    return f"{nodes} in {region.bands} bands of {axis}"
-
-
-def _more(count: int) -> str:
-    return f" and {counted(count, 'other region')}" if count > 0 else ""
+    return f"{nodes} in {region.bands} bands of {'rows' if region.axis == -2 else 'columns'}"
