@@ -2,6 +2,8 @@
 
     python benchmarks/fix.py                     every convolutional model that is fetched
     python benchmarks/fix.py nudenet centerface  these, nothing written
+    python benchmarks/fix.py --rows FILE         keeps rows there, and goes on where it was stopped
+    python benchmarks/fix.py --rows FILE --page  writes the page of the rows there are
 
 Each model is fixed without a budget, in a process of its own, and the result is then prepared for
 LPAI and executed in planned memory under the sanitiser; what it gives must be, bit by bit, what
@@ -27,11 +29,11 @@ PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "fix.md"
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 MODELS = (
-    *("nudenet", "centerface", "lk_embed", "ocr4_det", "ocr_cls", "orient", "yunet", "opennsfw"),
-    *("tablecls", "ocr6t_det", "ocr5_det", "ocr3_det", "ddddocr_det", "age_v1"),
-    *("dnsmos", "dnsmos_v8", "u2netp", "linknet", "layout", "effword", "effword_q"),
-    *("light_squeezenet", "light_resnet50", "light_shufflenet", "light_inception_v2"),
-    *("light_vgg19", "light_bvlc_alexnet", "light_zfnet512"),
+    *("nudenet", "centerface", "lk_embed", "tablecls", "light_squeezenet", "opennsfw", "orient"),
+    *("yunet", "ddddocr_det", "dnsmos_v8", "light_resnet50", "light_vgg19", "age_v1", "effword_q"),
+    *("ocr6t_det", "ocr4_det", "ocr_cls", "dnsmos", "light_zfnet512", "light_bvlc_alexnet"),
+    *("u2netp", "layout", "ocr5_det", "ocr3_det", "linknet", "effword", "light_inception_v2"),
+    "light_shufflenet",
 )
 # Where the list of models does not say it, or something smaller.
 SHAPES = {"centerface": {"input.1": (1, 3, 480, 640)}, "ocr3_det": {"x": (1, 3, 480, 640)}}
@@ -49,18 +51,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", help="only these, nothing written")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to search, for each")
+    parser.add_argument("--rows", help="file that rows are kept in")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(one(given.one, given.seconds)))
         return 0
-    rows = list(measure(given.models or MODELS, given.seconds))
+    kept = None if given.rows is None else Path(given.rows)
+    rows = [] if kept is None or not kept.exists() else read_rows(kept)
+    if not given.page:
+        known = {row["id"] for row in rows}
+        for row in measure([n for n in given.models or MODELS if n not in known], given.seconds):
+            rows.append(row)
+            if kept is not None:
+                kept.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
     text = "\n".join(page(rows, given.seconds))
     print(text)
     if not given.models:
         PAGE.write_text(text + "\n", encoding="utf-8")
         print(f"Wrote {PAGE.relative_to(HERE.parent)}")
     return 0
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of an earlier run."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
