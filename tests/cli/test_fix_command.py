@@ -182,6 +182,14 @@ def test_the_next_command_has_every_option_once(model: str) -> None:
     ]
 
 
+def test_a_search_without_time_says_so(model: str) -> None:
+    """What needs no search is tried all the same."""
+    done = run("fix", model, "--dim", "batch=1", "--time-limit", "0", "-o", "out", "--json")
+    told = json.loads(done.stdout)
+    assert [one["remedy"] for one in told["tried"]] == ["none", "plan"]
+    assert "time limit" in told["notes"][0]
+
+
 def test_only_onnx_can_be_changed() -> None:
     """A buffer list has nothing to compute in bands."""
     examples = Path(__file__).parents[2] / "examples"

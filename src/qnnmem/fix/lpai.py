@@ -73,6 +73,8 @@ def fix_for_lpai(
                     break
         except ChildFailed as exc:
             notes.append(f"{remedy.name} could not be judged: {exc}")
+    if not case.seconds_left and not (tried[-1].fits and tried[-1].holds):
+        notes.append("the time limit ended the search; with more time it may find less")
     result = FixResult(case, tuple(tried), notes=tuple(notes))
     if result.exit_code != 1:
         return result
