@@ -249,6 +249,9 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
             f"- {len(cut)} of them have a result in bands: ratio {statistics.median(cut):.2f} in "
             "the middle."
         )
+    measured = {row["id"] for row in rows}
+    if missing := [name for name in MODELS if name not in measured]:
+        yield f"- Of the list, not measured in this run or not executable here: {', '.join(missing)}."
     dropped = sum(row["dropped"] for row in rows)
     yield f"- {dropped} changes were dropped because results differed."
 
