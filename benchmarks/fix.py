@@ -251,7 +251,7 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
         )
     measured = {row["id"] for row in rows}
     if missing := [name for name in MODELS if name not in measured]:
-        yield f"- Of the list, not measured in this run or not executable here: {', '.join(missing)}."
+        yield f"- Not measured in this run or not executable here: {', '.join(missing)}."
     dropped = sum(row["dropped"] for row in rows)
     yield f"- {dropped} changes were dropped because results differed."
 
