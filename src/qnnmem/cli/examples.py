@@ -24,6 +24,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem inspect examples/small_lpai.bin",
         f"qnnmem inspect {_BINARY} --json",
     ),
+    "fix": (
+        f"qnnmem fix {_MODEL} --dim N=1 -o fixed",
+        f"qnnmem fix {_MODEL} --dim N=1 --budget scratch=2K -o smaller",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",

@@ -19,6 +19,7 @@ SECTIONS = {
         "prepare": "Make a context binary with every offset fixed.",
         "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
+        "fix": "Change a model until it fits; results stay the same.",
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary as qnn-net-run does.",

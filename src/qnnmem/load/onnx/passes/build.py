@@ -34,7 +34,7 @@ _BINARY = (
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul"),
     *("Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor"),
 )
-_ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
+ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 
 
 @stage("build")
@@ -200,7 +200,7 @@ def _effect(scope: Scope, found: Group, used: set[str]) -> Effect:
         folded = bool(found.before or found.after)
         exact = not folded or same_scale(scope.graph, found, scope.types)
         return Effect.VIEW if exact else Effect.COMPUTE
-    if is_op(node, *_ELEMENTWISE) and _may_overwrite(scope, found):
+    if is_op(node, *ELEMENTWISE) and _may_overwrite(scope, found):
         return Effect.ELEMENTWISE
     return Effect.COMPUTE
 

@@ -1,0 +1,260 @@
+"""Measures how far `qnnmem fix` gets on real models and writes its page.
+
+    python benchmarks/fix.py                     every convolutional model that is fetched
+    python benchmarks/fix.py nudenet centerface  these, nothing written
+    python benchmarks/fix.py --rows FILE         keeps rows there, and goes on where it was stopped
+    python benchmarks/fix.py --rows FILE --page  writes the page of the rows there are
+
+Each model is fixed without a budget, in a process of its own, and the result is then prepared for
+LPAI and executed in planned memory under the sanitiser; what it gives must be, bit by bit, what
+onnxruntime gives for the model as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "fix.md"
+sys.path.insert(0, str(HERE.parent / "tools"))
+
+MODELS = (
+    *("nudenet", "centerface", "lk_embed", "tablecls", "light_squeezenet", "opennsfw", "orient"),
+    *("yunet", "ddddocr_det", "dnsmos_v8", "light_resnet50", "light_vgg19", "age_v1", "effword_q"),
+    *("ocr6t_det", "ocr4_det", "ocr_cls", "dnsmos", "light_zfnet512", "light_bvlc_alexnet"),
+    *("u2netp", "layout", "ocr5_det", "ocr3_det", "linknet", "effword", "light_inception_v2"),
+    "light_shufflenet",
+)
+# Where the list of models does not say it, or something smaller.
+SHAPES = {"centerface": {"input.1": (1, 3, 480, 640)}, "ocr3_det": {"x": (1, 3, 480, 640)}}
+DIMS = {
+    "age_v1": {"N": 1},
+    "ocr5_det": {"DynamicDimension.0": 1, "DynamicDimension.1": 480, "DynamicDimension.2": 640},
+    "linknet": {"height": 224, "width": 224},
+}
+SECONDS = 60.0  # to search, for each model
+_LONGEST = 900.0
+
+
+def main() -> int:
+    """Measures every model and writes the page; `--one` is one model, as JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("models", nargs="*", help="only these, nothing written")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="to search, for each")
+    parser.add_argument("--rows", help="file that rows are kept in")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(one(given.one, given.seconds)))
+        return 0
+    kept = None if given.rows is None else Path(given.rows)
+    rows = [] if kept is None or not kept.exists() else read_rows(kept)
+    if not given.page:
+        known = {row["id"] for row in rows}
+        for row in measure([n for n in given.models or MODELS if n not in known], given.seconds):
+            rows.append(row)
+            if kept is not None:
+                kept.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
+    text = "\n".join(page(rows, given.seconds))
+    print(text)
+    if not given.models:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of an earlier run."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """One row for each model that is there."""
+    import models
+
+    present = {entry.id for entry in models.read_entries() if models.is_present(entry)}
+    for name in names:
+        if name not in present:
+            print(f"{name}: not fetched", file=sys.stderr)
+            continue
+        print(f"fixing {name}", file=sys.stderr, flush=True)
+        command = [sys.executable, __file__, "--one", name, "--seconds", str(seconds)]
+        try:
+            done = subprocess.run(  # noqa: S603 - this very program
+                command, capture_output=True, text=True, timeout=_LONGEST, check=True
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as exc:
+            words = str(getattr(exc, "stderr", "") or exc).strip().splitlines()
+            print(f"{name}: {words[-1] if words else exc}", file=sys.stderr)
+            continue
+        row = json.loads(done.stdout.splitlines()[-1])
+        print(f"  {line(row)}", file=sys.stderr, flush=True)
+        yield row
+
+
+def one(name: str, seconds: float) -> dict[str, Any]:
+    """What comes of one model."""
+    import models
+
+    from qnnmem.fix.lpai import fix_for_lpai
+    from qnnmem.fix.remedy import FixCase
+    from qnnmem.load.onnx import read_shaped
+    from qnnmem.plan import PoolOptions
+
+    (entry,) = (entry for entry in models.read_entries() if entry.id == name)
+    path = entry.target(models.CACHE)
+    shapes: Any = SHAPES.get(name) or {key: tuple(to) for key, to in entry.shapes.items()}
+    dims = DIMS.get(name, entry.dims)
+    begin = monotonic()
+    model = read_shaped(path, dims=dims, shapes=shapes)
+    case = FixCase(path, model, PoolOptions(), ends_at=monotonic() + seconds)
+    result = fix_for_lpai(case)
+    seconds = monotonic() - begin
+    planned = [one.after for one in result.tried if one.remedy == "plan" and one.holds]
+    tiled = [one for one in result.tried if one.remedy == "tiling" and one.holds]
+    plainly = [one.after for one in tiled if not one.plan.options.inplace]
+    best = result.best
+    return {
+        "id": name,
+        "input": "x".join(map(str, next(iter(model_inputs(case).values())))),
+        "plain": result.tried[0].after,
+        "planned": min([result.tried[0].after, *planned]),
+        "tiled": min(plainly, default=None),
+        "best": best.after,
+        "regions": len(best.regions),
+        "bands": max((region.bands for region in best.regions), default=0),
+        "dropped": sum(not one.holds for one in result.tried),
+        "extra": best.extra_macs / best.macs if best.macs else 0.0,
+        "seconds": seconds,
+        **executed(result),
+    }
+
+
+def model_inputs(case: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs."""
+    scope = case.model.scope
+    return {item.name: scope.types[item.name].shape for item in scope.graph.input}
+
+
+def executed(result: Any) -> dict[str, Any]:
+    """The result run in planned memory, compared with the model as it was in onnxruntime."""
+    import numpy
+
+    from qnnmem import lpai
+    from qnnmem.calibration import random_sample
+    from qnnmem.fix.prove import inputs_of
+    from qnnmem.fix.remedy import self_contained
+    from qnnmem.lpai.binary import write
+
+    best, case = result.best, result.case
+    if best.model is None:
+        return {"executed": None, "findings": 0, "scratch": best.after}
+    before, after = self_contained(case.model), self_contained(best.model)
+    feed = random_sample(inputs_of(before), 11, 0)
+    options = best.plan.options
+    with tempfile.TemporaryDirectory() as folder:
+        model, binary = Path(folder, "model.onnx"), Path(folder, "model.bin")
+        model.write_bytes(after.SerializeToString())
+        chosen = lpai.PrepareOptions(inplace=options.inplace, allow_float=True)
+        prepared = lpai.prepare({"model": model}, chosen)
+        write(prepared.context, binary)
+        with lpai.open(binary) as session:
+            found = session.run(feed)
+            findings = len(session.findings)
+    wanted = plain_results(before.SerializeToString(), feed)
+    same = all(numpy.asarray(found[key]).tobytes() == to.tobytes() for key, to in wanted.items())
+    scratch = prepared.context.graphs[0].scratch_bytes
+    return {"executed": same, "findings": findings, "scratch": scratch}
+
+
+def plain_results(blob: bytes, feed: dict[str, Any]) -> dict[str, Any]:
+    """Outputs of an ordinary session, nothing optimised, one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the table."""
+    plain = row["plain"]
+    tiled = "-" if row["tiled"] is None else f"{row['tiled'] / plain:.2f}"
+    ran = {True: "the same", False: "DIFFERS", None: "unchanged"}[row["executed"]]
+    ran += f", {row['findings']} findings" if row["findings"] else ""
+    ran += f", in {row['scratch']:,} bytes" if row["scratch"] != row["best"] else ""
+    return (
+        f"| {row['id']} | {row['input']} | {plain:,} | {row['planned'] / plain:.2f} | {tiled} | "
+        f"{row['best']:,} | **{row['best'] / plain:.2f}** | {row['regions']} | {row['bands']} | "
+        f"{row['extra']:+.1%} | {ran} | {row['seconds']:.0f} |"
+    )
+
+
+def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
+    """The page, line by line."""
+    import onnxruntime
+
+    from qnnmem.version import __version__
+
+    yield "# Benchmarks of fix"
+    yield ""
+    yield (
+        "Written by `benchmarks/fix.py`. Real models, fixed for LPAI without a budget, "
+        f"{seconds:.0f} seconds of search for each. Scratch in bytes, inputs and outputs inside "
+        "it, types as in the model; ratios are to plain planning. *Order, in place* is the best "
+        "that `--reorder` and `--inplace` reach alone, *bands alone* are bands without "
+        "`--inplace`, *result* is the best of all. Extra work is multiply-adds that are done more "
+        "than once. Each result was compared with the model as it was on three samples, and "
+        "executed in planned memory under the sanitiser on another: *the same* means every bit of "
+        "every output, no rule broken, in as many bytes as planned. Seconds include reading and "
+        "comparing, on a machine with other work."
+    )
+    yield ""
+    yield (
+        f"Measured with qnnmem {__version__}, onnxruntime {onnxruntime.__version__}, "
+        f"Python {platform.python_version()}, {platform.machine()}."
+    )
+    yield ""
+    yield (
+        "| model | input | plain | order, in place | bands alone | result | ratio | regions | "
+        "most bands | extra work | executed | seconds |"
+    )
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|"
+    yield from map(line, rows)
+    ratios = sorted(row["best"] / row["plain"] for row in rows)
+    cut = sorted(row["best"] / row["plain"] for row in rows if row["regions"])
+    yield ""
+    if ratios:
+        yield (
+            f"- {len(ratios)} models: ratio {statistics.median(ratios):.2f} in the middle, "
+            f"{ratios[0]:.2f} at best, {ratios[-1]:.2f} at worst."
+        )
+    if cut:
+        yield (
+            f"- {len(cut)} of them have a result in bands: ratio {statistics.median(cut):.2f} in "
+            "the middle."
+        )
+    measured = {row["id"] for row in rows}
+    if missing := [name for name in MODELS if name not in measured]:
+        yield f"- Not measured in this run or not executable here: {', '.join(missing)}."
+    dropped = sum(row["dropped"] for row in rows)
+    yield f"- {dropped} changes were dropped because results differed."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Which regions of a model to compute in how many bands, so that the fewest bytes are alive.
+
+    find a cover for a limit T     every step with more bytes than T lies in a region that needs
+                                   at most T in bands; regions share no node
+        walk from the first node   where a step is too large, try the regions around it,
+                                   the shortest first, with as few bands as will do
+    halve the range of T           between what surely cannot be and the best that was found
+
+Regions begin and end where few bytes are alive. The same model and limits give the same answer,
+unless the clock ends the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
+from qnnmem.fix.tiling.cost import RegionCosts
+from qnnmem.fix.tiling.facts import rows_of
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.plan.pools import PoolOptions
+
+BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+AXES = (-2, -1)
+# Where regions around a step may begin, and as many where they may end.
+_RECORDS, _VALLEYS = 12, 8
+_FARTHEST = 160  # nodes from the step that is too large
+_CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
+_MOST_REGIONS = 200
+_PATIENCE = 2  # numbers of bands in a row that bring nothing
+
+
+@dataclass(frozen=True, slots=True)
+class TileCover:
+    """Regions that together bring a model to so many bytes alive at once."""
+
+    regions: tuple[BandedRegion, ...]
+    peak: int
+
+    @property
+    def extra_macs(self) -> int:
+        """Multiply-adds that are done more than once."""
+        return sum(one.extra_macs for one in self.regions)
+
+
+class RegionSearch:
+    """Looks for covers of one model; remembers what every region costs."""
+
+    def __init__(
+        self,
+        graph: TiledGraph,
+        options: PoolOptions,
+        *,
+        seconds: float = 60.0,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.graph, self.bander = graph, Bander(graph)
+        self.costs = RegionCosts(graph, options)
+        self._ends_at = monotonic() + seconds
+        self._say = say
+        self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
+        self.banned: set[TileRegion] = set()  # whose results were not the same
+        self.cut_by_clock = False
+
+    @property
+    def peak(self) -> int:
+        """Most bytes alive at once in the model as it is."""
+        return max(self.costs.at_step)
+
+    def fewest(self) -> TileCover:
+        """The cover with the fewest bytes alive that is found."""
+        best = TileCover((), self.peak)
+        low, high = self._floor(), self.peak
+        while high - low > max(_CLOSE * high, 1) and not self._is_late():
+            target = (low + high) // 2
+            found = self.cover(target)
+            if found is None:
+                low = target
+            else:
+                best, high = found, min(found.peak, target)
+            if self._say is not None:
+                self._say(f"tiling: {best.peak:,} bytes, looking for {target:,}")
+        return best
+
+    def cover(self, limit: int) -> TileCover | None:
+        """Regions that bring the model within a limit; None if none are found."""
+        found = self._from(0, limit, set(), _MOST_REGIONS)
+        if found is None:
+            return None
+        inside = {at for one in found for at in one.region.nodes}
+        rest = [size for at, size in enumerate(self.costs.at_node) if at not in inside]
+        sizes = [self._cost(one.region) or 0 for one in found]
+        edges = (self.costs.at_step[len(self.costs.model.ops)], self.costs.before_node[0])
+        return TileCover(tuple(found), max([*rest, *sizes, *edges]))
+
+    def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
+        """Nodes with more bytes than a limit that cannot be computed in bands, and why."""
+        for at, size in enumerate(self.costs.at_node):
+            if size > limit:
+                reasons = [self.bander.obstacle(at, axis) for axis in AXES]
+                if all(reasons):
+                    yield at, reasons[0]
+
+    def _floor(self) -> int:
+        """Bytes below which no cover can be: what is alive where nothing can be cut."""
+        return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
+
+    def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
+        """At most so many regions for all nodes from `start`; nothing leads on from `dead` ends."""
+        sizes = self.costs.at_node
+        hot = next((at for at in range(start, len(sizes)) if sizes[at] > limit), None)
+        if hot is None:
+            return []
+        if not most:
+            return None
+        for first, end in self._places(start, hot, limit):
+            if self._is_late():
+                return None
+            one = None if end in dead else self._fitting(first, end, limit)
+            if one is not None:
+                rest = self._from(end, limit, dead, most - 1)
+                if rest is not None:
+                    return [one, *rest]
+                dead.add(end)
+        return None
+
+    def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
+        """Where regions around a node begin and end, the shortest first."""
+        before = self.costs.before_node
+        found: set[tuple[int, int]] = set()
+        for axis in AXES:
+            low, high = hot, hot
+            while low >= max(start, hot - _FARTHEST) and not self.bander.obstacle(low, axis):
+                low -= 1
+            top = min(len(self.graph.nodes), hot + _FARTHEST)
+            while high < top and not self.bander.obstacle(high, axis):
+                high += 1
+            firsts = self._inviting(range(low + 1, hot + 1)[::-1], limit)
+            ends = self._inviting(range(hot + 1, high + 1), limit)
+            found |= {(first, end) for first in firsts for end in ends}
+        likely = [
+            (first, end)
+            for first, end in found
+            if before[end] + self.costs.exit_bytes(first, end) <= limit
+        ]
+        return sorted(likely, key=lambda one: (one[1] - one[0], one))
+
+    def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
+        """Places with few bytes alive, the nearest first: fewer than at all nearer, or than beside.
+
+        Where fewer are alive farther away, a region is longer: neither is better always.
+        """
+        before = self.costs.before_node
+        fit = [at for at in places if before[at] <= limit]
+        records, least = [], None
+        for at in fit:
+            if least is None or before[at] < least * (1 - _CLOSE):
+                records.append(at)
+                least = before[at]
+        valleys = [
+            at
+            for at in fit
+            if before[at] < before[max(at - 1, 0)] and before[at] <= before[min(at + 1, self._end)]
+        ]
+        return list(dict.fromkeys((*records[:_RECORDS], *valleys[:_VALLEYS])))
+
+    @property
+    def _end(self) -> int:
+        return len(self.graph.nodes)
+
+    def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
+        """A region in as few bands as will do."""
+        for axis in self._axes(first, end):
+            least, idle = None, 0
+            for bands in BANDS:
+                region = TileRegion(first, end, bands, axis)
+                cost = self._cost(region)
+                if cost is None or self._is_late():
+                    break
+                if cost <= limit and region not in self.banned:
+                    return self._found(region)
+                idle = idle + 1 if least is not None and cost >= least * (1 - _CLOSE) else 0
+                least = cost if least is None else min(least, cost)
+                if idle >= _PATIENCE:
+                    break
+        return None
+
+    def _axes(self, first: int, end: int) -> list[int]:
+        """The axis with more rows first."""
+        name = self.graph.nodes[end - 1].output[0]
+        shape = self.graph.shape(name) or ()
+        usable = [
+            axis
+            for axis in AXES
+            if not any(self.bander.obstacle(at, axis) for at in range(first, end))
+        ]
+        return sorted(usable, key=lambda axis: -rows_of(shape, axis))
+
+    def _cost(self, region: TileRegion) -> int | None:
+        if region not in self._banded:
+            banded = self.bander.bands(region)
+            if isinstance(banded, str):
+                self._banded[region] = banded
+            else:
+                self._banded[region] = (banded, self.costs.of(banded))
+        known = self._banded[region]
+        return None if isinstance(known, str) else known[1]
+
+    def _found(self, region: TileRegion) -> BandedRegion | None:
+        known = self._banded[region]
+        return None if isinstance(known, str) else known[0]
+
+    def _is_late(self) -> bool:
+        late = monotonic() > self._ends_at
+        self.cut_by_clock = self.cut_by_clock or late
+        return late

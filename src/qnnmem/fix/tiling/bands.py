@@ -1,0 +1,157 @@
+"""Rows of every tensor for each band of a region, from the last node back to the first.
+
+    each exit of the region       its share of the rows
+    for each node from the last   the rows that its readers need of what it makes
+                                  -> the rows that it reads  (rules)
+
+Rows that two bands need are computed in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from qnnmem.fix.tiling.facts import BandStep, NodeFacts, rows_of
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.rounding import sums_alike
+from qnnmem.fix.tiling.rows import Rows, share
+from qnnmem.fix.tiling.rules import band_step
+from qnnmem.fix.tiling.windows import multiply_adds
+from qnnmem.load.onnx.graph import bodies
+
+# Rows that the exits of a region may be cut into.
+MOST_BANDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TileRegion:
+    """Nodes from `first` up to, not including, `end` in so many bands along an axis."""
+
+    first: int
+    end: int
+    bands: int
+    axis: int = -2
+
+    @property
+    def nodes(self) -> range:
+        """Positions of its nodes."""
+        return range(self.first, self.end)
+
+
+@dataclass(frozen=True)
+class BandedRegion:
+    """A region with the steps of every band, in the order they run."""
+
+    region: TileRegion
+    exits: tuple[str, ...]
+    steps: tuple[tuple[tuple[int, BandStep], ...], ...]  # by band: position of the node, its step
+    macs: int  # multiply-adds of all its nodes as they were
+    band_macs: int  # and in bands
+
+    @property
+    def extra_macs(self) -> int:
+        """Multiply-adds that are done more than once, less those that nobody needs."""
+        return self.band_macs - self.macs
+
+
+class Bander:
+    """Finds the bands of regions of one graph; remembers what its rules said."""
+
+    def __init__(self, graph: TiledGraph) -> None:
+        self.graph = graph
+        self._steps: dict[tuple[int, int, Rows], BandStep | str] = {}
+
+    @cached_property
+    def _row_macs(self) -> dict[tuple[int, int], int]:
+        return {
+            (axis, at): multiply_adds(NodeFacts(self.graph, node, axis))
+            for axis in (-2, -1)
+            for at, node in enumerate(self.graph.nodes)
+        }
+
+    def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
+        """What a node does for some rows, or why it cannot."""
+        key = (at, axis, need)
+        if key not in self._steps:
+            node = self.graph.nodes[at]
+            if any(True for _ in bodies(node)):
+                self._steps[key] = f"{node.op_type} holds other graphs"
+            else:
+                self._steps[key] = band_step(NodeFacts(self.graph, node, axis), need)
+        return self._steps[key]
+
+    def obstacle(self, at: int, axis: int) -> str:
+        """Why a node cannot be computed in bands at all; empty where it may be."""
+        node = self.graph.nodes[at]
+        size = rows_of(self.graph.shape(node.output[0]) or (), axis)
+        if size < 2:
+            return f"{node.op_type} has no rows to share out"
+        whole = self.step(at, axis, Rows(0, size))
+        return whole if isinstance(whole, str) else ""
+
+    def macs(self) -> int:
+        """Multiply-adds of the whole model."""
+        return sum(
+            self._row_macs[-2, at] * max(rows_of(self.graph.shape(node.output[0]) or (), -2), 1)
+            for at, node in enumerate(self.graph.nodes)
+        )
+
+    def bands(self, region: TileRegion) -> BandedRegion | str:
+        """The steps of every band, or why the region cannot be cut so."""
+        graph, axis = self.graph, region.axis
+        made = {name for at in region.nodes for name in graph.nodes[at].output if name}
+        exits = tuple(
+            name
+            for at in region.nodes
+            for name in graph.nodes[at].output
+            if name and graph.last_read.get(name, -1) >= region.end
+        )
+        sizes = {name: rows_of(graph.shape(name) or (), axis) for name in exits}
+        if not exits or min(sizes.values()) < region.bands or region.bands > MOST_BANDS:
+            return "there are fewer rows than bands"
+        steps, macs = [], 0
+        for band in range(region.bands):
+            need = {name: share(sizes[name], band, region.bands) for name in exits}
+            found = self._band(region, made, need)
+            if isinstance(found, str):
+                return found
+            steps.append(found)
+            macs += sum(self._row_macs[axis, at] * step.makes.height for at, step in found)
+        whole = sum(self._row_macs[axis, at] * self._size(at, axis) for at in region.nodes)
+        return BandedRegion(region, exits, tuple(steps), whole, macs)
+
+    def _size(self, at: int, axis: int) -> int:
+        return rows_of(self.graph.shape(self.graph.nodes[at].output[0]) or (), axis)
+
+    def _band(
+        self, region: TileRegion, made: set[str], need: dict[str, Rows]
+    ) -> tuple[tuple[int, BandStep], ...] | str:
+        """Steps of one band; `need` are the rows of the exits and grows to those of all."""
+        steps: list[tuple[int, BandStep]] = []
+        for at in reversed(region.nodes):
+            wanted = list(self._wanted(at, need))
+            if not wanted:
+                continue
+            rows = wanted[0]
+            for other in wanted[1:]:
+                rows = rows.hull(other)
+            step = self.step(at, region.axis, rows)
+            if isinstance(step, str):
+                return step
+            if not self._sums_alike(at, region.axis, step):
+                return f"{self.graph.nodes[at].op_type} would round otherwise"
+            for slot, name in enumerate(self.graph.nodes[at].input):
+                if slot in step.reads:
+                    need[name] = step.reads[slot].hull(need.get(name))
+                elif name in made and slot not in step.values:
+                    return f"{self.graph.nodes[at].op_type} reads all rows of what is made in bands"
+            steps.append((at, step))
+        return tuple(reversed(steps))
+
+    def _sums_alike(self, at: int, axis: int, step: BandStep) -> bool:
+        return sums_alike(NodeFacts(self.graph, self.graph.nodes[at], axis), step)
+
+    def _wanted(self, at: int, need: dict[str, Rows]) -> Iterator[Rows]:
+        return (need[name] for name in self.graph.nodes[at].output if name in need)

@@ -1,0 +1,211 @@
+"""Bytes that are alive while a region runs in bands, beside those of the model as it is.
+
+What is alive during a region does not depend on how others are computed: between two regions every
+tensor is whole. So each is judged alone, and the worst of all decides. The plan of the finished
+model is the judge of the whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from qnnmem.fix.tiling.bands import BandedRegion
+from qnnmem.fix.tiling.facts import rows_of
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.liveness import Liveness
+from qnnmem.fix.tiling.rows import Rows
+from qnnmem.fix.tiling.schedule import WHOLE, Cut, NodeRun, Part, schedule
+from qnnmem.ir import Effect
+from qnnmem.ir.lifetime import Lifetime, lifetimes, stored_bytes
+from qnnmem.load.onnx.graph import is_quant, reads
+from qnnmem.load.onnx.graph import live as live_nodes
+from qnnmem.load.onnx.passes.build import build
+from qnnmem.load.onnx.quant import Group, group
+from qnnmem.load.onnx.tensor import DTYPES
+from qnnmem.plan.memory import DEFAULT_ALIGN
+from qnnmem.plan.pools import Io, PoolOptions
+from qnnmem.units import round_up
+
+if TYPE_CHECKING:
+    from qnnmem.ir import Model
+
+
+@dataclass(frozen=True)
+class RegionCosts:
+    """What is alive where in a model, and in its regions once they run in bands."""
+
+    graph: TiledGraph
+    options: PoolOptions
+    _bits: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model as it is."""
+        return build(self.graph.model)
+
+    @cached_property
+    def _outside(self) -> frozenset[str]:
+        """Tensors that do not lie in scratch."""
+        kept = {name for pair in self.options.states for name in pair}
+        io = {*self.model.inputs, *self.model.outputs} if self.options.io is Io.OUTSIDE else set()
+        return frozenset(kept | io)
+
+    @cached_property
+    def _lives(self) -> tuple[Lifetime, ...]:
+        found = lifetimes(self.model, bits=self.options.bits, inplace=self.options.inplace)
+        return tuple(one for one in found if self._outside.isdisjoint((one.name, *one.aliases)))
+
+    def _round(self, size: int) -> int:
+        return round_up(size, self.options.align or DEFAULT_ALIGN)
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """The step of each node; a quantize node is part of another's."""
+        fixed = len(self.graph.fixed)
+        found = {at - fixed: step for step, op in enumerate(self.model.ops) for at in op.sources}
+        steps, last = [], 0
+        for at in range(len(self.graph.nodes)):
+            last = max(found.get(at, last), last)
+            steps.append(last)
+        return steps
+
+    @cached_property
+    def _effects(self) -> dict[int, Effect]:
+        """What each node does to memory."""
+        fixed = len(self.graph.fixed)
+        return {at - fixed: op.effect for op in self.model.ops for at in op.sources}
+
+    @cached_property
+    def at_step(self) -> list[int]:
+        """Bytes alive at each step of the model, and after the last."""
+        changes = [0] * (len(self.model.ops) + 3)
+        for life in self._lives:
+            changes[life.live.lower + 1] += self._round(life.size)
+            changes[life.live.upper + 1] -= self._round(life.size)
+        return _sums(changes)[1:]
+
+    @cached_property
+    def at_node(self) -> list[int]:
+        """Bytes alive while each node runs."""
+        return [self.at_step[step] for step in self._steps]
+
+    @cached_property
+    def before_node(self) -> list[int]:
+        """Bytes alive between each node and the one before it; the last is the end."""
+        changes = [0] * (len(self.model.ops) + 3)
+        for life in self._lives:  # alive on both sides of a boundary
+            changes[life.live.lower + 1] += self._round(life.size)
+            changes[life.live.upper] -= self._round(life.size)
+        found = _sums(changes)
+        return [found[start] for start in (*self._steps, len(self.model.ops))]
+
+    def exit_bytes(self, first: int, end: int) -> int:
+        """Bytes that a region leaves to others."""
+        made = (name for at in range(first, end) for name in self.graph.nodes[at].output)
+        tensors = self.model.tensors
+        return sum(
+            self._round(stored_bytes(tensors[name], self.options.bits))
+            for name in made
+            if name in tensors and self.graph.last_read.get(name, -1) >= end
+        )
+
+    def of(self, banded: BandedRegion) -> int:
+        """Most bytes alive while a region runs in bands."""
+        graph, region = self.graph, banded.region
+        made = {name for at in region.nodes for name in graph.nodes[at].output if name}
+        read = {name for at in region.nodes for name in reads(graph.nodes[at])}
+        entries = sorted(read - made - graph.const)
+        touched = {*entries, *banded.exits}
+        first, last = self._steps[region.first], self._steps[region.end - 1]
+        through = sum(
+            self._round(life.size)
+            for life in self._lives
+            if life.live.lower < first
+            and life.live.upper > last + 1
+            and touched.isdisjoint((life.name, *life.aliases))
+        )
+        kept = [name for name in entries if graph.last_read.get(name, -1) >= region.end]
+        return through + self._simulated(banded, entries, kept)
+
+    def _simulated(self, banded: BandedRegion, entries: Sequence[str], kept: Sequence[str]) -> int:
+        """The region run step by step, with only sizes and ends of life looked at."""
+        live, axis = Liveness(inplace=self.options.inplace), banded.region.axis
+
+        def key(part: Part) -> Part:
+            return part._replace(tensor=self._written_as.get(part.tensor, part.tensor))
+
+        def number(part: Part) -> int | None:
+            own = key(part)
+            if own.tensor in self._outside or own.tensor in self.graph.const:
+                return None
+            size = -(-self._row_bits(own.tensor, axis) * own.rows.height // 8)
+            return live.number(own, self._round(size))
+
+        def whole(name: str) -> int | None:
+            rows = rows_of(self.graph.shape(name) or (), axis)
+            return number(Part(name, WHOLE, Rows(0, rows)))
+
+        for name in entries:
+            whole(name)
+        for work in schedule(self.graph, banded):
+            if not isinstance(work, NodeRun):
+                sources = (work.source,) if isinstance(work, Cut) else work.parts
+                live.run([*map(number, sources)], [number(work.result)])
+                continue
+            inputs = [part for part in work.inputs if part is not None]
+            outputs = [part for part in work.outputs if part is not None]
+            if work.at in self._dequantizing and number(inputs[0]) is not None:
+                live.rename(key(inputs[0]), key(outputs[0]))
+            elif work.at not in self._folded:
+                names = zip(self.graph.nodes[work.at].input, work.inputs, strict=True)
+                plain = [whole(name) for name, part in names if name and part is None]
+                effect = self._effects.get(work.at, Effect.COMPUTE)
+                live.run([*map(number, inputs), *plain], [*map(number, outputs)], effect)
+        for name in (*banded.exits, *kept):
+            live.keep(whole(name))
+        return live.peak()
+
+    @cached_property
+    def _groups(self) -> list[Group]:
+        """Nodes with the quantize and dequantize nodes that are part of them."""
+        graph = self.graph.model.scope.graph
+        return group(graph, live_nodes(graph), self.graph.const)
+
+    @cached_property
+    def _folded(self) -> frozenset[int]:
+        """Nodes that are no step of their own."""
+        fixed = len(self.graph.fixed)
+        found = (at - fixed for one in self._groups for at in (*one.before, *one.after))
+        return frozenset(at for at in found if at >= 0)
+
+    @cached_property
+    def _dequantizing(self) -> frozenset[int]:
+        """Folded nodes whose readers read the integers themselves."""
+        nodes = self.graph.nodes
+        return frozenset(at for at in self._folded if is_quant(nodes[at], "DequantizeLinear"))
+
+    @cached_property
+    def _written_as(self) -> dict[str, str]:
+        """Tensors that are never there, by the quantized ones that are written at once."""
+        nodes = (self.graph.nodes[at] for at in self._folded - self._dequantizing)
+        return {node.input[0]: node.output[0] for node in nodes}
+
+    def _row_bits(self, name: str, axis: int) -> int:
+        """Bits of one row of a tensor."""
+        known = self._bits.get((name, axis))
+        if known is None:
+            kind = self.graph.types[name]
+            dtype, shape = DTYPES[kind.elem], kind.shape or ()
+            bits = self.options.bits if dtype.is_float else None
+            known = math.prod(shape) // max(rows_of(shape, axis), 1) * (bits or dtype.bits)
+            self._bits[name, axis] = known
+        return known
+
+
+def _sums(changes: Sequence[int]) -> list[int]:
+    return list(itertools.accumulate(changes))

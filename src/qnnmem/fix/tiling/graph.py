@@ -1,0 +1,129 @@
+"""The model as tiling sees it: nodes in the order they run, shapes, stored numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.load.onnx.graph import ONNX_DOMAINS, OnnxGraph, attribute, is_op, live, reads
+from qnnmem.load.onnx.tensor import EXTERNAL
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+    from qnnmem.load.onnx.tensor import OnnxType
+
+_MOST_NUMBERS = 64  # of what sets shapes: pads, scales, starts
+
+
+@dataclass(frozen=True)
+class TiledGraph:
+    """A shaped model whose nodes are those that matter: `fixed` compute constants, `nodes` run.
+
+    In the model the fixed ones come first.
+    """
+
+    model: ShapedModel
+    fixed: tuple[onnx.NodeProto, ...]
+    nodes: tuple[onnx.NodeProto, ...]
+
+    @classmethod
+    def of(cls, model: ShapedModel) -> TiledGraph:
+        """The graph of a model, without nodes that no output depends on."""
+        scope = model.scope
+        alive = [scope.graph.node[at] for at in live(scope.graph)]
+        fixed = [all(name in scope.flow.const for name in node.output if name) for node in alive]
+        found = cls(
+            model,
+            tuple(node for node, still in zip(alive, fixed, strict=True) if still),
+            tuple(node for node, still in zip(alive, fixed, strict=True) if not still),
+        )
+        return replace(found, model=found.with_nodes(found.nodes, {}, ()))
+
+    @property
+    def types(self) -> Mapping[str, OnnxType]:
+        """Element type and shape of every tensor."""
+        return self.model.scope.types
+
+    @property
+    def const(self) -> set[str]:
+        """Names of constants."""
+        return self.model.scope.flow.const
+
+    @cached_property
+    def outputs(self) -> frozenset[str]:
+        """Names of the model's outputs."""
+        return frozenset(item.name for item in self.model.scope.graph.output)
+
+    @cached_property
+    def opset(self) -> int:
+        """Version of the ONNX operator set."""
+        head = self.model.resolved.head
+        versions = [item.version for item in head.opset_import if item.domain in ONNX_DOMAINS]
+        return int(min(versions, default=1))
+
+    @cached_property
+    def last_read(self) -> dict[str, int]:
+        """Position of the last node that reads a tensor; outputs of the model outlive all."""
+        last = {name: at for at, node in enumerate(self.nodes) for name in reads(node)}
+        return last | dict.fromkeys(self.outputs, len(self.nodes))
+
+    @cached_property
+    def _stored(self) -> dict[str, onnx.TensorProto]:
+        found = {item.name: item for item in self.model.scope.graph.initializer}
+        for node in self.fixed:
+            value = attribute(node, "value")
+            if is_op(node, "Constant") and value is not None and value.HasField("t"):
+                found[node.output[0]] = value.t
+        return found
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of a tensor, if it has one."""
+        kind = self.types.get(name)
+        return None if kind is None else kind.shape
+
+    def numbers(self, name: str) -> NDArray[Any] | None:
+        """The values of a small constant, where they are stored."""
+        from onnx import numpy_helper
+
+        shape, tensor = self.shape(name), self._stored.get(name)
+        if tensor is None or shape is None or tensor.data_location == EXTERNAL:
+            return None
+        if len(shape) > 1 or (shape and shape[0] > _MOST_NUMBERS):
+            return None
+        return numpy_helper.to_array(tensor)
+
+    def with_nodes(
+        self,
+        nodes: tuple[onnx.NodeProto, ...],
+        types: Mapping[str, OnnxType],
+        constants: tuple[onnx.TensorProto, ...],
+    ) -> ShapedModel:
+        """The model with other nodes and what they need besides; types of all that is new."""
+        from qnnmem.load.onnx.flow import Flow
+        from qnnmem.load.onnx.tensor import OnnxType
+
+        scope = self.model.scope
+        graph = OnnxGraph(
+            scope.graph.name,
+            (*self.fixed, *nodes),
+            scope.graph.input,
+            scope.graph.output,
+            (*scope.graph.initializer, *constants),
+        )
+        stored = {item.name: OnnxType(item.data_type, tuple(item.dims)) for item in constants}
+        known = {**self.types, **types, **stored}
+        kept = {item.name for item in (*graph.input, *graph.output)}
+        kept |= {item.name for item in graph.initializer}
+        kept |= {name for node in graph.node for name in (*node.input, *node.output)}
+        const = self.const | stored.keys()
+        for node in nodes:  # parts of constants are constants
+            if is_op(node, "Slice") and all(name in const for name in node.input if name):
+                const.update(node.output)
+        flow = Flow(const, {}, set())
+        typed = {name: kind for name, kind in known.items() if name in kept}
+        return replace(self.model, scope=replace(scope, graph=graph, types=typed, flow=flow))

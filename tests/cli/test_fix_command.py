@@ -1,0 +1,199 @@
+"""`qnnmem fix`: what it changes, what it writes, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from command_line import exit_code, run, sentence
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.fix.prove import prove
+from qnnmem.report.schema import load_schema
+
+
+def pictures(width: int = 12) -> onnx.ModelProto:
+    """A model that widens a picture, narrows it again, and takes the mean."""
+    random = numpy.random.default_rng(0)
+
+    def weights(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(random.standard_normal(shape).astype("float32"), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "k1"], ["c1"], pads=[1] * 4, name="widen"),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "k2"], ["c2"], strides=[2, 2], name="narrow"),
+        helper.make_node("GlobalAveragePool", ["c2"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 32, 32])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    stored = [weights("k1", width, 3, 3, 3), weights("k2", 4, width, 3, 3)]
+    graph = helper.make_graph(nodes, "g", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name a model whose two convolutions need 98,304 bytes between them."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(pictures(), "pictures.onnx")
+    return "pictures.onnx"
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A recipe for the same model, made once."""
+    folder = tmp_path_factory.mktemp("made")
+    onnx.save(pictures(), folder / "pictures.onnx")
+    done = run("fix", folder / "pictures.onnx", "--dim", "batch=1", "-o", folder / "out")
+    assert exit_code(done) == 0
+    return (folder / "out" / "pictures.recipe.json").read_text("utf-8")
+
+
+def test_a_model_twice_too_large_is_made_to_fit(model: str) -> None:
+    """What is written fits when it is planned anew, and computes the same."""
+    done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
+    assert exit_code(done) == 0
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("fits: scratch ")
+    assert first.endswith("results the same bit by bit")
+    command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
+    planned = run("plan", "out/pictures.onnx", "--budget", "scratch=48K", *options(command))
+    assert exit_code(planned) == 0
+    before = onnx.load(model)
+    before.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    assert prove(before, onnx.load("out/pictures.onnx")).identical
+    assert exit_code(run(*command)) == 0
+
+
+def options(command: list[str]) -> list[str]:
+    """Those of a command that a plan takes, too."""
+    return [word for word in command if word in ("--inplace", "--reorder")]
+
+
+def test_a_recipe_repeats_it(model: str) -> None:
+    """The same model comes of a recipe, without a search and without options."""
+    run("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
+    recipe = json.loads(Path("out/pictures.recipe.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix-recipe/1")).validate(recipe)
+    done = run("fix", model, "--apply", "out/pictures.recipe.json", "-o", "again")
+    assert exit_code(done) == 0
+    made = [Path(folder, "pictures.onnx").read_bytes() for folder in ("out", "again")]
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"nodes": 99}, "for a model of 99 nodes"),
+        ({"schema": "other/1"}, "is no recipe"),
+        ({"inplace": 3}, "missing or wrong"),
+        ({"regions": [{"first": 0}]}, "missing or wrong"),
+        ({"shapes": {"x": [1, 3, -4, 4]}}, "missing or wrong"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(
+    model: str, recipe: str, change: dict[str, object], said: str
+) -> None:
+    """A recipe of another model, or one that was tampered with, is one sentence."""
+    Path("wrong.json").write_text(json.dumps({**json.loads(recipe), **change}), "utf-8")
+    done = run("fix", model, "--apply", "wrong.json", "-o", "again")
+    assert exit_code(done) == 2
+    assert said in sentence(done)
+    assert not Path("again").exists()
+
+
+def test_a_recipe_for_other_tensors_is_refused(model: str, recipe: str) -> None:
+    """As many nodes are not enough: they must make the same tensors."""
+    Path("recipe.json").write_text(recipe, "utf-8")
+    other = onnx.load(model)
+    other.graph.node[0].output[0] = other.graph.node[1].input[0] = "other"
+    onnx.save(other, "other.onnx")
+    done = run("fix", "other.onnx", "--apply", "recipe.json", "-o", "again")
+    assert exit_code(done) == 2
+    assert "another model" in sentence(done)
+
+
+def test_what_cannot_be_made_to_fit_says_what_is_in_the_way(model: str) -> None:
+    """Exit code 1, the best that was reached, and one sentence about the obstacle."""
+    done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1K", "-o", "out", "--json")
+    assert exit_code(done) == 1
+    told = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
+    assert told["fits"] is False
+    assert told["after_bytes"] < told["before_bytes"]
+    assert "'y' needs" in told["obstacle"]
+
+
+def test_what_fits_already_stays_as_it_is(model: str) -> None:
+    """Nothing is written where nothing is to be changed."""
+    done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1M,tcm=1M", "-o", "out")
+    assert exit_code(done) == 0
+    assert done.stdout.startswith("fits as it is")
+    assert not Path("out").exists()
+
+
+def test_another_pool_cannot_be_helped(model: str) -> None:
+    """Bands make scratch smaller, not constants."""
+    done = run("fix", model, "--dim", "batch=1", "--budget", "constants=16", "-o", "out")
+    assert exit_code(done) == 1
+    assert "constants cannot be made smaller" in done.stdout
+
+
+def test_htp_is_not_there_yet(model: str) -> None:
+    """The other backend is refused in a sentence."""
+    done = run("fix", model, "--backend", "htp", "-o", "out")
+    assert exit_code(done) == 2
+    assert "only those for LPAI" in sentence(done)
+
+
+def test_earlier_files_are_kept(model: str) -> None:
+    """Without --force nothing is replaced, and that is said before the work."""
+    Path("out").mkdir()
+    Path("out/pictures.onnx").write_bytes(b"mine")
+    done = run("fix", model, "--dim", "batch=1", "-o", "out")
+    assert exit_code(done) == 2
+    assert "--force replaces it" in sentence(done)
+    assert Path("out/pictures.onnx").read_bytes() == b"mine"
+
+
+def test_own_data_are_compared(model: str) -> None:
+    """Results are compared on the samples that are given."""
+    Path("data").mkdir()
+    for number in range(2):
+        numpy.save(f"data/{number}.npy", numpy.ones((1, 3, 32, 32), "float32") * number)
+    done = run("fix", model, "--dim", "batch=1", "--data", "data", "-o", "out", "--json")
+    assert {one["samples"] for one in json.loads(done.stdout)["tried"]} == {0, 2}
+
+
+def test_the_next_command_has_every_option_once(model: str) -> None:
+    """What was given for this run is given to the next, unless the changed model holds it."""
+    words = ("--align", "128", "--time-limit", "60", "--io", "outside")
+    done = run("fix", model, "--dim", "batch=1", *words, "-o", "out")
+    command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
+    assert command[:2] == ["prepare", "out/pictures.onnx"]
+    assert [command.count(word) for word in ("--align", "--io", "--dim", "--time-limit")] == [
+        *(1, 1, 0, 0)
+    ]
+
+
+def test_a_search_without_time_says_so(model: str) -> None:
+    """What needs no search is tried all the same."""
+    done = run("fix", model, "--dim", "batch=1", "--time-limit", "0", "-o", "out", "--json")
+    told = json.loads(done.stdout)
+    assert [one["remedy"] for one in told["tried"]] == ["none", "plan"]
+    assert "time limit" in told["notes"][0]
+
+
+def test_only_onnx_can_be_changed() -> None:
+    """A buffer list has nothing to compute in bands."""
+    examples = Path(__file__).parents[2] / "examples"
+    done = run("fix", examples / "keyword_spotting.csv", "-o", "never")
+    assert exit_code(done) == 2
+    assert "no ONNX model" in sentence(done)
+    assert not Path("never").exists()

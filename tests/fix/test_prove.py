@@ -1,0 +1,63 @@
+"""What is called the same is the same, bit by bit."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.errors import ChildFailed
+from qnnmem.fix.prove import Prover, prove
+
+
+def model(factor: float, more: str = "") -> onnx.ModelProto:
+    """`y` is `x` times a factor."""
+    weight = numpy_helper.from_array(numpy.array([factor], numpy.float32), "w")
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    nodes += [helper.make_node(more, ["y"], ["z"])] if more else []
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    last = "z" if more else "y"
+    y = helper.make_tensor_value_info(last, TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def part(kind: str, source: str, result: str) -> onnx.ModelProto:
+    """A model of one node."""
+    x = helper.make_tensor_value_info(source, TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph([helper.make_node(kind, [source], [result])], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_equal_models_are_identical() -> None:
+    """A model is the same as itself."""
+    found = prove(model(2.0), model(2.0))
+    assert found.identical
+    assert (found.samples, found.outputs, found.largest) == (3, 1, 0.0)
+
+
+def test_last_bit_counts() -> None:
+    """A difference in the last bit is found and measured."""
+    found = prove(model(1.0), model(float(numpy.nextafter(numpy.float32(1), numpy.float32(2)))))
+    assert found.differing == ("y",)
+    assert 0 < found.relative < 1e-6
+
+
+def test_parts_are_run_one_after_the_other() -> None:
+    """A model cut in two is compared as a whole."""
+    assert prove(model(3.0, "Relu"), model(3.0), part("Relu", "y", "z")).identical
+
+
+def test_several_are_compared_with_one() -> None:
+    """The model as it was is run once for any number of changed ones."""
+    with Prover(model(2.0)) as prover:
+        assert prover.compare(model(2.0)).identical
+        assert prover.compare(model(4.0)).relative == pytest.approx(1.0)
+
+
+def test_missing_output_is_said() -> None:
+    """A changed model without one of the outputs is no answer."""
+    with pytest.raises(ChildFailed, match="no output"):
+        prove(model(2.0), model(2.0, "Relu"))
