@@ -47,8 +47,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
+    "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "targets"} | BASE,
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "fix", "targets"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
@@ -61,6 +62,7 @@ ONLY_IN = {
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
+        "qnnmem.fix",
     ),
     # Its home imports it by name, without telemetry.
     "onnxruntime": (),

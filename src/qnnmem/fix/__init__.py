@@ -1,0 +1,1 @@
+"""Remedies: each changes a model and proves the change."""

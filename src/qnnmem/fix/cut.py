@@ -1,0 +1,236 @@
+"""Where to cut a line of ops: fewest parts that fit, then fewest bytes that cross.
+
+Whether a part fits may take a compiler to say, so it is asked as seldom as possible:
+
+    repeat:
+        take the cheapest parts of which none is known not to fit
+        ask about each; if all fit, that is the answer
+        else shrink the one that does not to the shortest stretch that does not
+
+What contains a stretch that does not fit is presumed not to fit either. Where inputs and outputs
+count that is no law: a cut at a wide place makes a part larger than the two around it. So there may
+be a rule beside the judge that needs no asking, and where presuming leaves no way to cut, the
+search goes on without it. Every part of an answer was asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class PartFit(Enum):
+    """Whether a stretch of ops fits as a part."""
+
+    YES = "yes"
+    NO = "no"
+    NEVER = "never"  # nor does anything that contains it, for sure
+
+
+Fits = Callable[[int, int], PartFit]  # of the ops first <= op < last
+Rows = Callable[[int], Sequence[bool]]  # for a first op: whether it may fit up to each last
+
+_Cost = tuple[int, int]  # parts, bytes that cross
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Places of the parts, each a half-open range of ops, and the bytes that cross between."""
+
+    parts: tuple[tuple[int, int], ...]
+    crossing_bytes: int
+    trials: int  # parts that were asked about
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """No way to cut: nothing that ends at `last` fits, not even the ops from `first` on."""
+
+    first: int
+    last: int
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The trials that were allowed are used up."""
+
+    trials: int
+
+
+def least_cuts(
+    crossing: Sequence[int],
+    fits: Fits,
+    *,
+    places: Sequence[int] | None = None,
+    rows: Rows | None = None,
+    most_trials: int | None = None,
+) -> Cuts | Stuck | Undecided:
+    """Cut so that every part fits: fewest parts first, then fewest bytes that cross.
+
+    `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
+    for the ends of the line. `places` are those where a cut is allowed, by default all. `rows`
+    tells without asking what cannot fit: `rows(first)[last]`.
+    """
+    last = len(crossing) - 1
+    allowed = sorted({0, last, *(range(last) if places is None else places)})
+    search = _CutSearch(crossing, fits, allowed, rows, most_trials)
+    try:
+        found = search.run()
+        if isinstance(found, Stuck) and search.presumed:
+            search.presumes = False
+            found = search.run()
+    except _NoTrialsLeftError:
+        return Undecided(search.trials)
+    return found
+
+
+def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tuple[int, ...]:
+    """At most `most` places for cuts: the narrowest of each of as many stretches of equal work.
+
+    `work[at]` is what op `at` weighs. For searches in which every question is dear.
+    """
+    total = sum(work) or 1
+    best: dict[int, int] = {}
+    done = 0
+    for at in range(1, len(work)):
+        done += work[at - 1]
+        stretch = min(most - 1, done * most // total)
+        if stretch not in best or crossing[at] < crossing[best[stretch]]:
+            best[stretch] = at
+    return tuple(sorted(best.values()))
+
+
+class _NoTrialsLeftError(Exception):
+    """As many parts were asked about as are allowed."""
+
+
+@dataclass(slots=True)
+class _CutSearch:
+    """What is known while the parts are looked for; starts and ends are numbers of places."""
+
+    crossing: Sequence[int]
+    fits: Fits
+    places: list[int]
+    rows: Rows | None
+    most_trials: int | None
+    presumes: bool = True
+    presumed: bool = False  # whether anything was ruled out that was not asked about
+    answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
+    ruled_out: list[set[int]] = field(default_factory=list)  # starts for each end, by the rule
+    starts: list[list[int]] = field(default_factory=list)  # that are open, for each end
+
+    @property
+    def trials(self) -> int:
+        return len(self.answers)
+
+    def run(self) -> Cuts | Stuck:
+        self._open()
+        while True:
+            found = self._cheapest()
+            if isinstance(found, Stuck):
+                return found
+            parts, cost = found
+            # The longest is the likeliest to fail, and a failure ends the round.
+            longest_first = sorted(parts, key=lambda part: (self._ops(part), part))
+            if all(self._holds(*part) for part in longest_first):
+                ranges = tuple((self.places[a], self.places[b]) for a, b in parts)
+                return Cuts(ranges, cost[1], self.trials)
+
+    def _open(self) -> None:
+        """Open for each end the starts that neither the rule nor an answer excludes."""
+        count = len(self.places)
+        self.starts = [[] for _ in range(count)]
+        self.ruled_out = [set() for _ in range(count)]
+        for start in range(count - 1):
+            row = None if self.rows is None else self.rows(self.places[start])
+            for end in range(start + 1, count):
+                if row is not None and not row[self.places[end]]:
+                    self.ruled_out[end].add(start)
+                else:
+                    self.starts[end].append(start)
+        for (first, last), answer in self.answers.items():
+            self._learn(first, last, answer)
+
+    def _learn(self, first: int, last: int, answer: PartFit) -> None:
+        if answer is not PartFit.YES and first in self.starts[last]:
+            self.starts[last].remove(first)
+        if answer is PartFit.NEVER:
+            self._exclude_around(first, last)
+
+    def _ops(self, part: tuple[int, int]) -> int:
+        return self.places[part[0]] - self.places[part[1]]
+
+    def _holds(self, first: int, last: int) -> bool:
+        """Whether a part fits; if not, it and what is presumed after it are excluded."""
+        if self._ask(first, last) is PartFit.YES:
+            return True
+        if self.presumes or self.answers[first, last] is PartFit.NEVER:
+            shortest = self._shortest(first, last)
+            self.presumed = self.presumed or self.answers.get(shortest) is not PartFit.NEVER
+            self._exclude_around(*shortest)
+        return False
+
+    def _ask(self, first: int, last: int) -> PartFit:
+        key = (first, last)
+        if key not in self.answers:
+            if self.most_trials is not None and self.trials >= self.most_trials:
+                raise _NoTrialsLeftError
+            self.answers[key] = self.fits(self.places[first], self.places[last])
+            self._learn(first, last, self.answers[key])
+        return self.answers[key]
+
+    def _seems_to_fit(self, first: int, last: int) -> bool:
+        """Whether a part fits, asked only if nothing that is known says so."""
+        if (first, last) in self.answers:
+            return self.answers[first, last] is PartFit.YES
+        if first in self.ruled_out[last]:
+            return True  # it does not, but that says nothing about what is around it
+        if first not in self.starts[last]:
+            return False
+        fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
+        around = any(a <= first and last <= b for a, b in fitting)
+        return around or self._ask(first, last) is PartFit.YES
+
+    def _shortest(self, first: int, last: int) -> tuple[int, int]:
+        """The shortest stretch of a part that does not fit, by halving from both ends."""
+        low, high = first + 1, last  # the end of the shortest that fails from `first`
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._seems_to_fit(first, middle) else (low, middle)
+        end = high
+        low, high = first, end - 1  # the start of the shortest that fails up to `end`
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (low, middle - 1) if self._seems_to_fit(middle, end) else (middle, high)
+        return low, end
+
+    def _exclude_around(self, first: int, last: int) -> None:
+        for end in range(last, len(self.starts)):
+            self.starts[end] = [
+                start
+                for start in self.starts[end]
+                if start > first or self.answers.get((start, end)) is PartFit.YES
+            ]
+
+    def _cheapest(self) -> tuple[list[tuple[int, int]], _Cost] | Stuck:
+        """The open parts of least cost; of equal costs always the same."""
+        best: list[_Cost | None] = [(0, 0)]
+        came = [0]
+        for end in range(1, len(self.places)):
+            cost, start = min(
+                ((found, start) for start in self.starts[end] if (found := best[start])),
+                default=((0, 0), -1),
+            )
+            came.append(start)
+            crossing = cost[1] + self.crossing[self.places[end]]
+            best.append(None if start < 0 else (cost[0] + 1, crossing))
+        if best[-1] is None:
+            at = max(place for place, cost in enumerate(best) if cost is not None)
+            return Stuck(self.places[at], self.places[at + 1], self.trials)
+        parts, end = [], len(came) - 1
+        while end:
+            parts.append((came[end], end))
+            end = came[end]
+        return parts[::-1], best[-1]
