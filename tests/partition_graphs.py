@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -32,7 +33,7 @@ class Maker:
     def weight(self, *shape: int) -> str:
         """A stored tensor; one in four is shared with another node."""
         floats = (one for one in self.stored if one.data_type == TensorProto.FLOAT)
-        same = [one.name for one in floats if tuple(one.dims) == shape]
+        same = [str(one.name) for one in floats if tuple(one.dims) == shape]
         if same and self.random.random() < 0.25:
             return self.random.choice(same)
         name = self.name("w")
@@ -99,7 +100,7 @@ def unary(maker: Maker, source: str) -> str:
     shape = maker.shapes[source]
     if maker.random.random() < 0.3:
         bound = maker.name("c")
-        maker.stored.append(numpy_helper.from_array(numpy.float32(0.5), bound))
+        maker.stored.append(numpy_helper.from_array(numpy.asarray(0.5, "float32"), bound))
         return maker.add("Clip", [source, "", bound], shape)
     return maker.add(maker.random.choice(("Relu", "Sigmoid", "Tanh", "Neg")), [source], shape)
 
@@ -125,6 +126,8 @@ def reshaped(maker: Maker, source: str) -> str:
 def split(maker: Maker, source: str) -> str:
     """Two halves, joined again the other way round."""
     batch, channels, *rest = maker.shapes[source]
+    if channels < 2:
+        return source
     names = [maker.name("half"), maker.name("half")]
     sizes = maker.numbers(channels // 2, channels - channels // 2)
     maker.nodes.append(helper.make_node("Split", [source, sizes], names, axis=1))
@@ -141,7 +144,7 @@ def branch(maker: Maker, source: str) -> str:
     mean = maker.name("mean")
     maker.nodes.append(helper.make_node("ReduceMean", [source], [mean], keepdims=0))
     zero, test = maker.name("zero"), maker.name("test")
-    maker.stored.append(numpy_helper.from_array(numpy.float32(0), zero))
+    maker.stored.append(numpy_helper.from_array(numpy.asarray(0, "float32"), zero))
     maker.nodes.append(helper.make_node("Greater", [mean, zero], [test]))
     bodies = {}
     for side, kind in (("then_branch", "Add"), ("else_branch", "Mul")):
@@ -178,7 +181,7 @@ def loop(maker: Maker, source: str) -> str:
         [info(stays, TensorProto.BOOL, []), info(following, TensorProto.FLOAT, shape)],
     )
     trips = maker.name("trips")
-    maker.stored.append(numpy_helper.from_array(numpy.int64(2), trips))
+    maker.stored.append(numpy_helper.from_array(numpy.asarray(2, "int64"), trips))
     return maker.add("Loop", [trips, "", source], shape, body=body)
 
 
@@ -191,8 +194,8 @@ def called(maker: Maker, source: str) -> str:
 def quantized(maker: Maker, source: str) -> str:
     """A pair of QuantizeLinear and DequantizeLinear."""
     scale, zero = maker.name("scale"), maker.name("zero")
-    maker.stored.append(numpy_helper.from_array(numpy.float32(0.05), scale))
-    maker.stored.append(numpy_helper.from_array(numpy.int8(1), zero))
+    maker.stored.append(numpy_helper.from_array(numpy.asarray(0.05, "float32"), scale))
+    maker.stored.append(numpy_helper.from_array(numpy.asarray(1, "int8"), zero))
     shape, small = maker.shapes[source], maker.name("q")
     maker.nodes.append(helper.make_node("QuantizeLinear", [source, scale, zero], [small]))
     return maker.add("DequantizeLinear", [small, scale, zero], shape)
@@ -222,7 +225,7 @@ def random_model(seed: int) -> onnx.ModelProto:
     return _finished(maker, inputs)
 
 
-def _finished(maker: Maker, inputs: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
+def _finished(maker: Maker, inputs: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
     random = maker.random
     read = {name for node in maker.nodes for name in node.input}
     made = [name for name in maker.shapes if name not in inputs]

@@ -76,7 +76,7 @@ def run_chain(
             for part in chain.parts
         ],
         "inputs": rows,
-        "outputs": list(dict.fromkeys(chain.outputs)),
+        "outputs": chain.outputs,
     }
     expected = sum(tensor.bytes for tensor in chain.tensors if tensor.name in chain.outputs)
     with _ChainChild(time_limit_s) as child:

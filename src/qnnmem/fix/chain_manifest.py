@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -102,38 +102,37 @@ def part_models(found: Partition) -> tuple[bytes, ...]:
     )
 
 
-def describe_chain(found: Partition, blobs: tuple[bytes, ...]) -> Chain:
+def describe_chain(found: Partition, blobs: Sequence[bytes]) -> Chain:
     """What a manifest says about parts."""
     line = found.line
     alive = lives(line, found.parts)
-    parts = tuple(
-        ChainPart(
-            file=f"part{number}.onnx",
-            sha256=hashlib.sha256(blob).hexdigest(),
-            ops=part.last - part.first,
-            inputs=part.inputs,
-            outputs=part.outputs,
-            weights_bytes=plan.constant_bytes,
-            scratch_bytes=plan.scratch_bytes,
-            held_bytes=_held(found, alive, number - 1),
-            free_after=tuple(name for name, (_, last) in alive.items() if last == number - 1),
-        )
-        for number, (part, blob, plan) in enumerate(
-            (
-                (part, blob, plan_part(part, PoolOptions(io=Io.OUTSIDE)))
-                for part, blob in zip(found.parts, blobs, strict=True)
-            ),
-            start=1,
-        )
-    )
+    parts = tuple(_part(found, alive, at, blob) for at, blob in enumerate(blobs))
     return Chain(
         model=line.path.name,
         inputs=line.model.inputs,
-        outputs=tuple(item.name for item in line.proto.graph.output),
+        outputs=line.model.outputs,
         parts=parts,
         tensors=tuple(_tensor(found, name, ends) for name, ends in alive.items()),
         crossing_bytes=found.crossing_bytes,
         peak=_peak(found, parts),
+    )
+
+
+def _part(
+    found: Partition, alive: Mapping[str, tuple[int, int]], at: int, blob: bytes
+) -> ChainPart:
+    part = found.parts[at]
+    plan = plan_part(part, PoolOptions(io=Io.OUTSIDE))
+    return ChainPart(
+        file=f"part{at + 1}.onnx",
+        sha256=hashlib.sha256(blob).hexdigest(),
+        ops=part.last - part.first,
+        inputs=part.inputs,
+        outputs=part.outputs,
+        weights_bytes=plan.constant_bytes,
+        scratch_bytes=plan.scratch_bytes,
+        held_bytes=_held(found, alive, at),
+        free_after=tuple(name for name, (_, last) in alive.items() if last == at),
     )
 
 
@@ -194,8 +193,7 @@ def read_chain(folder: Path) -> Chain:
     path = folder / MANIFEST
     blob = read_bytes(path, _MOST)
     try:
-        values = json.loads(blob)
-        chain = _from_json(values)
+        chain = _from_json(json.loads(blob))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise LoadError(path, f"is not a manifest of {SCHEMA}") from exc
     _check(path, chain)
@@ -205,15 +203,41 @@ def read_chain(folder: Path) -> Chain:
 def _from_json(values: Mapping[str, Any]) -> Chain:
     if values["schema"] != SCHEMA:
         raise ValueError(SCHEMA)
-    parts = tuple(ChainPart(**_frozen(part)) for part in values["parts"])
-    tensors = tuple(ChainTensor(**_frozen(tensor)) for tensor in values["tensors"])
-    names = (tuple(map(str, values[side])) for side in ("inputs", "outputs"))
-    peak = ChainPeak(**values["peak"])
-    return Chain(str(values["model"]), *names, parts, tensors, values["crossing_bytes"], peak)
+    own = {key: value for key, value in values.items() if key not in ("schema", "tool")}
+    return Chain(
+        **{
+            **_fields(Chain, own),
+            "parts": tuple(ChainPart(**_fields(ChainPart, one)) for one in own["parts"]),
+            "tensors": tuple(ChainTensor(**_fields(ChainTensor, one)) for one in own["tensors"]),
+            "peak": ChainPeak(**_fields(ChainPeak, own["peak"])),
+        }
+    )
 
 
-def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+# What the annotation of a field of ours lets JSON hold.
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: type(value) is int and value >= 0,
+    "int | None": lambda value: value is None or (type(value) is int and value >= 0),
+    "tuple[str, ...]": lambda value: all(isinstance(one, str) for one in value),
+    "tuple[int, ...]": lambda value: all(type(one) is int and one >= 0 for one in value),
+}
+
+
+def _fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for the fields of a value class; ValueError for one of another kind."""
+    found = {}
+    for one in fields(kind):
+        value = values[one.name]
+        fits = _KINDS.get(str(one.type))
+        if str(one.type).startswith("tuple"):
+            if not isinstance(value, list):
+                raise ValueError(one.name)
+            value = tuple(value)
+        if fits is not None and not fits(value):
+            raise ValueError(one.name)
+        found[one.name] = value
+    return found
 
 
 def _check(path: Path, chain: Chain) -> None:
@@ -222,7 +246,7 @@ def _check(path: Path, chain: Chain) -> None:
 
     known = set(chain.inputs)
     for part in chain.parts:
-        if not isinstance(part.file, str) or Path(part.file).name != part.file:
+        if Path(part.file).name != part.file:
             raise LoadError(path, f"names a part {quote(part.file)}, which is no plain file name")
         missing = next((name for name in part.inputs if name not in known), None)
         if missing is not None:

@@ -2,10 +2,11 @@
 
 Whether a part fits may take a compiler to say, so it is asked as seldom as possible:
 
+    from each end, take the longest parts that fit, by halving: so few parts are enough
     repeat:
         take the cheapest parts of which none is known not to fit
         ask about each; if all fit, that is the answer
-        else shrink the one that does not to the shortest stretch that does not
+        else find how far a part from the start of the one that does not may reach
 
 What contains a stretch that does not fit is presumed not to fit either. Where inputs and outputs
 count that is no law: a cut at a wide place makes a part larger than the two around it. So there may
@@ -16,7 +17,7 @@ search goes on without it. Every part of an answer was asked about.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -41,6 +42,7 @@ class Cuts:
     parts: tuple[tuple[int, int], ...]
     crossing_bytes: int
     trials: int  # parts that were asked about
+    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def least_cuts(
             search.presumes = False
             found = search.run()
     except _NoTrialsLeftError:
-        return Undecided(search.trials)
+        return search.fallback() or Undecided(search.trials)
     return found
 
 
@@ -118,8 +120,8 @@ class _CutSearch:
     presumes: bool = True
     presumed: bool = False  # whether anything was ruled out that was not asked about
     answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
-    ruled_out: list[set[int]] = field(default_factory=list)  # starts for each end, by the rule
-    starts: list[list[int]] = field(default_factory=list)  # that are open, for each end
+    starts: list[set[int]] = field(default_factory=list)  # that are open, for each end
+    longest: list[list[tuple[int, int]]] = field(default_factory=list)  # ways that fit
 
     @property
     def trials(self) -> int:
@@ -127,94 +129,130 @@ class _CutSearch:
 
     def run(self) -> Cuts | Stuck:
         self._open()
+        if self.presumes and not self._yes(0, len(self.places) - 1):
+            for forward in (True, False):
+                self._take_longest(forward=forward)
         while True:
             found = self._cheapest()
             if isinstance(found, Stuck):
                 return found
-            parts, cost = found
             # The longest is the likeliest to fail, and a failure ends the round.
-            longest_first = sorted(parts, key=lambda part: (self._ops(part), part))
+            longest_first = sorted(found, key=lambda part: (self._ops(part), part))
             if all(self._holds(*part) for part in longest_first):
-                ranges = tuple((self.places[a], self.places[b]) for a, b in parts)
-                return Cuts(ranges, cost[1], self.trials)
+                return self._cuts(found)
+
+    def fallback(self) -> Cuts | None:
+        """The cheaper of the two ways with longest parts, where trials ran out."""
+        found = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
+        return min(found, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
+
+    def _cuts(self, parts: Sequence[tuple[int, int]]) -> Cuts:
+        ranges = tuple((self.places[first], self.places[last]) for first, last in parts)
+        return Cuts(ranges, sum(self.crossing[last] for _, last in ranges), self.trials)
 
     def _open(self) -> None:
         """Open for each end the starts that neither the rule nor an answer excludes."""
         count = len(self.places)
-        self.starts = [[] for _ in range(count)]
-        self.ruled_out = [set() for _ in range(count)]
+        self.starts = [set() for _ in range(count)]
         for start in range(count - 1):
             row = None if self.rows is None else self.rows(self.places[start])
             for end in range(start + 1, count):
-                if row is not None and not row[self.places[end]]:
-                    self.ruled_out[end].add(start)
-                else:
-                    self.starts[end].append(start)
+                if row is None or row[self.places[end]]:
+                    self.starts[end].add(start)
         for (first, last), answer in self.answers.items():
             self._learn(first, last, answer)
 
     def _learn(self, first: int, last: int, answer: PartFit) -> None:
-        if answer is not PartFit.YES and first in self.starts[last]:
-            self.starts[last].remove(first)
+        if answer is not PartFit.YES:
+            self.starts[last].discard(first)
         if answer is PartFit.NEVER:
             self._exclude_around(first, last)
 
     def _ops(self, part: tuple[int, int]) -> int:
         return self.places[part[0]] - self.places[part[1]]
 
-    def _holds(self, first: int, last: int) -> bool:
-        """Whether a part fits; if not, it and what is presumed after it are excluded."""
-        if self._ask(first, last) is PartFit.YES:
-            return True
-        if self.presumes or self.answers[first, last] is PartFit.NEVER:
-            shortest = self._shortest(first, last)
-            self.presumed = self.presumed or self.answers.get(shortest) is not PartFit.NEVER
-            self._exclude_around(*shortest)
-        return False
-
-    def _ask(self, first: int, last: int) -> PartFit:
+    def _yes(self, first: int, last: int) -> bool:
+        """Whether an open part fits, asked if it was not."""
         key = (first, last)
         if key not in self.answers:
+            if first not in self.starts[last]:
+                return False
             if self.most_trials is not None and self.trials >= self.most_trials:
                 raise _NoTrialsLeftError
             self.answers[key] = self.fits(self.places[first], self.places[last])
             self._learn(first, last, self.answers[key])
-        return self.answers[key]
+        return self.answers[key] is PartFit.YES
 
-    def _seems_to_fit(self, first: int, last: int) -> bool:
-        """Whether a part fits, asked only if nothing that is known says so."""
-        if (first, last) in self.answers:
-            return self.answers[first, last] is PartFit.YES
-        if first in self.ruled_out[last]:
-            return True  # it does not, but that says nothing about what is around it
-        if first not in self.starts[last]:
-            return False
-        fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
-        around = any(a <= first and last <= b for a, b in fitting)
-        return around or self._ask(first, last) is PartFit.YES
+    def _take_longest(self, *, forward: bool) -> None:
+        """Go from one end to the other in parts as long as they fit."""
+        at, goal = (0, len(self.places) - 1) if forward else (len(self.places) - 1, 0)
+        parts = []
+        while at != goal:
+            to = self._farthest(at, forward=forward)
+            if to is None:
+                return
+            parts.append((at, to) if forward else (to, at))
+            at = to
+        self.longest.append(parts if forward else parts[::-1])
 
-    def _shortest(self, first: int, last: int) -> tuple[int, int]:
-        """The shortest stretch of a part that does not fit, by halving from both ends."""
-        low, high = first + 1, last  # the end of the shortest that fails from `first`
+    def _farthest(self, at: int, *, forward: bool) -> int | None:
+        """The other end of the longest part that fits; what is longer is excluded."""
+        if forward:
+            ways = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
+        else:
+            ways = sorted(self.starts[at], reverse=True)
+        low, high = 0, len(ways)  # how many of the shortest fit, how many may
+        probe = high
         while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._seems_to_fit(first, middle) else (low, middle)
-        end = high
-        low, high = first, end - 1  # the start of the shortest that fails up to `end`
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (low, middle - 1) if self._seems_to_fit(middle, end) else (middle, high)
-        return low, end
+            to = ways[probe - 1]
+            ends = (at, to) if forward else (to, at)
+            if self._yes(*ends):
+                low = probe
+            else:
+                high = probe - 1
+                self._presume_around(*ends)
+            probe = (low + high + 1) // 2
+        return ways[low - 1] if low else None
+
+    def _presume_around(self, first: int, last: int) -> None:
+        if self.answers.get((first, last)) is not PartFit.NEVER:
+            self.presumed = True
+        self._exclude_around(first, last)
 
     def _exclude_around(self, first: int, last: int) -> None:
         for end in range(last, len(self.starts)):
-            self.starts[end] = [
+            self.starts[end] = {
                 start
                 for start in self.starts[end]
                 if start > first or self.answers.get((start, end)) is PartFit.YES
-            ]
+            }
 
-    def _cheapest(self) -> tuple[list[tuple[int, int]], _Cost] | Stuck:
+    def _holds(self, first: int, last: int) -> bool:
+        """Whether a part fits; if not, it and what is presumed after it are excluded."""
+        if self._yes(first, last):
+            return True
+        if self.presumes:
+            self._presume_around(first, self._shortest_that_fails(first, last))
+        return False
+
+    def _shortest_that_fails(self, first: int, last: int) -> int:
+        """The first end at which a part from `first` does not fit.
+
+        It lies just behind what is known to fit in most cases, so steps begin small.
+        """
+        fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
+        low = max((b for a, b in fitting if a <= first < b < last), default=first)
+        step, high = 1, last
+        while high - low > 1:
+            probe = min(low + step, (low + high) // 2)
+            # What the rule or an answer excludes says nothing about what is around it.
+            if first not in self.starts[probe] or self._yes(first, probe):
+                low, step = probe, 2 * step
+            else:
+                high, step = probe, last
+        return high
+
+    def _cheapest(self) -> list[tuple[int, int]] | Stuck:
         """The open parts of least cost; of equal costs always the same."""
         best: list[_Cost | None] = [(0, 0)]
         came = [0]
@@ -233,4 +271,4 @@ class _CutSearch:
         while end:
             parts.append((came[end], end))
             end = came[end]
-        return parts[::-1], best[-1]
+        return parts[::-1]

@@ -12,7 +12,7 @@ nodes of the whole, and `fix.chain` compares them bit by bit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from qnnmem.errors import Words, chain_words
@@ -25,7 +25,7 @@ from qnnmem.units import MAX_BYTES
 
 PLANNING_S = 1.0  # for one stretch
 MOST_PLACES = 1000  # for cuts that are looked at
-MOST_TRIALS = 2000
+MOST_TRIALS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Partition:
     verdicts: tuple[PartVerdict, ...]
     crossing_bytes: int
     trials: int  # stretches that were judged
+    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def partition(
     if isinstance(found, Cuts):
         parts = tuple(line.stretch(*ends) for ends in found.parts)
         verdicts = tuple(said[ends] for ends in found.parts)
-        return Partition(line, parts, verdicts, found.crossing_bytes, found.trials)
+        cost = found.crossing_bytes
+        return Partition(line, parts, verdicts, cost, found.trials, found.is_cheapest)
     if isinstance(found, Undecided):
         what = f"no cuts were found with {counted(found.trials, 'trial')}"
         return NoPartition(what, found.trials)
@@ -118,7 +120,7 @@ class PlannedParts:
     """A judge that plans the pools of LPAI for a part and holds them against a budget."""
 
     budget: Budget
-    options: PoolOptions = PoolOptions()
+    options: PoolOptions = field(default_factory=PoolOptions)
     time_limit_s: float = PLANNING_S
     seed: int = 0
 

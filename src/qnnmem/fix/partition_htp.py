@@ -6,7 +6,7 @@ Parts that do not find room in one process domain together are loaded and freed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,11 +23,13 @@ from qnnmem.htp.fit import Check, Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
 from qnnmem.htp.place import Residency, plan_residency, resident
 from qnnmem.htp.worker import Worker
-from qnnmem.ir import DType
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc, pd_budget
 from qnnmem.text import counted
+from qnnmem.units import MAX_BYTES
 
+_OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that weights and IO fill
+_MARGIN = 1.25  # of what is guessed from the whole
 PLACES = 48  # for cuts, where the compiler is the judge
 MOST_TRIALS = 60
 
@@ -50,9 +52,30 @@ class HtpParts:
         return len(self.binaries) == 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """What a stretch will need of a pool, by what the whole needed.
+
+    Only a wide miss rules a stretch out: near the limit the library is asked.
+    """
+
+    limit: int
+    base: int  # that every part has
+    rate: float  # for each byte of weights as HTP stores them, and of IO
+    counts_io: bool
+
+    def may_fit(self, weights: int, io: int) -> bool:
+        """Whether it is worth a compile."""
+        filled = weights // 2 + (io if self.counts_io else 0)
+        return self.base + self.rate * filled <= _MARGIN * self.limit
+
+
 @dataclass(frozen=True)
 class LibraryJudge:
-    """Compiles and loads stretches of a line; their binaries stay in a folder of the caller's."""
+    """Compiles and loads stretches of a line; their binaries stay in a folder of the caller's.
+
+    One judge is for one line: it remembers what the library said.
+    """
 
     soc: Soc
     worker: Worker
@@ -60,17 +83,15 @@ class LibraryJudge:
     options: CompileOptions = field(default_factory=CompileOptions)
     budgets: Mapping[str, Sourced] = field(default_factory=dict)
     progress: Progress = no_progress
-    answers: dict[tuple[int, int], Fit] = field(default_factory=dict)
+    fits: dict[tuple[int, int], Fit] = field(default_factory=dict)
     bills: dict[tuple[int, int], Bill] = field(default_factory=dict)
 
     def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
         """Whether a stretch compiles, loads and stays within every limit."""
-        floor, limit = floor_bytes(stretch), self.soc.compile_limit
-        if limit is not None and floor > limit.value:
-            why = f"weights, inputs and outputs alone take {floor:,} of {limit.value:,} bytes"
-            return PartVerdict(PartFit.NO, why, floor)
-        fit = self._fit(line, stretch)
-        self.answers[stretch.first, stretch.last] = fit
+        key = (stretch.first, stretch.last)
+        if key not in self.fits:
+            self.fits[key] = self._fit(line, stretch)
+        fit = self.fits[key]
         worst = fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
         if fit.fits:
@@ -79,17 +100,33 @@ class LibraryJudge:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 
     def rows(self, line: OpLine) -> Rows | None:
-        """Weights as HTP stores them, inputs and outputs must stay below the compile limit."""
-        limit = self.soc.compile_limit
-        if limit is None:
+        """Rule out what the bill, or the refusal, of the whole lets expect to be far too large."""
+        guesses = tuple(self._guesses(line))
+        if not guesses:
             return None
 
         def row(first: int) -> list[bool]:
-            # Half of the weights: 32-bit floats become 16 bits.
-            around = line.around(first, 2 * limit.value)
-            return [weights // 2 + io <= limit.value for weights, io in zip(*around, strict=True)]
+            around = zip(*line.around(first, MAX_BYTES), strict=True)
+            return [all(one.may_fit(*sizes) for one in guesses) for sizes in around]
 
         return row
+
+    def _guesses(self, line: OpLine) -> Iterator[_Guess]:
+        key = (0, len(line))
+        weights, io = (sizes[-1] for sizes in line.around(0, MAX_BYTES))
+        for check in self.fits[key].checks if key in self.fits else ():
+            if check.fits is not False or check.pool not in _OF_SIZE:
+                continue
+            counts_io = check.pool != "weights"
+            filled = weights // 2 + (io if counts_io else 0)
+            if check.need is not None and check.limit is not None and filled:
+                base = self._vtcm(key) if check.pool in ("pd", "ram") else 0
+                rate = max(0, check.need.low.value - base) / filled
+                yield _Guess(check.limit.value, base, rate, counts_io)
+
+    def _vtcm(self, key: tuple[int, int]) -> int:
+        bill = self.bills.get(key)
+        return 0 if bill is None or bill.vtcm is None else bill.vtcm.value
 
     def binary(self, stretch: Stretch) -> Path:
         """Where the context binary of a stretch is."""
@@ -114,13 +151,6 @@ class LibraryJudge:
         if made.stage == "partition":  # an op that is not taken is not taken in any part
             raise CannotTell(made.why)
         return fit_failure(made, self.budgets)
-
-
-def floor_bytes(stretch: Stretch) -> int:
-    """Bytes that the compiler counts for sure: inputs and outputs, weights as HTP stores them."""
-    weights = (stretch.model.tensors[name] for name in stretch.model.constants)
-    halved = (one.nbytes_at(16) if one.dtype is DType.FLOAT32 else 0 for one in weights)
-    return io_bytes(stretch) + sum(halved)
 
 
 def _is_inside(broken: Check, stretch: Stretch) -> bool:
@@ -150,14 +180,12 @@ def partition_htp(
     """
     if judge.options.precision is not HtpPrecision.FP16:
         raise UsageError("a model is quantized as a whole before it is cut")
+    judge(line, line.stretch(0, len(line)))  # what it needs tells where to look
     places = narrow_places(line.crossing, line.work, PLACES)
     found = partition(line, judge, places=places, most_trials=most_trials)
-    if (
-        isinstance(found, NoPartition)
-        and found.trials < most_trials
-        and len(line) > len(places) + 1
-    ):
-        found = partition(line, judge, most_trials=most_trials - found.trials)
+    left = most_trials - found.trials
+    if isinstance(found, NoPartition) and left > 0 and len(line) > len(places) + 1:
+        found = partition(line, judge, most_trials=left)
     return found if isinstance(found, NoPartition) else _loaded(found, judge)
 
 
@@ -173,7 +201,7 @@ def _loaded(found: Partition, judge: LibraryJudge) -> HtpParts:
     return HtpParts(
         partition=found,
         soc=judge.soc,
-        fits=tuple(judge.answers[key] for key in keys),
+        fits=tuple(judge.fits[key] for key in keys),
         binaries=binaries,
         together=refused is None,
         refused=refused,

@@ -253,7 +253,7 @@ def lives(line: OpLine, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
 
     Inputs of the model are there from the start (-1); its outputs stay to the end.
     """
-    found: dict[str, tuple[int, int]] = {name: (-1, -1) for name in line.model.inputs}
+    found: dict[str, tuple[int, int]] = dict.fromkeys(line.model.inputs, (-1, -1))
     for number, part in enumerate(parts):
         found.update((name, (number, number)) for name in part.outputs)
         found.update((name, (found[name][0], number)) for name in part.inputs)

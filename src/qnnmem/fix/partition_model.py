@@ -6,17 +6,12 @@ was made from, it computes its outputs from its inputs as the whole does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from qnnmem.errors import UsageError
 from qnnmem.fix.partition_line import OpLine, Stretch
 from qnnmem.load.onnx.graph import copied_without, reads
 from qnnmem.load.onnx.passes.read import MAX_FILE
 from qnnmem.load.onnx.stored import embed
 from qnnmem.text import quote
-
-if TYPE_CHECKING:
-    import onnx
 
 # Beside the weights: nodes, names and types take no more than this in any file that is read.
 _ROOM = 1 << 26
