@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,7 @@ from qnnmem.load.onnx.trial.child import TrialChild
 from qnnmem.load.onnx.typed import write_typed
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
+ROOT = Path(__file__).parents[2]
 GRAPHS = 320
 BATCH = 40
 
@@ -78,11 +80,11 @@ def run(blob: bytes, feeds: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, session.run(names, wanted), strict=True))
 
 
-def run_parts(found: Partition, feeds: dict[str, Any]) -> dict[str, Any]:
+def run_parts(blobs: Sequence[bytes], feeds: dict[str, Any]) -> dict[str, Any]:
     """Outputs of all parts, each a valid model that gets what it needs."""
     known = dict(feeds)
     given: dict[str, Any] = {}
-    for blob in part_models(found):
+    for blob in blobs:
         onnx.checker.check_model(blob)
         results = run(blob, known)
         known.update(results)
@@ -116,7 +118,7 @@ def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
         for item in whole.graph.input
         if item.name not in stored
     }
-    expected, given = run(whole.SerializeToString(), feeds), run_parts(found, feeds)
+    expected, given = run(whole.SerializeToString(), feeds), run_parts(part_models(found), feeds)
     for name, value in expected.items():
         assert given[name].tobytes() == value.tobytes(), (seed, name)
         assert given[name].shape == value.shape
@@ -133,3 +135,218 @@ def test_parts_of_random_models_compute_the_same(
     ]
     assert sum(parts) > 2 * BATCH
     assert parts.count(0) < BATCH // 10
+
+
+def save(
+    path: Path,
+    nodes: list[Any],
+    inputs: dict[str, list[int]],
+    outputs: list[str],
+    **weights: Any,
+) -> Path:
+    """Write a model of float inputs; outputs have no stated shape."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(numpy.asarray(value), name) for name, value in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def hourglass(path: Path) -> Path:
+    """Write a model that is wide, then narrow, then wide: 4,000, 40 and 4,000 bytes."""
+    random = numpy.random.default_rng(0)
+    return save(
+        path,
+        [
+            helper.make_node("Relu", ["x"], ["a"], "first"),
+            helper.make_node("MatMul", ["a", "down"], ["b"], "narrow"),
+            helper.make_node("Relu", ["b"], ["c"], "middle"),
+            helper.make_node("MatMul", ["c", "up"], ["d"], "wide"),
+            helper.make_node("Relu", ["d"], ["y"], "last"),
+        ],
+        {"x": [1, 1000]},
+        ["y"],
+        down=random.normal(size=(1000, 10)).astype("float32"),
+        up=random.normal(size=(10, 1000)).astype("float32"),
+    )
+
+
+def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
+    """Two parts of at most half of the weights, 40 bytes between them, the same results."""
+    line = read_line(hourglass(tmp_path / "model.onnx"))
+    assert line.crossing == (0, 4000, 40, 40, 4000, 0)
+    found = partition(line, PlannedParts({"constants": "40K"}))
+    assert isinstance(found, Partition)
+    assert [(part.first, part.last) for part in found.parts] == [(0, 2), (2, 5)]
+    assert found.crossing_bytes == 40
+    assert prove_partition(found).identical
+    check_parts(part_models(found))
+
+
+def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
+    """A part has its own weights and names its boundary tensors as the whole does."""
+    line = read_line(hourglass(tmp_path / "model.onnx"))
+    found = partition(line, PlannedParts({"constants": "40K"}))
+    assert isinstance(found, Partition)
+    first, second = map(onnx.load_from_string, part_models(found))
+    assert [one.name for one in first.graph.initializer] == ["down"]
+    assert [one.name for one in second.graph.initializer] == ["up"]
+    assert [one.name for one in first.graph.output] == ["b"]
+    assert [one.name for one in second.graph.input] == ["b"]
+    assert [dim.dim_value for dim in second.graph.input[0].type.tensor_type.shape.dim] == [1, 10]
+    assert first.opset_import == second.opset_import
+
+
+def test_the_pool_of_model_and_io_counts_both(tmp_path: Path) -> None:
+    """A cut at a wide place would not fit although both sides have few weights."""
+    line = read_line(hourglass(tmp_path / "model.onnx"))
+    found = partition(line, PlannedParts({"tcm": 45_000}))
+    assert isinstance(found, Partition)
+    assert [(part.first, part.last) for part in found.parts] == [(0, 2), (2, 5)]
+
+
+def test_a_model_that_fits_is_left_whole(tmp_path: Path) -> None:
+    """One part is the fewest."""
+    found = partition(read_line(hourglass(tmp_path / "model.onnx")), PlannedParts("1M"))
+    assert isinstance(found, Partition)
+    assert len(found.parts) == 1
+
+
+def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
+    """No cut helps an op that is too large by itself; the sentence says which and by how much."""
+    found = partition(read_line(hourglass(tmp_path / "model.onnx")), PlannedParts("4K"))
+    assert isinstance(found, NoPartition)
+    words = "".join(map(str, found.why))
+    assert "Relu 'first'" in words
+    assert "scratch needs 8,064 bytes and may have 4,096" in words
+
+
+def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
+    """A part needs no other file."""
+    path = hourglass(tmp_path / "model.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    found = partition(read_line(path), PlannedParts({"constants": "40K"}))
+    assert isinstance(found, Partition)
+    blobs = part_models(found)
+    (tmp_path / "w.bin").rename(tmp_path / "gone.bin")
+    assert sum(len(blob) for blob in blobs) > 80_000
+    feeds = {"x": numpy.ones((1, 1000), "float32")}
+    assert run_parts(blobs, feeds)["y"].shape == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "words"),
+    [
+        (
+            [
+                helper.make_node("RandomNormalLike", ["x"], ["r"], "dice"),
+                helper.make_node("Add", ["x", "r"], ["y"]),
+            ],
+            ["y"],
+            "'dice' draws random numbers",
+        ),
+        ([], ["x"], "computes nothing"),
+        (
+            [
+                helper.make_node("SequenceConstruct", ["x", "x"], ["s"], "row"),
+                helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+            ],
+            ["y"],
+            "",
+        ),
+        (
+            [
+                helper.make_node("NonZero", ["x"], ["n"], "count"),
+                helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+            ],
+            ["y"],
+            "depends on the data",
+        ),
+        ([helper.make_node("Relu", ["nothing"], ["y"])], ["y"], "nothing produces"),
+        ([helper.make_node("Strange", ["x"], ["y"], domain="own")], ["y"], "no ONNX operator"),
+    ],
+    ids=["random", "empty", "sequence", "dependent", "dangling", "foreign"],
+)
+def test_what_cannot_be_cut_is_refused(
+    nodes: list[Any], outputs: list[str], words: str, tmp_path: Path
+) -> None:
+    """One sentence, no wrong parts."""
+    path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, outputs)
+    with pytest.raises((UsageError, LoadError)) as caught:
+        read_line(path)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stated_shape_inside_is_refused(tmp_path: Path) -> None:
+    """A part whose input may be smaller than stated would compute something else."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"], "count"),
+        helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+    ]
+    path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, ["y"])
+    with pytest.raises(UsageError, match="'n' depends on data"):
+        read_line(path, shapes={"n": (2, 6)})
+
+
+def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> None:
+    """What sets a shape is no tensor between parts, even where the model also gives it away."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "shape"], ["b"]),
+        helper.make_node("Neg", ["b"], ["y"]),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, ["y"], shape=numpy.asarray([3, 2]))
+    model = onnx.load(path)
+    model.graph.output.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
+    onnx.save(model, path)
+    found = partition(read_line(path), ShortParts(1))
+    assert isinstance(found, Partition)
+    assert not any("shape" in part.inputs for part in found.parts)
+    assert prove_partition(found).identical
+
+
+def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
+    """An input that is an output, too, is in no other part."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
+    path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, ["y", "x"])
+    found = partition(read_line(path), ShortParts(1))
+    assert isinstance(found, Partition)
+    assert [part.outputs for part in found.parts] == [("a",), ("y", "x")]
+    assert prove_partition(found).identical
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("name", "budget", "least"),
+    [
+        ("silero_ov16k", {"constants": 700_000}, 2),
+        ("silero_if", {"constants": 700_000}, 2),
+        ("lk_embed", {"constants": 500_000}, 3),
+        ("centerface", {"tcm": 2_035_712}, 7),
+        ("smartturn", {"tcm": 2_035_712}, 10),
+    ],
+)
+def test_parts_of_real_models_compute_the_same(
+    name: str, budget: dict[str, int], least: int
+) -> None:
+    """Audio, vision, control flow, quantized attention: each part fits, every bit is the same."""
+    path = ROOT / ".cache" / "models" / f"{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"model {name} is not there")
+    listed = tomllib.loads((ROOT / "tools" / "models.toml").read_text("utf-8"))["model"]
+    entry = next(one for one in listed if one["id"] == name)
+    shapes = {key: tuple(shape) for key, shape in entry.get("shapes", {}).items()}
+    line = read_line(
+        path, dims=entry.get("dims", {}), shapes=shapes, values=entry.get("values", {})
+    )
+    found = partition(line, PlannedParts(budget))
+    assert isinstance(found, Partition)
+    assert len(found.parts) == least
+    assert prove_partition(found).identical
