@@ -123,6 +123,24 @@ def test_an_op_that_is_not_taken_is_not_a_matter_of_size(tmp_path: Path) -> None
         partition_htp(read_line(sliced(tmp_path, 2, 1)), told(tmp_path, answer))
 
 
+def test_an_op_that_stays_only_at_a_cut_is_cut_around(tmp_path: Path) -> None:
+    """A part with a node that the whole got rid of does not fit; others are looked for."""
+
+    def answer(verb: str, options: Mapping[str, Any]) -> RequestOutcome:
+        if verb == "load":
+            return load_answer(options, 2)
+        names = [item.name for item in onnx.load(options["model"]).graph.output]
+        if len(names) == 4:
+            return over_limit(options)
+        text = "Unsupported nodes in QNN EP: { name: slice0, type: Slice }"
+        return refused(text, code=None) if names[-1] == "y0" else done(options)
+
+    found = partition_htp(read_line(sliced(tmp_path, 4, 1000)), told(tmp_path, answer))
+    assert isinstance(found, HtpParts)
+    assert len(found.binaries) == 2
+    assert found.partition.parts[0].last > 1
+
+
 def test_parts_are_not_quantized_one_by_one(tmp_path: Path) -> None:
     """Data for calibration are those of the whole."""
     options = CompileOptions(precision=HtpPrecision.INT8)

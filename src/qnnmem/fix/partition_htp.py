@@ -148,7 +148,9 @@ class LibraryJudge:
         if not isinstance(made, CompileFailure):
             self.bills[stretch.first, stretch.last] = made.bill
             return fit_measured(made, self.budgets)
-        if made.stage == "partition":  # an op that is not taken is not taken in any part
+        # An op that is not taken in the whole is no matter of size. In a part it may be one that
+        # only stays at a cut, such as a Dropout whose result the part gives.
+        if made.stage == "partition" and stretch.last - stretch.first == len(line):
             raise CannotTell(made.why)
         return fit_failure(made, self.budgets)
 
