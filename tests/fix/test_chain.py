@@ -184,6 +184,9 @@ def test_wrong_inputs_are_refused(
         {"inputs": "x"},
         {"peak": None},
         {"crossing_bytes": -1},
+        {"tensors": []},
+        {"htp": 1},
+        {"htp": {}},
     ],
 )
 def test_a_damaged_manifest_is_refused(

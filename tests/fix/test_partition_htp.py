@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import jsonschema
 import numpy
 import onnx
 import pytest
@@ -14,6 +16,8 @@ from told_worker import ToldWorker, done, refused
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.chain import prove_partition
+from qnnmem.fix.chain_htp import write_htp_chain
+from qnnmem.fix.chain_manifest import MANIFEST, SCHEMA, read_chain
 from qnnmem.fix.partition import NoPartition, Partition, PlannedParts, partition
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.partition_line import read_line
@@ -23,6 +27,7 @@ from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.provoke import models
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.provenance import Origin, Sourced
+from qnnmem.report.schema import load_schema
 from qnnmem.targets.socs import MIB, find_soc
 
 SM8650 = find_soc("SM8650")
@@ -242,8 +247,15 @@ def test_parts_within_a_budget_load_together_and_compute_the_same(
     assert len(found.binaries) == 2
     assert found.together
     assert found.refused is None
-    assert all(path.is_file() for path in found.binaries)
     assert prove_partition(found.partition).identical
+    chain = write_htp_chain(found, tmp_path / "parts")
+    assert read_chain(tmp_path / "parts") == chain
+    text = (tmp_path / "parts" / MANIFEST).read_text("utf-8")
+    jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(json.loads(text))
+    assert chain.htp is not None
+    assert (chain.htp.soc, chain.htp.refused_part, chain.htp.domains) == ("SM8650", 0, 1)
+    sizes = [one.pd_bytes for one in chain.htp.binaries]
+    assert (chain.htp.resident_bytes, chain.htp.in_turn_bytes) == (sum(sizes), max(sizes))
 
 
 @pytest.mark.htp

@@ -26,6 +26,7 @@ from qnnmem.whole_file import folder_for_output, write_together
 SCHEMA = "qnnmem.chain/1"
 MANIFEST = "chain.json"
 _MOST = 1 << 26  # bytes of a manifest
+_LARGEST = 1 << 32  # bytes of a model or context binary
 _ALIGN = 64
 
 
@@ -72,6 +73,29 @@ class ChainPeak:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainBinary:
+    """A part as a context binary of HTP."""
+
+    file: str
+    sha256: str
+    pd_bytes: int  # that the library reserves for it in a process domain
+
+
+@dataclass(frozen=True, slots=True)
+class HtpChain:
+    """What the real library made of the parts, and whether they are resident together."""
+
+    soc: str
+    library: str
+    binaries: tuple[ChainBinary, ...]
+    refused_part: int  # that found no room in the process domain of those before it; 0: none
+    domains: int  # process domains that all parts take on a device, loaded in order
+    budget_bytes: int  # of one process domain
+    resident_bytes: int  # estimates of all parts together
+    in_turn_bytes: int  # the largest estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Parts in the order they run, and what is handed from one to the next."""
 
@@ -82,17 +106,38 @@ class Chain:
     tensors: tuple[ChainTensor, ...]
     crossing_bytes: int
     peak: ChainPeak
+    htp: HtpChain | None = None
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """Every file and its sha256: models, then context binaries."""
+        binaries = () if self.htp is None else self.htp.binaries
+        models = tuple((part.file, part.sha256) for part in self.parts)
+        return models + tuple((one.file, one.sha256) for one in binaries)
 
 
 def write_chain(found: Partition, folder: Path, *, force: bool = False) -> Chain:
     """Write the parts and the manifest, all or none."""
     blobs = part_models(found)
     chain = describe_chain(found, blobs)
-    contents = {folder / part.file: blob for part, blob in zip(chain.parts, blobs, strict=True)}
+    write_files(chain, blobs, folder, force=force)
+    return chain
+
+
+def write_files(
+    chain: Chain,
+    blobs: Sequence[bytes],
+    folder: Path,
+    binaries: Sequence[bytes] = (),
+    *,
+    force: bool = False,
+) -> None:
+    """Write models, context binaries and the manifest that names them, all or none."""
+    contents = zip(chain.files, (*blobs, *binaries), strict=True)
     text = json.dumps(as_json(chain), indent=1).encode()
     with folder_for_output(folder):
-        write_together({**contents, folder / MANIFEST: text}, force=force)
-    return chain
+        named = {folder / name: content for (name, _), content in contents}
+        write_together({**named, folder / MANIFEST: text}, force=force)
 
 
 def part_models(found: Partition) -> tuple[bytes, ...]:
@@ -210,8 +255,14 @@ def _from_json(values: Mapping[str, Any]) -> Chain:
             "parts": tuple(ChainPart(**_fields(ChainPart, one)) for one in own["parts"]),
             "tensors": tuple(ChainTensor(**_fields(ChainTensor, one)) for one in own["tensors"]),
             "peak": ChainPeak(**_fields(ChainPeak, own["peak"])),
+            "htp": None if own["htp"] is None else _htp_from_json(own["htp"]),
         }
     )
+
+
+def _htp_from_json(values: Mapping[str, Any]) -> HtpChain:
+    binaries = tuple(ChainBinary(**_fields(ChainBinary, one)) for one in values["binaries"])
+    return HtpChain(**{**_fields(HtpChain, values), "binaries": binaries})
 
 
 # What the annotation of a field of ours lets JSON hold.
@@ -242,21 +293,25 @@ def _fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(path: Path, chain: Chain) -> None:
     """Refuse a manifest whose parts are other files, or do not get what they read."""
-    from qnnmem.load.onnx.passes.read import MAX_FILE
-
     known = set(chain.inputs)
     for part in chain.parts:
-        if Path(part.file).name != part.file:
-            raise LoadError(path, f"names a part {quote(part.file)}, which is no plain file name")
         missing = next((name for name in part.inputs if name not in known), None)
         if missing is not None:
             raise LoadError(path, f"part {quote(part.file)} reads {quote(missing)} too early")
         known.update(part.outputs)
-        blob = read_bytes(path.parent / part.file, MAX_FILE)
-        if hashlib.sha256(blob).hexdigest() != part.sha256:
-            raise LoadError(
-                path.parent / part.file, "is not the file that the manifest was made of"
-            )
     lost = next((name for name in chain.outputs if name not in known), None)
     if lost is not None:
         raise LoadError(path, f"no part gives the output {quote(lost)}")
+    unknown = {*chain.inputs, *chain.outputs} - {tensor.name for tensor in chain.tensors}
+    if unknown:
+        raise LoadError(path, f"says nothing about {quote(min(unknown))}")
+    for name, sha256 in chain.files:
+        _check_file(path, name, sha256)
+
+
+def _check_file(path: Path, name: str, sha256: str) -> None:
+    if Path(name).name != name:
+        raise LoadError(path, f"names a part {quote(name)}, which is no plain file name")
+    blob = read_bytes(path.parent / name, _LARGEST)
+    if hashlib.sha256(blob).hexdigest() != sha256:
+        raise LoadError(path.parent / name, "is not the file that the manifest was made of")

@@ -40,6 +40,7 @@ class HtpParts:
 
     partition: Partition
     soc: Soc
+    library: str  # package and version
     fits: tuple[Fit, ...]
     binaries: tuple[Path, ...]
     together: bool  # whether the library admits all to one process domain
@@ -203,6 +204,7 @@ def _loaded(found: Partition, judge: LibraryJudge) -> HtpParts:
     return HtpParts(
         partition=found,
         soc=judge.soc,
+        library=judge.worker.library.name,
         fits=tuple(judge.fits[key] for key in keys),
         binaries=binaries,
         together=refused is None,

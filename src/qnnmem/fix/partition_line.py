@@ -17,6 +17,8 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -169,18 +171,25 @@ def read_line(
 
     With `reorder` its ops run in the order that keeps fewest bytes alive.
     """
-    from qnnmem.load.onnx import read_with_graph
+    from qnnmem.load.onnx import read_shaped
 
-    model, proto = read_with_graph(
-        path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s
-    )
-    inside = sorted(shapes.keys() - {*model.inputs, *values})
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return line_of(shaped, reorder=reorder)
+
+
+def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
+    """The line of a model that was read already."""
+    from qnnmem.load.onnx.passes.build import build
+    from qnnmem.load.onnx.typed import write_typed
+
+    path, built = model.resolved.path, build(model)
+    inside = sorted(model.resolved.stated.keys() - set(built.inputs))
     if inside:
         raise UsageError(
             f"the shape of {quote(inside[0])} depends on data, so that no part could be fixed",
             where=path,
         )
-    return make_line(path, model, proto, reorder=reorder)
+    return make_line(path, built, write_typed(model), reorder=reorder)
 
 
 def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False) -> OpLine:
