@@ -95,6 +95,24 @@ def test_the_number_of_questions_is_bounded() -> None:
     assert found == Undecided(3)
 
 
+def test_parts_that_fit_are_kept_when_trials_run_out() -> None:
+    """The longest parts are an answer, said not to be the cheapest for sure."""
+    random = Random(3)  # noqa: S311  a seed is wanted
+    crossing = [0, *(random.randrange(1, 99) for _ in range(199)), 0]
+
+    def fits(first: int, last: int) -> PartFit:
+        return PartFit.YES if last - first <= 30 else PartFit.NO
+
+    hurried = least_cuts(crossing, fits, most_trials=90)
+    patient = least_cuts(crossing, fits)
+    assert isinstance(hurried, Cuts)
+    assert isinstance(patient, Cuts)
+    assert (hurried.is_cheapest, patient.is_cheapest) == (False, True)
+    assert len(hurried.parts) == len(patient.parts) == 7
+    assert patient.crossing_bytes <= hurried.crossing_bytes
+    assert all(last - first <= 30 for first, last in hurried.parts)
+
+
 def test_a_line_that_fits_is_not_cut() -> None:
     """One question is enough then."""
     assert least_cuts([0, 1, 1, 0], lambda *_ends: PartFit.YES) == Cuts(((0, 3),), 0, 1)

@@ -1,7 +1,7 @@
 """A stretch of a model as an ONNX model of its own.
 
-Its nodes are those that its outputs depend on, as far back as its inputs: whatever the stretch
-was made from, it computes its outputs from its inputs as the whole does.
+Its nodes are those that the outputs of its ops depend on, as far back as its inputs: whatever the
+ops were made from, it computes its outputs from its inputs as the whole does.
 """
 
 from __future__ import annotations
@@ -43,29 +43,34 @@ def write_part(line: OpLine, stretch: Stretch, number: int) -> bytes:
 
 
 def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
-    """Positions of nodes that a stretch consists of, in order, and the stored tensors they read."""
+    """Positions of nodes that a stretch consists of, and the stored tensors they read.
+
+    Nodes come in the order of the ops they stand for, which may not be that of the file.
+    """
     graph = line.proto.graph
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     stored = {tensor.name for tensor in graph.initializer}
-    given, used = set(stretch.inputs), set()
-    found: set[int] = set()
-    open_names = [*stretch.outputs]
-    seen: set[str] = set()
-    while open_names:
-        name = open_names.pop()
-        if name in seen or name in given:
-            continue
-        seen.add(name)
-        if name in stored:
-            used.add(name)
-        elif name not in maker:
-            raise UsageError(
-                f"a part would need {quote(name)}, which it does not get", where=line.path
-            )
-        elif maker[name] not in found:
-            found.add(maker[name])
-            open_names.extend(reads(graph.node[maker[name]]))
-    return sorted(found), used
+    seen, used = set(stretch.inputs), set()
+    positions: dict[int, None] = {}
+    for op in stretch.model.ops:
+        found: set[int] = set()
+        open_names = list(op.outputs)
+        while open_names:
+            name = open_names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in stored:
+                used.add(name)
+            elif name not in maker:
+                raise UsageError(
+                    f"a part would need {quote(name)}, which it does not get", where=line.path
+                )
+            elif maker[name] not in found:
+                found.add(maker[name])
+                open_names.extend(reads(graph.node[maker[name]]))
+        positions.update(dict.fromkeys(sorted(found)))
+    return list(positions), used
 
 
 def _check_size(line: OpLine, stored: set[str], number: int) -> None:
