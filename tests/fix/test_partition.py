@@ -328,6 +328,17 @@ def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> N
     assert prove_partition(found).identical
 
 
+def test_a_constant_output_comes_first_in_any_order(child: TrialChild, tmp_path: Path) -> None:
+    """What is planned for another order of ops is what the file of a part needs."""
+    path = tmp_path / "model.onnx"
+    onnx.save(random_model(1784), path)
+    line = make_line(path, *read_with(child, path), reorder=True)
+    assert [op.type for op in line.model.ops][:2] == ["Constant", "MaxPool"]
+    found = partition(line, ShortParts(len(line)))
+    assert isinstance(found, Partition)
+    plans_agree(child, found, tmp_path)
+
+
 def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
     """An input that is an output, too, is in no other part."""
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]

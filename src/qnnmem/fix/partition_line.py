@@ -200,7 +200,10 @@ def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool
     if reorder:
         from qnnmem.plan.order import reorder as best_order
 
-        model = best_order(model).model
+        better = best_order(model).model
+        # Files have no place for such copies, so that readers put them first.
+        ops = sorted(better.ops, key=lambda op: not _is_copy_of_constant(op))
+        model = replace(better, ops=tuple(ops))
     return OpLine(path, model, proto)
 
 
