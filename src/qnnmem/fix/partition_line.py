@@ -1,0 +1,275 @@
+"""A model as a line of ops that can be cut: what each stretch reads, gives and weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import UsageError
+from qnnmem.ir import Model, Op
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class _OpUse:
+    """What an op reads and gives in bytes."""
+
+    stored: list[tuple[str, int]]  # constants and their sizes
+    read: list[tuple[str, int, int, bool]]  # name, size, maker, whether it can be freed after
+    made: int
+
+
+@dataclass(frozen=True)
+class OpLine:
+    """The ops of a model in the order in which they run, and the graph that they stand for."""
+
+    path: Path
+    model: Model
+    proto: onnx.ModelProto  # every tensor typed, functions inlined
+
+    def __len__(self) -> int:
+        return len(self.model.ops)
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """Names whose values never change: every part that needs one has its own."""
+        copied = (op.outputs for op in self.model.ops if _is_copy_of_constant(op))
+        return frozenset((*self.model.constants, *(name for names in copied for name in names)))
+
+    @cached_property
+    def maker(self) -> dict[str, int]:
+        """The op that makes each tensor; -1 for inputs."""
+        made = dict.fromkeys(self.model.inputs, -1)
+        made.update((name, at) for at, op in enumerate(self.model.ops) for name in op.outputs)
+        return made
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The ops that read each tensor that is not fixed, in order."""
+        found: dict[str, list[int]] = {}
+        for at, op in enumerate(self.model.ops):
+            for name in dict.fromkeys(op.inputs):
+                if name not in self.fixed:
+                    found.setdefault(name, []).append(at)
+        return found
+
+    @cached_property
+    def crossing(self) -> tuple[int, ...]:
+        """Bytes made before op `at` and read at or after it, for each place of a cut.
+
+        Inputs of the model do not count: the application brings them to each part.
+        """
+        change = [0] * (len(self) + 1)
+        for name, readers in self.readers.items():
+            made = self.maker[name]
+            if made >= 0 and readers[-1] > made:
+                size = self.model.tensors[name].nbytes
+                change[made + 1] += size
+                change[readers[-1] + 1] -= size
+        return tuple(accumulate(change))
+
+    @cached_property
+    def work(self) -> tuple[int, ...]:
+        """Bytes that each op writes, and of constants and inputs that it is the first to read."""
+        outside = {*self.model.constants, *self.model.inputs}
+        seen: set[str] = set()
+        found = []
+        for op in self.model.ops:
+            new = outside.intersection(op.inputs) - seen
+            seen |= new
+            names = (*op.outputs, *new)
+            found.append(1 + sum(self.model.tensors[name].nbytes for name in names))
+        return tuple(found)
+
+    @cached_property
+    def _uses(self) -> tuple[_OpUse, ...]:
+        sizes = {name: tensor.nbytes for name, tensor in self.model.tensors.items()}
+        wanted = set(self.model.outputs)
+        return tuple(
+            _OpUse(
+                stored=[(name, sizes[name]) for name in set(op.inputs) if name in self.fixed],
+                read=[
+                    (
+                        name,
+                        sizes[name],
+                        self.maker[name],
+                        self.readers[name][-1] == at and name not in wanted,
+                    )
+                    for name in set(op.inputs)
+                    if name not in self.fixed
+                ],
+                made=sum(sizes[n] for n in op.outputs if n in wanted or n in self.readers),
+            )
+            for at, op in enumerate(self.model.ops)
+        )
+
+    def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
+        """For all stretches that start at an op, by their end: bytes of constants, and of IO.
+
+        What lies behind the first with more than `most` bytes of constants counts as that one.
+        """
+        weights, io = [0] * (first + 1), [0] * (first + 1)
+        stored = given = 0
+        seen: set[str] = set()
+        for use in self._uses[first:]:
+            for name, size in use.stored:
+                if name not in seen:
+                    seen.add(name)
+                    stored += size
+            if stored > most:
+                break
+            given += use.made
+            for name, size, maker, is_last in use.read:
+                if maker >= first:
+                    given -= size if is_last else 0
+                elif name not in seen:
+                    seen.add(name)
+                    given += size
+            weights.append(stored)
+            io.append(given)
+        behind = len(self) + 1 - len(weights)
+        return weights + [stored] * behind, io + [given] * behind
+
+    def stretch(self, first: int, last: int) -> Stretch:
+        """The ops from `first` to before `last`."""
+        return _make_stretch(self, first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some ops of a line that follow each other, as a model of their own."""
+
+    first: int
+    last: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    model: Model  # for the planner
+
+
+def read_line(
+    path: Path,
+    *,
+    dims: Mapping[str, int] = _NOTHING,
+    shapes: Mapping[str, tuple[int, ...]] = _NOTHING,
+    values: Mapping[str, Any] = _NOTHING,
+    reorder: bool = False,
+    time_limit_s: float = 60.0,
+) -> OpLine:
+    """Read an ONNX model to be cut; LoadError or UsageError where that cannot be done soundly.
+
+    With `reorder` its ops run in the order that keeps fewest bytes alive.
+    """
+    from qnnmem.load.onnx import read_shaped
+
+    shaped = read_shaped(path, dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    return line_of(shaped, reorder=reorder)
+
+
+def line_of(model: ShapedModel, *, reorder: bool = False) -> OpLine:
+    """The line of a model that was read already."""
+    from qnnmem.load.onnx.passes.build import build
+    from qnnmem.load.onnx.typed import write_typed
+
+    path, built = model.resolved.path, build(model)
+    inside = sorted(model.resolved.stated.keys() - set(built.inputs))
+    if inside:
+        raise UsageError(
+            f"the shape of {quote(inside[0])} depends on data, so that no part could be fixed",
+            where=path,
+        )
+    return make_line(path, built, write_typed(model), reorder=reorder)
+
+
+def make_line(path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False) -> OpLine:
+    """The line of a model that was read together with its graph."""
+    if not model.ops:
+        raise UsageError("the model computes nothing, so there is nothing to cut", where=path)
+    _refuse_random(path, proto, model)
+    if reorder:
+        from qnnmem.plan.order import reorder as best_order
+
+        better = best_order(model).model
+        # Files have no place for such copies, so that readers put them first.
+        ops = sorted(better.ops, key=lambda op: not _is_copy_of_constant(op))
+        model = replace(better, ops=tuple(ops))
+    return OpLine(path, model, proto)
+
+
+def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
+    """Refuse what gives other results at each run: nothing could be proven about its parts."""
+    from qnnmem.load.onnx.flow import is_deterministic
+    from qnnmem.load.onnx.graph import QUANT_DOMAINS
+
+    for op in model.ops:
+        for at in op.sources:
+            node = proto.graph.node[at]
+            if node.domain in QUANT_DOMAINS and not is_deterministic(node):
+                raise UsageError(
+                    f"{quote(op.type)} {quote(op.name)} draws random numbers, so that the results "
+                    "of parts could not be compared with those of the whole",
+                    where=path,
+                )
+
+
+def _is_copy_of_constant(op: Op) -> bool:
+    """Whether an op only stands for a constant that is an output of the model."""
+    return op.type == "Constant" and not op.inputs
+
+
+def _make_stretch(line: OpLine, first: int, last: int) -> Stretch:
+    model, ops = line.model, line.model.ops[first:last]
+    made = {name for op in ops for name in op.outputs}
+    read = dict.fromkeys(name for op in ops for name in op.inputs)
+    inputs = tuple(name for name in read if name not in made and name not in line.fixed)
+    wanted = set(model.outputs)
+    outputs = tuple(
+        name
+        for op in ops
+        for name in op.outputs
+        if name in wanted or line.readers.get(name, (-1,))[-1] >= last
+    )
+    if last == len(model.ops):
+        # What the whole only passes through is given by the last part, as every other output.
+        through = tuple(name for name in model.outputs if line.maker[name] < 0)
+        inputs = tuple(dict.fromkeys((*inputs, *through)))
+        outputs = (*outputs, *through)
+    constants = tuple(name for name in read if name not in made and name in line.fixed)
+    names = (*inputs, *constants, *(name for op in ops for name in op.outputs))
+    part = replace(
+        model,
+        name=f"{model.name}[{first}:{last}]",
+        tensors={name: model.tensors[name] for name in names},
+        ops=ops,
+        inputs=inputs,
+        outputs=outputs,
+        constants=constants,
+        notes=(),
+    )
+    return Stretch(first, last, inputs, outputs, part)
+
+
+def lives(line: OpLine, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
+    """For every tensor outside of parts: the part before which it must be there, and the last.
+
+    Inputs of the model are there from the start (-1); its outputs stay to the end.
+    """
+    found: dict[str, tuple[int, int]] = dict.fromkeys(line.model.inputs, (-1, -1))
+    for number, part in enumerate(parts):
+        found.update((name, (number, number)) for name in part.outputs)
+        found.update((name, (found[name][0], number)) for name in part.inputs)
+    for name in line.model.outputs:
+        if name in found:
+            found[name] = (found[name][0], len(parts))
+    return found
