@@ -381,6 +381,20 @@ def test_a_context_that_outlives_its_backend_is_found(client: Client) -> None:
     assert "create_from_binary" in found[1].line
 
 
+@pytest.mark.parametrize("offset", [1024, 64, 1, -64])
+def test_ion_has_no_offset(client: Client, offset: int) -> None:
+    """The default type would read the start of the buffer: an offset is refused, not dropped."""
+    fd = htp.rpcmem_to_fd(client.buffer)
+    places = [htp.HtpMemDescriptor((64,), U8, fd, offset=at) for at in (0, offset)]
+    with pytest.raises(QnnError) as caught:
+        client.context.mem_register(places)
+    found = caught.value.finding
+    assert (caught.value.code, found.rule, found.given) == (8005, "Q4", offset)
+    assert f"offset {offset:,} is given with memory of type ION" in found.sentence
+    assert "CUSTOM with SHARED_BUFFER" in found.sentence
+    assert client.rules == ["Q4"]
+
+
 def test_a_graph_that_is_not_there_is_6002(client: Client) -> None:
     """The sentence lists those that are."""
     with pytest.raises(QnnError, match=r"6002.*'adder'"):

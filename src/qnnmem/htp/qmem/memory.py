@@ -109,7 +109,7 @@ class HtpMemDescriptor:
     mem_type: int = MemRegisterType.ION
     htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
     total_size: int = 0  # of CUSTOM
-    offset: int = 0  # of CUSTOM
+    offset: int = 0  # of CUSTOM; refused with ION, which has none
 
 
 class MemRegistry:
@@ -268,6 +268,10 @@ class MemRegistry:
             what = f"memory of type {given.mem_type} cannot be registered with the HTP backend"
             self.fail(8005, broken("Q4", what, _REGISTER))
         custom = given.mem_type == MemRegisterType.CUSTOM
+        if given.offset and not custom:  # in C the descriptor of ION has no field for it
+            what = f"offset {given.offset:,} is given with memory of type ION, which has no offset"
+            what += "; register it as CUSTOM with SHARED_BUFFER"
+            self.fail(8005, broken("Q4", what, _REGISTER, need=0, given=given.offset))
         if custom and given.htp_type != HtpMemType.SHARED_BUFFER:
             what = f"HTP memory of type {given.htp_type} is not for inputs and outputs"
             self.fail(8005, broken("Q4", what, _REGISTER))

@@ -33,7 +33,7 @@ RULES = MappingProxyType(
             "give one dimension of 1 for a scalar, an aligned offset and a large enough buffer",
         ),
         "Q4": QmemRule(
-            "Inputs and outputs are ION memory or HTP shared buffers.",
+            "Inputs and outputs are ION memory, without an offset, or HTP shared buffers.",
             (8005,),
             "use ION for one tensor, CUSTOM with SHARED_BUFFER for many in one buffer",
         ),
