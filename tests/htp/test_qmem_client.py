@@ -395,6 +395,18 @@ def test_ion_has_no_offset(client: Client, offset: int) -> None:
     assert client.rules == ["Q4"]
 
 
+@pytest.mark.parametrize(("total", "offset"), [(0, 0), (0, 256), (-1, 0)])
+def test_a_total_size_that_was_left_out_is_named(client: Client, total: int, offset: int) -> None:
+    """The field is the mistake, not where the tensor ends; the sentence has the right number."""
+    with pytest.raises(QnnError) as caught:
+        client.context.mem_register([replace(client.place(offset), total_size=total)])
+    found = caught.value.finding
+    assert (caught.value.code, found.rule) == (8004, "Q3")
+    assert f"the total size of the descriptor is {total};" in found.sentence
+    assert found.sentence.endswith("has 8,192 bytes")
+    assert (found.need, found.given) == (offset + 200, total)
+
+
 def test_a_graph_that_is_not_there_is_6002(client: Client) -> None:
     """The sentence lists those that are."""
     with pytest.raises(QnnError, match=r"6002.*'adder'"):

@@ -108,7 +108,7 @@ class HtpMemDescriptor:
     fd: int
     mem_type: int = MemRegisterType.ION
     htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
-    total_size: int = 0  # of CUSTOM
+    total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
     offset: int = 0  # of CUSTOM; refused with ION, which has none
 
 
@@ -296,6 +296,11 @@ class MemRegistry:
             what = f"offset {offset:,} is not a multiple of {self._alignment}"
             self.fail(8004, broken("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
+            if given.total_size <= 0:
+                what = f"the total size of the descriptor is {given.total_size:,}; CUSTOM memory "
+                what += f"needs that of the whole buffer, and fd {given.fd} has {room:,} bytes"
+                need, total = offset + size, given.total_size
+                self.fail(8004, broken("Q3", what, _REGISTER, need=need, given=total))
             if given.total_size > room:
                 what = f"the descriptor says {given.total_size:,} bytes, fd {given.fd} has {room:,}"
                 self.fail(8004, broken("Q3", what, _REGISTER, need=given.total_size, given=room))
