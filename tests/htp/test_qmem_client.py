@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -584,3 +585,11 @@ def test_a_limit_ends_an_execution(sliced: Path) -> None:
 def test_the_descriptor_is_frozen(client: Client) -> None:
     """A descriptor is a value: a changed one is another."""
     assert replace(client.place(), offset=64) != client.place()
+
+
+def test_the_page_names_no_line_that_depends_on_where_it_is_pasted() -> None:
+    """Its Python is copied into files of any name, at any line."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "qmem.md"
+    blocks = page.read_text("utf-8").split("```python\n")[1:]
+    assert blocks
+    assert not [one for one in blocks if re.search(r"\.py:\d", one.split("```")[0])]
