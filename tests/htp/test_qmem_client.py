@@ -428,6 +428,7 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
         "handles = context.mem_register([place])\n"
         "if len(sys.argv) > 1:\n"
         "    context.mem_deregister(handles)\n"
+        "    htp.rpcmem_free(buffer)\n"
         "    context.free()\n"
         "    backend.free()\n",
         "utf-8",
@@ -442,7 +443,58 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
     assert "forgetful.py:7: handles = context.mem_register([place])" in said[0]
     assert "[Q13]" in said[0]
     assert "forgetful.py:4" in said[0]
+    assert "[Q15] a buffer of 4,096 bytes is never freed (forgetful.py:5: buffer = " in said[0]
     assert said[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("", ["qnnmem: 2 not freed", "heap.py:3", "heap.py:3"]),
+        ("htp.rpcmem_free(two)", ["qnnmem: 1 not freed", "heap.py:3"]),
+        ("one.close(); two.close()", []),
+        ("one.close(); htp.rpcmem_free(two); two.close()", []),
+        (
+            "htp.rpcmem_free(one); htp.rpcmem_free(two); htp.rpcmem_free(two)",
+            ["qnnmem: 1 freed twice", "heap.py:4"],
+        ),
+        ("import os; os.environ['QNNMEM_LEAKS'] = '0'", []),
+    ],
+)
+def test_buffers_without_a_backend_are_told_at_the_end(
+    tmp_path: Path, last: str, said: list[str]
+) -> None:
+    """Also those that no variable names any more: in C nothing frees them."""
+    script = tmp_path / "heap.py"
+    lines = ("import os; os.environ.pop('QNNMEM_LEAKS', None)", "from qnnmem import htp")
+    made = "one, two = (htp.rpcmem_alloc(25, 1, 64) for _ in range(2))"
+    script.write_text("\n".join((*lines, made, last, "del one, two")), "utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    found = done.stderr.splitlines()
+    assert len(found) == len(said)
+    assert all(words in line for words, line in zip(said, found, strict=True))
+
+
+def test_a_buffer_freed_twice_is_found(client: Client) -> None:
+    """At the line of the second call, with that of the first; a new buffer is another one."""
+    htp.rpcmem_free(client.buffer)
+    new = htp.rpcmem_alloc(htp.RPCMEM_HEAP_ID_SYSTEM, htp.RPCMEM_DEFAULT_FLAGS, 64)
+    htp.rpcmem_free(new)
+    assert client.rules == []
+    htp.rpcmem_free(client.buffer)  # again
+    (found,) = client.backend.findings
+    assert (found.rule, found.call) == ("Q15", "rpcmem_free")
+    assert "8,192 bytes was freed already at test_qmem_client.py:" in found.sentence
+    assert found.line.endswith("# again")
+
+
+def test_a_buffer_freed_twice_after_its_backend_is_found(client: Client) -> None:
+    """The findings of the backend stay to be read."""
+    htp.rpcmem_free(client.buffer)
+    client.context.free()
+    assert client.backend.free() == ()
+    htp.rpcmem_free(client.buffer)
+    assert client.rules == ["Q15"]
 
 
 def test_the_end_of_the_process_can_be_kept_quiet(

@@ -37,7 +37,7 @@ from qnnmem.units import round_up
 # ONNX Runtime's QNN provider aligns its blocks so; no public page gives the backend's own number.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
-_MAX_KEPT = 1000  # findings, and handles that were let go
+MAX_KEPT = 1000  # findings, and handles that were let go
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
 
@@ -58,7 +58,7 @@ class SharedBuffer:
         self.view = memoryview(self._mapped)
         self.freed_at = ""  # the line of Python
         self.file = shared_file(self.fd).id
-        self._watchers: dict[int, Callable[[FileId], None]] = {}
+        self._watchers: list[Callable[[FileId], None]] = []
         self._living[self.file] = self
 
     @property
@@ -71,14 +71,19 @@ class SharedBuffer:
         """Tell a registry when the buffer behind a file is freed."""
         buffer = cls._living.get(file)
         if buffer is not None:
-            buffer._watchers[id(registry)] = registry.buffer_freed
+            buffer.when_freed(registry.buffer_freed)
+
+    def when_freed(self, tell: Callable[[FileId], None]) -> None:
+        """Call this, once, when the buffer is freed."""
+        if tell not in self._watchers:
+            self._watchers.append(tell)
 
     def close(self) -> None:
         """Free it; to do so while it is registered is a mistake that the registry reports."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
-        for tell in self._watchers.values():
+        for tell in self._watchers:
             tell(self.file)
         self._watchers.clear()
         with suppress(BufferError):  # an array of the client's still shows its bytes
@@ -180,7 +185,7 @@ class MemRegistry:
         self._made_at.pop(handle, None)
         self._reported.discard(handle)
         self._gone_at[handle] = caller_line()
-        if len(self._gone_at) > _MAX_KEPT:
+        if len(self._gone_at) > MAX_KEPT:
             del self._gone_at[next(iter(self._gone_at))]
 
     def is_elsewhere(self, handle: object) -> bool:
@@ -215,7 +220,7 @@ class MemRegistry:
 
     def note(self, finding: Finding) -> None:
         """Keep a finding; the first ones tell the story of a client that repeats itself."""
-        if len(self.findings) < _MAX_KEPT:
+        if len(self.findings) < MAX_KEPT:
             self.findings.append(finding)
 
     def fail(self, code: int, finding: Finding) -> NoReturn:

@@ -82,6 +82,11 @@ RULES = MappingProxyType(
             (6002,),
             "take the name from the binary; qnnmem inspect shows it",
         ),
+        "Q15": QmemRule(
+            "A buffer of rpcmem_alloc is freed, and once.",
+            (),
+            "call rpcmem_free once for each rpcmem_alloc, after QnnMem_deRegister",
+        ),
     }
 )
 _SOURCE = "QNN headers and shared buffer tutorial; emulated"
