@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -381,6 +382,32 @@ def test_a_context_that_outlives_its_backend_is_found(client: Client) -> None:
     assert "create_from_binary" in found[1].line
 
 
+@pytest.mark.parametrize("offset", [1024, 64, 1, -64])
+def test_ion_has_no_offset(client: Client, offset: int) -> None:
+    """The default type would read the start of the buffer: an offset is refused, not dropped."""
+    fd = htp.rpcmem_to_fd(client.buffer)
+    places = [htp.HtpMemDescriptor((64,), U8, fd, offset=at) for at in (0, offset)]
+    with pytest.raises(QnnError) as caught:
+        client.context.mem_register(places)
+    found = caught.value.finding
+    assert (caught.value.code, found.rule, found.given) == (8005, "Q4", offset)
+    assert f"offset {offset:,} is given with memory of type ION" in found.sentence
+    assert "CUSTOM with SHARED_BUFFER" in found.sentence
+    assert client.rules == ["Q4"]
+
+
+@pytest.mark.parametrize(("total", "offset"), [(0, 0), (0, 256), (-1, 0)])
+def test_a_total_size_that_was_left_out_is_named(client: Client, total: int, offset: int) -> None:
+    """The field is the mistake, not where the tensor ends; the sentence has the right number."""
+    with pytest.raises(QnnError) as caught:
+        client.context.mem_register([replace(client.place(offset), total_size=total)])
+    found = caught.value.finding
+    assert (caught.value.code, found.rule) == (8004, "Q3")
+    assert f"the total size of the descriptor is {total};" in found.sentence
+    assert found.sentence.endswith("has 8,192 bytes")
+    assert (found.need, found.given) == (offset + 200, total)
+
+
 def test_a_graph_that_is_not_there_is_6002(client: Client) -> None:
     """The sentence lists those that are."""
     with pytest.raises(QnnError, match=r"6002.*'adder'"):
@@ -401,6 +428,7 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
         "handles = context.mem_register([place])\n"
         "if len(sys.argv) > 1:\n"
         "    context.mem_deregister(handles)\n"
+        "    htp.rpcmem_free(buffer)\n"
         "    context.free()\n"
         "    backend.free()\n",
         "utf-8",
@@ -415,7 +443,58 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
     assert "forgetful.py:7: handles = context.mem_register([place])" in said[0]
     assert "[Q13]" in said[0]
     assert "forgetful.py:4" in said[0]
+    assert "[Q15] a buffer of 4,096 bytes is never freed (forgetful.py:5: buffer = " in said[0]
     assert said[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("", ["qnnmem: 2 not freed", "heap.py:3", "heap.py:3"]),
+        ("htp.rpcmem_free(two)", ["qnnmem: 1 not freed", "heap.py:3"]),
+        ("one.close(); two.close()", []),
+        ("one.close(); htp.rpcmem_free(two); two.close()", []),
+        (
+            "htp.rpcmem_free(one); htp.rpcmem_free(two); htp.rpcmem_free(two)",
+            ["qnnmem: 1 freed twice", "heap.py:4"],
+        ),
+        ("import os; os.environ['QNNMEM_LEAKS'] = '0'", []),
+    ],
+)
+def test_buffers_without_a_backend_are_told_at_the_end(
+    tmp_path: Path, last: str, said: list[str]
+) -> None:
+    """Also those that no variable names any more: in C nothing frees them."""
+    script = tmp_path / "heap.py"
+    lines = ("import os; os.environ.pop('QNNMEM_LEAKS', None)", "from qnnmem import htp")
+    made = "one, two = (htp.rpcmem_alloc(25, 1, 64) for _ in range(2))"
+    script.write_text("\n".join((*lines, made, last, "del one, two")), "utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    found = done.stderr.splitlines()
+    assert len(found) == len(said)
+    assert all(words in line for words, line in zip(said, found, strict=True))
+
+
+def test_a_buffer_freed_twice_is_found(client: Client) -> None:
+    """At the line of the second call, with that of the first; a new buffer is another one."""
+    htp.rpcmem_free(client.buffer)
+    new = htp.rpcmem_alloc(htp.RPCMEM_HEAP_ID_SYSTEM, htp.RPCMEM_DEFAULT_FLAGS, 64)
+    htp.rpcmem_free(new)
+    assert client.rules == []
+    htp.rpcmem_free(client.buffer)  # again
+    (found,) = client.backend.findings
+    assert (found.rule, found.call) == ("Q15", "rpcmem_free")
+    assert "8,192 bytes was freed already at test_qmem_client.py:" in found.sentence
+    assert found.line.endswith("# again")
+
+
+def test_a_buffer_freed_twice_after_its_backend_is_found(client: Client) -> None:
+    """The findings of the backend stay to be read."""
+    htp.rpcmem_free(client.buffer)
+    client.context.free()
+    assert client.backend.free() == ()
+    htp.rpcmem_free(client.buffer)
+    assert client.rules == ["Q15"]
 
 
 def test_the_end_of_the_process_can_be_kept_quiet(
@@ -558,3 +637,11 @@ def test_a_limit_ends_an_execution(sliced: Path) -> None:
 def test_the_descriptor_is_frozen(client: Client) -> None:
     """A descriptor is a value: a changed one is another."""
     assert replace(client.place(), offset=64) != client.place()
+
+
+def test_the_page_names_no_line_that_depends_on_where_it_is_pasted() -> None:
+    """Its Python is copied into files of any name, at any line."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "qmem.md"
+    blocks = page.read_text("utf-8").split("```python\n")[1:]
+    assert blocks
+    assert not [one for one in blocks if re.search(r"\.py:\d", one.split("```")[0])]

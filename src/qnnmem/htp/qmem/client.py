@@ -15,8 +15,6 @@ execution gets, so registration and the checks are ours; the codes are QNN's.
 
 from __future__ import annotations
 
-import os
-import sys
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +27,10 @@ from qnnmem.finding import Finding
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.qmem.layer import Compute, Given, Inference, IoLayer
+from qnnmem.htp.qmem.leaks import is_quiet, say_at_end
 from qnnmem.htp.qmem.library import LibraryGraph
-from qnnmem.htp.qmem.memory import HtpMemDescriptor, MemRegistry
+from qnnmem.htp.qmem.memory import MAX_KEPT, HtpMemDescriptor, MemRegistry
+from qnnmem.htp.qmem.rpcmem import HEAP
 from qnnmem.htp.qmem.rules import MEASURED, broken
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.codes import qnn_error
@@ -44,7 +44,6 @@ _CREATE, _FREE = "QnnContext_createFromBinary", "QnnContext_free"
 _RETRIEVE, _EXECUTE = "QnnGraph_retrieve", "QnnGraph_execute"
 _BACKEND_FREE = "QnnBackend_free"
 _SHOWN = 8
-_MOST_SAID = 20  # at the end of the process
 
 
 class HtpBackend:
@@ -60,6 +59,7 @@ class HtpBackend:
         self._own: list[Finding] = []
         self._contexts: list[HtpClientContext] = []
         self._worker: Worker | None = None
+        HEAP.tell(self)
         self._at_exit = weakref.finalize(self, _say_leaks, self._contexts)
 
     @classmethod
@@ -84,6 +84,11 @@ class HtpBackend:
     def adopt(self, context: HtpClientContext) -> None:
         """Know of a context, to miss it when the backend is freed."""
         self._contexts.append(context)
+
+    def note(self, finding: Finding) -> None:
+        """Keep a finding that belongs to no context."""
+        if len(self._own) < MAX_KEPT:
+            self._own.append(finding)
 
     def fail(self, code: int, finding: Finding) -> NoReturn:
         """Refuse a call that belongs to no context."""
@@ -112,11 +117,8 @@ def _not_freed(context: HtpClientContext, when: str) -> Finding:
 
 
 def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
-    """Say what was never freed: at the end of the process nobody reads findings any more.
-
-    QNNMEM_LEAKS=0 keeps it quiet; a program that ended with a traceback has another problem.
-    """
-    if os.environ.get("QNNMEM_LEAKS") == "0" or hasattr(sys, "last_type") or sys.stderr is None:
+    """Say what was never freed."""
+    if is_quiet():
         return
     left: list[Finding] = []
     for context in contexts:
@@ -125,11 +127,7 @@ def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
             context.free()
             left += context.findings[known:]
             left.append(_not_freed(context, "before the process ends"))
-    lines = [f"[{one.rule}] {one.sentence} ({one.line})" for one in left[:_MOST_SAID]]
-    if len(left) > _MOST_SAID:
-        lines.append(f"and {len(left) - _MOST_SAID:,} more")
-    if left:
-        print(f"qnnmem: {len(left):,} not freed", *lines, sep="\n  ", file=sys.stderr)
+    say_at_end(left, "not freed")
 
 
 class HtpClientContext:

@@ -37,7 +37,7 @@ from qnnmem.units import round_up
 # ONNX Runtime's QNN provider aligns its blocks so; no public page gives the backend's own number.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
-_MAX_KEPT = 1000  # findings, and handles that were let go
+MAX_KEPT = 1000  # findings, and handles that were let go
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
 
@@ -58,7 +58,7 @@ class SharedBuffer:
         self.view = memoryview(self._mapped)
         self.freed_at = ""  # the line of Python
         self.file = shared_file(self.fd).id
-        self._watchers: dict[int, Callable[[FileId], None]] = {}
+        self._watchers: list[Callable[[FileId], None]] = []
         self._living[self.file] = self
 
     @property
@@ -71,14 +71,19 @@ class SharedBuffer:
         """Tell a registry when the buffer behind a file is freed."""
         buffer = cls._living.get(file)
         if buffer is not None:
-            buffer._watchers[id(registry)] = registry.buffer_freed
+            buffer.when_freed(registry.buffer_freed)
+
+    def when_freed(self, tell: Callable[[FileId], None]) -> None:
+        """Call this, once, when the buffer is freed."""
+        if tell not in self._watchers:
+            self._watchers.append(tell)
 
     def close(self) -> None:
         """Free it; to do so while it is registered is a mistake that the registry reports."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
-        for tell in self._watchers.values():
+        for tell in self._watchers:
             tell(self.file)
         self._watchers.clear()
         with suppress(BufferError):  # an array of the client's still shows its bytes
@@ -108,8 +113,8 @@ class HtpMemDescriptor:
     fd: int
     mem_type: int = MemRegisterType.ION
     htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
-    total_size: int = 0  # of CUSTOM
-    offset: int = 0  # of CUSTOM
+    total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
+    offset: int = 0  # of CUSTOM; refused with ION, which has none
 
 
 class MemRegistry:
@@ -180,7 +185,7 @@ class MemRegistry:
         self._made_at.pop(handle, None)
         self._reported.discard(handle)
         self._gone_at[handle] = caller_line()
-        if len(self._gone_at) > _MAX_KEPT:
+        if len(self._gone_at) > MAX_KEPT:
             del self._gone_at[next(iter(self._gone_at))]
 
     def is_elsewhere(self, handle: object) -> bool:
@@ -215,7 +220,7 @@ class MemRegistry:
 
     def note(self, finding: Finding) -> None:
         """Keep a finding; the first ones tell the story of a client that repeats itself."""
-        if len(self.findings) < _MAX_KEPT:
+        if len(self.findings) < MAX_KEPT:
             self.findings.append(finding)
 
     def fail(self, code: int, finding: Finding) -> NoReturn:
@@ -268,6 +273,10 @@ class MemRegistry:
             what = f"memory of type {given.mem_type} cannot be registered with the HTP backend"
             self.fail(8005, broken("Q4", what, _REGISTER))
         custom = given.mem_type == MemRegisterType.CUSTOM
+        if given.offset and not custom:  # in C the descriptor of ION has no field for it
+            what = f"offset {given.offset:,} is given with memory of type ION, which has no offset"
+            what += "; register it as CUSTOM with SHARED_BUFFER"
+            self.fail(8005, broken("Q4", what, _REGISTER, need=0, given=given.offset))
         if custom and given.htp_type != HtpMemType.SHARED_BUFFER:
             what = f"HTP memory of type {given.htp_type} is not for inputs and outputs"
             self.fail(8005, broken("Q4", what, _REGISTER))
@@ -292,6 +301,11 @@ class MemRegistry:
             what = f"offset {offset:,} is not a multiple of {self._alignment}"
             self.fail(8004, broken("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
+            if given.total_size <= 0:
+                what = f"the total size of the descriptor is {given.total_size:,}; CUSTOM memory "
+                what += f"needs that of the whole buffer, and fd {given.fd} has {room:,} bytes"
+                need, total = offset + size, given.total_size
+                self.fail(8004, broken("Q3", what, _REGISTER, need=need, given=total))
             if given.total_size > room:
                 what = f"the descriptor says {given.total_size:,} bytes, fd {given.fd} has {room:,}"
                 self.fail(8004, broken("Q3", what, _REGISTER, need=given.total_size, given=room))

@@ -33,7 +33,7 @@ RULES = MappingProxyType(
             "give one dimension of 1 for a scalar, an aligned offset and a large enough buffer",
         ),
         "Q4": QmemRule(
-            "Inputs and outputs are ION memory or HTP shared buffers.",
+            "Inputs and outputs are ION memory, without an offset, or HTP shared buffers.",
             (8005,),
             "use ION for one tensor, CUSTOM with SHARED_BUFFER for many in one buffer",
         ),
@@ -81,6 +81,11 @@ RULES = MappingProxyType(
             "A graph is retrieved by a name that the binary has.",
             (6002,),
             "take the name from the binary; qnnmem inspect shows it",
+        ),
+        "Q15": QmemRule(
+            "A buffer of rpcmem_alloc is freed, and once.",
+            (),
+            "call rpcmem_free once for each rpcmem_alloc, after QnnMem_deRegister",
         ),
     }
 )
