@@ -41,7 +41,6 @@ UNDECIDED, DECIDED = 3, 1  # exit codes of the doctor: what it could not tell th
 GROWN = {"keeping", "breaking"}
 # By what an item of a list is known, wherever it stands.
 NAMES = ("id", "rule")
-RENAMED = {"quantise-ranges": "quantize-ranges", "quantise-widths": "quantize-widths"}
 # What no two runs share, and what says which program wrote it.
 VOLATILE = {"seconds", "copy_seconds", "copy_time", "host_ram", "peak_rss", "tool", "version"}
 
@@ -82,7 +81,7 @@ def lost(
     elif name := _name_of_items(old, new):
         found = {item[name]: item for item in new}
         for item in old:
-            now = found.get(RENAMED.get(item[name], item[name]))
+            now = found.get(item[name].replace("ise-", "ize-"))  # spelt in one way since
             yield from lost(item, now, f"{where}[{item[name]}]", learned)
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):

@@ -87,7 +87,11 @@ def test_causes_in_words(text: str, stage: str, cause: str, memory: bool) -> Non
     [
         ("lpai: scratch buffer not aligned", "named-lpai-alignment", {}),
         ("eNPU: io buffer must be 64 byte aligned, offset 12", "named-lpai-alignment", {}),
-        ("eNPU TCM allocation failed, requested 65536", "named-lpai-tcm", {"needed_bytes": 65536}),
+        (
+            "eNPU TCM allocation failed, requested 65536",
+            "named-lpai-tcm",
+            {"needed_bytes": 65536, "size_bytes": 2035712},  # that of the pool is documented
+        ),
         (
             "LPAI: persistent buffer too small: need 8 KB, got 4096",
             "named-lpai-size",

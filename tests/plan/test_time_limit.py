@@ -249,8 +249,8 @@ from qnnmem.plan import planner
 
 tell = planner._Search._tell
 
-def aloud(search, doing):
-    tell(search, doing)
+def aloud(search, doing, **how):
+    tell(search, doing, **how)
     if doing.startswith("searching"):
         print(doing, flush=True)
 

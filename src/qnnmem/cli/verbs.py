@@ -19,13 +19,13 @@ SECTIONS = {
         "prepare": "Make a context binary with every offset fixed.",
         "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
-        "fix": "Change a model until it fits; results stay the same.",
+        "fix": "Change a model until it fits, with the same results.",
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary as qnn-net-run does.",
         "config": "Write a correct pair of config files.",
         "lint": "Find what is wrong in config files.",
-        "lpai": "The memory contract: rules, choices, self-test, a client in C.",
+        "lpai": "The contract: rules, choices, self-test, a C client.",
     },
     "HTP, by the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",

@@ -44,7 +44,7 @@ class FailedPool(NamedTuple):
         if not isinstance(size, int):
             quantities["size_bytes"] = size = self.documented
             origins["size_bytes"] = _KNOWN
-        if not isinstance(needed, int):
+        if not isinstance(needed, int) or min(needed, size) < 0:
             return PoolNumbers(quantities, origins, None)
         in_use = self._in_use(failed)
         if in_use is None or in_use > size:
@@ -59,6 +59,6 @@ class FailedPool(NamedTuple):
     def _in_use(self, failed: int) -> int | None:
         start, level = max((one for one in self.levels if one[0] < failed), default=(-1, 0))
         pieces = [size for place, size in self.added if start < place < failed]
-        if (start < 0 and not pieces) or len(pieces) > _MAX_PIECES:
+        if (start < 0 and not pieces) or len(pieces) > _MAX_PIECES or min(level, *pieces, 0) < 0:
             return None
         return level + sum(pieces)

@@ -9,6 +9,7 @@ from qnnmem.errors import UsageError
 from qnnmem.lpai.client_plan import ClientGraph, ClientPlan, ClientTensor
 from qnnmem.report.c_header import comment_text
 from qnnmem.text import quote
+from qnnmem.units import counted
 
 # C99 compilers must take strings up to this length; longer names become lists of characters.
 _LONGEST_STRING = 4000
@@ -43,7 +44,8 @@ def _about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterator[str]
     yield f"LPAI client of {comment_text(plan.source)}, made by {comment_text(tool)}."
     yield ""
     for graph in plan.graphs:
-        sizes = f"scratch {graph.scratch_bytes:,}, persistent {graph.persistent_bytes:,} bytes"
+        kept = counted(graph.persistent_bytes, "byte")
+        sizes = f"scratch {graph.scratch_bytes:,}, persistent {kept}"
         yield f"graph {comment_text(graph.name)}: {sizes}"
     yield ""
     if io_in_scratch:

@@ -76,13 +76,14 @@ _BAD = re.compile(
     rb"|(?:returned|=) ?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
     rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
     rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
-    rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sigsegv|sigabrt|segfault"
+    rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sig(?:segv|abrt|bus|kill|ill|fpe)|segfault"
+    rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
     rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed)|undefined symbol"
     rb"|(?:is|went) down|not responding"
     rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal) [1-9][0-9]*|non-zero exit|unexpectedly"
     rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
     rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|expected) ?qnn_success"
-    rb"|aee_?result ?[:=] ?(?!0|success)|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b|_fail\b"
+    rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b|_fail\b"
 )
 # A failure that did not happen, or a word of failure that names something else.
 _NONE = re.compile(
@@ -176,6 +177,15 @@ _WELL = re.compile(
 )
 
 
+# What takes that back: nothing was found, the answer is no, or it is said in another language.
+_UNWELL = re.compile(
+    rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bfound (?:0|no)\b"
+    rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
+    rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
+    rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"
+)
+
+
 class Chosen(Enum):
     """Whether somebody picked the lines, so that they need no word of ours to be about QNN."""
 
@@ -234,8 +244,9 @@ def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
     body = text[head.body :].lower()
-    calm = head.level in ("V", "D", "I") or _CALM.search(body[:40])
-    return bool(calm or _WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
+    if _UNWELL.search(body):
+        return False
+    return bool(_WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
