@@ -8,8 +8,7 @@ from importlib.resources import files
 from qnnmem.errors import UsageError
 from qnnmem.lpai.client_plan import ClientGraph, ClientPlan, ClientTensor
 from qnnmem.report.c_header import comment_text
-from qnnmem.text import quote
-from qnnmem.units import counted
+from qnnmem.text import counted, quote
 
 # C99 compilers must take strings up to this length; longer names become lists of characters.
 _LONGEST_STRING = 4000

@@ -83,7 +83,8 @@ _BAD = re.compile(
     rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal) [1-9][0-9]*|non-zero exit|unexpectedly"
     rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
     rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|expected) ?qnn_success"
-    rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b|_fail\b"
+    rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
+    rb"|_fail\b"
 )
 # A failure that did not happen, or a word of failure that names something else.
 _NONE = re.compile(
@@ -102,7 +103,7 @@ _NONE = re.compile(
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
     rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
     rb"|(?<!not )(?<!!= )(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
-    rb"(?! ?[:=] ?(?:false|0|no))"
+    rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"
 )
 _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
@@ -244,9 +245,9 @@ def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
     body = text[head.body :].lower()
-    if _UNWELL.search(body):
-        return False
-    return bool(_WELL.search(body) or _NONE.search(body) or _MENDED.search(body))
+    if _NONE.search(body) or _MENDED.search(body):
+        return True
+    return bool(_WELL.search(body)) and not _UNWELL.search(body)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
