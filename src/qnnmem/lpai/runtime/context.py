@@ -199,7 +199,7 @@ class Context:
         for made in self._registered.values():
             sentence = made.what.replace("{at}", made.at)
             sentence += " was not deregistered before its context was freed"
-            self.backend.note(finding("L3", sentence, call="QnnContext_free"))
+            self.backend.note(finding("L3", sentence, call="QnnContext_free", line=made.line))
         self._registered.clear()
         if self._made is not None:
             self._made.freed()

@@ -8,17 +8,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from qnnmem.caller import caller_line
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.rules import finding
+from qnnmem.lpai.rules import asked_at, finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
-from qnnmem.lpai.runtime.graph_config import GraphChanges, GraphState, check_configs
+from qnnmem.lpai.runtime.graph_config import (
+    GraphChanges,
+    GraphState,
+    check_configs,
+    check_frame_rate,
+)
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.graph_memory import (
     Pools,
@@ -34,7 +40,7 @@ from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
-from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
+from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
@@ -185,9 +191,12 @@ class Graph:
             if signal is not None:
                 signal.release()
 
+        line = caller_line()
+
         def work() -> None:
             try:
-                code = self._execute(inputs, outputs)
+                with asked_at(line):
+                    code = self._execute(inputs, outputs)
             except QnnError as exc:
                 code = exc.code
             except QnnMemError:
@@ -284,7 +293,7 @@ class Graph:
     def _finalize(self) -> None:
         if not self.compiled.model.ops and not self.compiled.model.buffers:
             self._fail(6022, "R20", f"graph {self.name[:80]!r} has no nodes", "QnnGraph_finalize")
-        self._check_performance()
+        check_frame_rate(self._backend, self.perf)
         self._check_memory("QnnGraph_finalize")
         self._take_pools()
         self._check_plan()
@@ -332,19 +341,6 @@ class Graph:
         option = inner.option if isinstance(inner, Property) else question.option
         sentence = f"graph property {option} is unknown to this backend"
         self._fail(6000, "R14", sentence, "QnnGraph_getProperty")
-
-    def _check_performance(self) -> None:
-        takes, perf = self._backend.profile.inference_us, self.perf
-        if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
-            return
-        budget = 1_000_000 // perf.fps
-        if takes > budget:
-            sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
-            cure = "ask for fewer frames, or set the client type to non-real-time"
-            found = finding(
-                "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
-            )
-            self._backend.fail(6022, found)
 
     def _take_pools(self) -> None:
         pools = (
