@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from qnnmem.lpai.runtime.graph_config import (
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.graph_memory import (
     Pools,
+    check_plan,
     check_pools,
     gone,
     lies_in,
@@ -35,9 +37,7 @@ from qnnmem.lpai.runtime.graph_memory import (
     own_pool,
 )
 from qnnmem.lpai.runtime.holdings import Holding, holders
-from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
-from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
 from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
@@ -83,12 +83,15 @@ class ScratchView:
     """An input or output inside scratch; invalid once that scratch is replaced."""
 
     def __init__(self, graph: Graph, name: str) -> None:
-        self._graph, self._name, self._scratch = graph, name, graph.scratch
+        self._graph, self._name = graph, name
+        # A view that is kept must not keep the memory.
+        self._scratch = None if graph.scratch is None else weakref.ref(graph.scratch)
 
     @property
     def array(self) -> NDArray[Any]:
         """The tensor in place, typed and shaped."""
-        return self._graph.read_view(self._name, self._scratch)
+        scratch = None if self._scratch is None else self._scratch()
+        return self._graph.read_view(self._name, scratch)
 
 
 class Graph:
@@ -99,8 +102,8 @@ class Graph:
             raise UsageError("a graph is made by graph_retrieve of a Context")
         self.context, self.compiled, self.name = context, compiled, compiled.name
         self._backend = context.backend
-        self._parts = Parts(compiled, context.constants)
-        self._execution = Execution(self._parts, in_order=in_order, sanitize=context.sanitize)
+        parts = Parts(compiled, context.constants)
+        self._execution = Execution(parts, in_order=in_order, sanitize=context.sanitize)
         self._io = IoCheck(self._backend, compiled, context.shared, context.model_mem_type, self)
         self.scratch: ClientBuffer | None = None
         self.persistent: ClientBuffer | None = None
@@ -288,6 +291,11 @@ class Graph:
             if found.buffer not in self._told_gone:
                 self._backend.note(found)
 
+    def release(self) -> None:
+        """Refer to nothing of the application any more; the context is freed."""
+        self.scratch = self.persistent = None
+        self._execution.release()
+
     # Details
 
     def _finalize(self) -> None:
@@ -296,7 +304,8 @@ class Graph:
         check_frame_rate(self._backend, self.perf)
         self._check_memory("QnnGraph_finalize")
         self._take_pools()
-        self._check_plan()
+        if self.context.sanitize:
+            check_plan(self._backend, self.compiled)
         self.is_finalized = True
         self._clear_state()
 
@@ -358,19 +367,6 @@ class Graph:
                 setattr(self, pool.value, taken)
             if taken is not None:
                 self._execution.attach(pool, taken.array)
-
-    def _check_plan(self) -> None:
-        if not self.context.sanitize:
-            return
-        found = []
-        for collision in collisions(self.compiled):
-            found.append(describe(collision))
-            if len(found) == MAX_FINDINGS:
-                break
-        for one in found[1:]:
-            self._backend.note(one)
-        if found:
-            self._backend.fail(6022, found[0])
 
     def _check_apart(self, changes: GraphChanges) -> None:
         new: Pools = {"scratch": changes.scratch, "persistent": changes.persistent}
