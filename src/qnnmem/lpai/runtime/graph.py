@@ -33,6 +33,7 @@ from qnnmem.lpai.runtime.graph_memory import (
     check_pools,
     gone,
     lies_in,
+    note_gap,
     overrun,
     own_pool,
 )
@@ -316,6 +317,8 @@ class Graph:
         if changes.persistent is not None:
             self.persistent = changes.persistent
         if changes.scratch is not None:
+            if self.is_finalized and "scratch" not in self._told_gone:
+                note_gap(self._backend, self.scratch)
             self.scratch = changes.scratch
             self._told_gone.discard("scratch")
             self._told_places.clear()

@@ -81,6 +81,13 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
             yield finding(rule, sentence, call=call, buffer=what, address=buffer.address)
 
 
+def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
+    """Scratch that was freed before another one took its place: for a while there was none."""
+    if old is not None and old.is_released:
+        sentence = "scratch was freed before another one was handed over"
+        backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
+
+
 def overrun(pools: Pools, call: str) -> Iterator[Finding]:
     """Blocks of pools past whose ends something was written."""
     for what in ("scratch", "persistent"):
