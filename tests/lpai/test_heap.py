@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes  # noqa: TID251 - what applications hand over
 from itertools import pairwise
 
 import numpy as np
@@ -143,6 +144,15 @@ def test_impossible_requests_are_bad_usage(size: int, align: int) -> None:
     """Sizes below zero and alignments that are no power of two never reach memory."""
     with pytest.raises(UsageError):
         Heap(MemType.DDR).allocate(size, align)
+
+
+@pytest.mark.parametrize("null", [None, 0, ctypes.c_void_p()])
+def test_freeing_null_does_nothing(null: object) -> None:
+    """As in C."""
+    heap = Heap(MemType.DDR)
+    buffer = heap.allocate(64)
+    heap.free(null)
+    assert heap.live == (buffer,)
 
 
 def test_there_is_no_heap_of_undefined_type() -> None:

@@ -205,8 +205,8 @@ def test_only_the_start_of_a_block_of_the_heap_can_be_freed() -> None:
     for other in (bytearray(4), lpai.Heap(MemType.DDR).allocate(64), 5):
         with pytest.raises(UsageError, match="is not of this heap"):
             heap.free(other)
-    with pytest.raises(UsageError, match="NoneType cannot be freed"):
-        heap.free(None)
+    with pytest.raises(UsageError, match="str cannot be freed"):
+        heap.free("block")
     assert heap.live == (block,)
 
 
@@ -412,3 +412,47 @@ def test_memory_of_exactly_the_size_asked_for_is_good(unit: int) -> None:
         client.give(option, client.heap.allocate(need, 64))
     client.finalize().run()
     assert client.rules == []
+
+
+# --- Memory by address alone, and scratch that is replaced -----------------------------------
+
+
+@pytest.mark.parametrize("form", ["array", "contents", "numpy"])
+def test_memory_that_ctypes_points_to_is_not_accused(form: str) -> None:
+    """Who owns it cannot be seen; here the block lives all the time."""
+    client = Client()
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    block = np.zeros(need + 64, np.uint8)
+    kind = ctypes.c_uint8 * need
+    address = -(-block.__array_interface__["data"][0] // 64) * 64
+    forms: dict[str, Callable[[], Any]] = {
+        "array": lambda: kind.from_address(address),
+        "contents": lambda: ctypes.cast(address, ctypes.POINTER(kind)).contents,
+        "numpy": lambda: np.ctypeslib.as_array(kind.from_address(address))[:],
+    }
+    client.set(lpai.custom(SCRATCH, lpai.Mem(MemType.DDR, need, forms[form]())))
+    client.give_persistent().finalize().run()
+    client.context.free()
+    assert client.rules == []
+    assert block.size
+
+
+def test_an_array_of_ctypes_that_owns_its_bytes_can_be_released() -> None:
+    """There Python says that it is gone."""
+    lease = ClientBuffer((ctypes.c_uint8 * 64)()).watch()
+    gc.collect()
+    assert lease.is_released
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_scratch_is_freed_after_its_replacement_is_there(early: bool) -> None:
+    """The other way round the graph has none for a while."""
+    client = Client("plain").ready()
+    old = client.scratch
+    if early:
+        old.free()
+    client.give_scratch()
+    if not early:
+        old.free()
+    client.run()
+    assert client.rules == (["R7"] if early else [])

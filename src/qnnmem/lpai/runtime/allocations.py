@@ -80,8 +80,10 @@ def as_address(memory: object) -> int | None:
 
     if type(memory) is int or isinstance(memory, numpy.integer):
         return int(memory)
-    value = getattr(memory, "value", None) if type(memory).__name__ == "c_void_p" else None
-    return value if isinstance(value, int) else None
+    if type(memory).__name__ != "c_void_p":
+        return None
+    value = getattr(memory, "value", None)
+    return value if isinstance(value, int) else 0  # ctypes shows NULL as None
 
 
 def next_serial() -> int:

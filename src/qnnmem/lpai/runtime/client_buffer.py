@@ -3,7 +3,8 @@
 The bytes stay mapped as long as the runtime refers to them, so that a buffer freed too early is a
 finding and not a crash. Memory of a heap is known by its address, in whatever object it comes: it
 is gone when the allocation there was freed. Other memory is gone when nothing but the runtime
-refers to the Python object (or to anything it is a view of) any more. Parts of one block are judged
+refers to the Python object (or to anything it is a view of) any more; whose it is cannot be told
+where ctypes was given an address, and nobody is accused there. Parts of one block are judged
 together: the block is there as long as the application holds the block or any of its parts.
 """
 
@@ -61,6 +62,8 @@ class ClientBuffer:
             return self.allocation.freed
         if _place(self._base) != self._place:
             return True  # numpy gave the array other memory, as realloc does
+        if _is_borrowed(self._base):
+            return False
         others = len(self._group) - 1 if self._group is not None else 0
         most = _HELD_BY_ONE + others  # the usual answer, quickly: more than all of ours together
         if any(sys.getrefcount(owner[0]) > most for owner in _owners(self._base)):
@@ -149,6 +152,13 @@ def _owners(memory: Any) -> Iterator[list[Any]]:
         else:
             yield box
         box = [_behind(box[0])]
+
+
+def _is_borrowed(memory: Any) -> bool:
+    """Whether nothing at the bottom owns the bytes: ctypes points to them by address alone."""
+    *_, needs_free = (getattr(owner[0], "_b_needsfree_", 1) for owner in _owners(memory))
+    *_, is_bottom = (_behind(owner[0]) is None for owner in _owners(memory))
+    return is_bottom and not needs_free
 
 
 def _place(memory: Any) -> tuple[int, int]:

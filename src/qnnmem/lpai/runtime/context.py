@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any, NoReturn
 
@@ -182,8 +183,16 @@ class Context:
             graph.note_gone("QnnContext_free")
         self._note_binary("QnnContext_free")
         self.is_freed = True
-        self._binary = None
+        self._release(graphs)
         self._note_registered()
+
+    def _release(self, graphs: Iterable[Graph]) -> None:
+        """Refer to nothing of the application: a mapping can be closed, a bytearray can grow."""
+        for graph in graphs:
+            graph.release()
+        self._binary = None
+        self.constants = memoryview(b"")
+        self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
         """What nothing executed since could notice."""
@@ -199,7 +208,7 @@ class Context:
         for made in self._registered.values():
             sentence = made.what.replace("{at}", made.at)
             sentence += " was not deregistered before its context was freed"
-            self.backend.note(finding("L3", sentence, call="QnnContext_free"))
+            self.backend.note(finding("L3", sentence, call="QnnContext_free", line=made.line))
         self._registered.clear()
         if self._made is not None:
             self._made.freed()

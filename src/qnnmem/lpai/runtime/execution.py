@@ -68,6 +68,12 @@ class Execution:
         self._stepped = False
         self._views.clear()
 
+    def release(self) -> None:
+        """Let go of all memory; nothing runs any more."""
+        self._parts = Parts(self.graph, memoryview(b""))
+        for held in (self._pools, self._views, self._spares, self._stages):
+            held.clear()
+
     def reset(self) -> None:
         """State as it was before the first execution: zero, gaps poisoned."""
         persistent = self._pools.get(Pool.PERSISTENT)

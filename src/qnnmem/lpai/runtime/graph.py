@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
+from qnnmem.caller import caller_line
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.finding import Finding
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.rules import finding
+from qnnmem.lpai.rules import asked_at, finding
 from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
-from qnnmem.lpai.runtime.graph_config import GraphChanges, GraphState, check_configs
+from qnnmem.lpai.runtime.graph_config import (
+    GraphChanges,
+    GraphState,
+    check_configs,
+    check_frame_rate,
+)
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
 from qnnmem.lpai.runtime.graph_memory import (
     Pools,
+    check_plan,
     check_pools,
     gone,
     lies_in,
+    note_gap,
     overrun,
     own_pool,
 )
 from qnnmem.lpai.runtime.holdings import Holding, holders
-from qnnmem.lpai.runtime.overwrites import collisions
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
-from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.lpai.runtime.shared_memory import SharedMemory
 from qnnmem.plan import Io, Pool
-from qnnmem.qnn.enums import ClientPerfType, GraphProperty, LogLevel, MemType, Priority
+from qnnmem.qnn.enums import GraphProperty, LogLevel, MemType, Priority
 from qnnmem.qnn.tensor import QnnTensor
 from qnnmem.units import round_up
 
@@ -77,12 +84,15 @@ class ScratchView:
     """An input or output inside scratch; invalid once that scratch is replaced."""
 
     def __init__(self, graph: Graph, name: str) -> None:
-        self._graph, self._name, self._scratch = graph, name, graph.scratch
+        self._graph, self._name = graph, name
+        # A view that is kept must not keep the memory.
+        self._scratch = None if graph.scratch is None else weakref.ref(graph.scratch)
 
     @property
     def array(self) -> NDArray[Any]:
         """The tensor in place, typed and shaped."""
-        return self._graph.read_view(self._name, self._scratch)
+        scratch = None if self._scratch is None else self._scratch()
+        return self._graph.read_view(self._name, scratch)
 
 
 class Graph:
@@ -93,8 +103,8 @@ class Graph:
             raise UsageError("a graph is made by graph_retrieve of a Context")
         self.context, self.compiled, self.name = context, compiled, compiled.name
         self._backend = context.backend
-        self._parts = Parts(compiled, context.constants)
-        self._execution = Execution(self._parts, in_order=in_order, sanitize=context.sanitize)
+        parts = Parts(compiled, context.constants)
+        self._execution = Execution(parts, in_order=in_order, sanitize=context.sanitize)
         self._io = IoCheck(self._backend, compiled, context.shared, context.model_mem_type, self)
         self.scratch: ClientBuffer | None = None
         self.persistent: ClientBuffer | None = None
@@ -185,9 +195,12 @@ class Graph:
             if signal is not None:
                 signal.release()
 
+        line = caller_line()
+
         def work() -> None:
             try:
-                code = self._execute(inputs, outputs)
+                with asked_at(line):
+                    code = self._execute(inputs, outputs)
             except QnnError as exc:
                 code = exc.code
             except QnnMemError:
@@ -279,15 +292,21 @@ class Graph:
             if found.buffer not in self._told_gone:
                 self._backend.note(found)
 
+    def release(self) -> None:
+        """Refer to nothing of the application any more; the context is freed."""
+        self.scratch = self.persistent = None
+        self._execution.release()
+
     # Details
 
     def _finalize(self) -> None:
         if not self.compiled.model.ops and not self.compiled.model.buffers:
             self._fail(6022, "R20", f"graph {self.name[:80]!r} has no nodes", "QnnGraph_finalize")
-        self._check_performance()
+        check_frame_rate(self._backend, self.perf)
         self._check_memory("QnnGraph_finalize")
         self._take_pools()
-        self._check_plan()
+        if self.context.sanitize:
+            check_plan(self._backend, self.compiled)
         self.is_finalized = True
         self._clear_state()
 
@@ -298,6 +317,8 @@ class Graph:
         if changes.persistent is not None:
             self.persistent = changes.persistent
         if changes.scratch is not None:
+            if self.is_finalized and "scratch" not in self._told_gone:
+                note_gap(self._backend, self.scratch)
             self.scratch = changes.scratch
             self._told_gone.discard("scratch")
             self._told_places.clear()
@@ -333,19 +354,6 @@ class Graph:
         sentence = f"graph property {option} is unknown to this backend"
         self._fail(6000, "R14", sentence, "QnnGraph_getProperty")
 
-    def _check_performance(self) -> None:
-        takes, perf = self._backend.profile.inference_us, self.perf
-        if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
-            return
-        budget = 1_000_000 // perf.fps
-        if takes > budget:
-            sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
-            cure = "ask for fewer frames, or set the client type to non-real-time"
-            found = finding(
-                "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
-            )
-            self._backend.fail(6022, found)
-
     def _take_pools(self) -> None:
         pools = (
             (Pool.SCRATCH, self.scratch, self._need[0]),
@@ -362,19 +370,6 @@ class Graph:
                 setattr(self, pool.value, taken)
             if taken is not None:
                 self._execution.attach(pool, taken.array)
-
-    def _check_plan(self) -> None:
-        if not self.context.sanitize:
-            return
-        found = []
-        for collision in collisions(self.compiled):
-            found.append(describe(collision))
-            if len(found) == MAX_FINDINGS:
-                break
-        for one in found[1:]:
-            self._backend.note(one)
-        if found:
-            self._backend.fail(6022, found[0])
 
     def _check_apart(self, changes: GraphChanges) -> None:
         new: Pools = {"scratch": changes.scratch, "persistent": changes.persistent}

@@ -66,6 +66,21 @@ def check_configs(
     return GraphChanges(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
 
 
+def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
+    """A real-time client asks for what the platform can keep, or finalize fails."""
+    takes = backend.profile.inference_us
+    if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
+        return
+    budget = 1_000_000 // perf.fps
+    if takes > budget:
+        sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
+        cure = "ask for fewer frames, or set the client type to non-real-time"
+        found = finding(
+            "P1", sentence, call="QnnGraph_finalize", need=takes, given=budget, cure=cure
+        )
+        backend.fail(6022, found)
+
+
 class _Check:
     def __init__(self, backend: Backend, state: GraphState) -> None:
         self._backend, self._state = backend, state

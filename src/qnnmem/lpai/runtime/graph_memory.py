@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.finding import Finding
+from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.holdings import Holder, Holding, holders
+from qnnmem.lpai.runtime.overwrites import collisions
+from qnnmem.lpai.runtime.sanitizer import MAX_FINDINGS, describe
 from qnnmem.qnn.enums import MemType
 
 if TYPE_CHECKING:
@@ -20,6 +24,15 @@ _SET = "QnnGraph_setConfig"
 _RULES = {"persistent": "R8", "scratch": "R7"}
 
 Pools = dict[str, ClientBuffer | None]
+
+
+def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
+    """No tensor of the plan lies on another that is still needed, or finalize fails."""
+    found = [describe(one) for one in islice(collisions(compiled), MAX_FINDINGS)]
+    for one in found[1:]:
+        backend.note(one)
+    if found:
+        backend.fail(6022, found[0])
 
 
 def check_pools(backend: Backend, graph: str, own: Holder, new: Pools, now: Pools) -> None:
@@ -66,6 +79,13 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
         if buffer is not None and buffer.is_released:
             sentence = f"{what} was freed while the context lives"
             yield finding(rule, sentence, call=call, buffer=what, address=buffer.address)
+
+
+def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
+    """Scratch that was freed before another one took its place: for a while there was none."""
+    if old is not None and old.is_released:
+        sentence = "scratch was freed before another one was handed over"
+        backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
 def overrun(pools: Pools, call: str) -> Iterator[Finding]:

@@ -175,8 +175,13 @@ class Heap:
         return buffer
 
     def free(self, memory: Any) -> None:
-        """What C's `free` does: take back the block that starts at this buffer, view or address."""
+        """What C's `free` does: take back the block that starts at this buffer, view or address.
+
+        None is NULL: nothing happens.
+        """
         number = as_address(memory)
+        if memory is None or number == 0:
+            return
         address = _start_of(memory) if number is None else number
         found = find_allocation(address)
         buffer = next((b for b in self._live.values() if b.allocation is found), None)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from qnnmem.caller import caller_place
+from qnnmem.caller import caller_line, caller_place
 from qnnmem.finding import Finding
 from qnnmem.lpai.rules import finding
 
@@ -28,6 +28,7 @@ class Made:
     def __init__(self, rule: str, what: str, of: Made | None = None) -> None:
         self.rule, self.what = rule, what
         self.at = "" if of is None else caller_place()
+        self.line = "" if of is None else caller_line()
         self.more = 0
         self._parts: dict[int, Made] = {}
         self._of = of
@@ -56,10 +57,11 @@ class Made:
         """A finding for everything that belongs to it; `how` ends the sentence."""
         for made in tuple(self._parts.values()):
             sentence = f"{made.what.replace('{at}', made.at)} {how}"
-            yield finding(rule or made.rule, sentence)
+            yield finding(rule or made.rule, sentence, line=made.line)
             yield from made.left(how, rule)
         if self.more:
-            yield finding(rule or "L2", f"{self.more:,} things more, and each of them {how}")
+            sentence = f"{self.more:,} things more, and each of them {how}"
+            yield finding(rule or "L2", sentence, line=self.line)
 
 
 class _Ledger:
