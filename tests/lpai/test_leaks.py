@@ -192,3 +192,14 @@ def test_a_forked_child_answers_for_itself_alone(tmp_path: Path) -> None:
     """What its parent has is the parent's."""
     text = PROGRAM + "import os\nif os.fork() == 0:\n    sys.exit()\nos.wait()\n"
     assert run(tmp_path, text).count("not freed") == 1
+
+
+def test_a_system_context_is_freed_too() -> None:
+    """It has no backend: the process owns it."""
+    system = lpai.SystemContext.create()
+    (found,) = lpai.leaks()
+    assert HERE in found.sentence
+    assert found.line.endswith("system = lpai.SystemContext.create()")
+    assert "QnnSystemContext_free" in found.cure
+    system.free()
+    assert left() == []

@@ -456,3 +456,24 @@ def test_scratch_is_freed_after_its_replacement_is_there(early: bool) -> None:
         old.free()
     client.run()
     assert client.rules == (["R7"] if early else [])
+
+
+@pytest.mark.parametrize(
+    ("ask_first", "offset", "rules"),
+    [(True, 0, []), (False, 0, ["R1"]), (True, 4, ["R3"]), (False, 4, ["R1", "R3"])],
+)
+def test_a_binary_of_a_heap_is_allocated_as_the_backend_asks(
+    ask_first: bool, offset: int, rules: list[str]
+) -> None:
+    """Alignment first, then the block, its start a multiple; the call succeeds all the same."""
+    client = Client("plain")
+    backend, content = lpai.Backend.create(profile=profile(start_alignment=64)), binary()
+    question = lpai.custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
+    if ask_first:
+        backend.get_property([question, None])
+    block = client.heap.allocate(len(content) + 64)
+    backend.get_property([question, None])
+    given = block.view[offset : offset + len(content)]
+    given[:] = content
+    lpai.Context.create_from_binary(backend, given, [KEEP], trusted=True)
+    assert [found.rule for found in backend.findings] == rules

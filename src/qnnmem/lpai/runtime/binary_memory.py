@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qnnmem.finding import Finding
 from qnnmem.lpai.rules import finding
+from qnnmem.lpai.runtime.asked import note_unasked
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import CREATE, INVALID_CONFIG, ContextConfig
@@ -32,8 +33,27 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
         sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE does not say so"
         backend.note(_found("T5", sentence, buffer))
     if config.persistent_binary:
+        _note_alignment(backend, buffer)
         _check_apart(backend, buffer)
     return given or said or MemType.DDR
+
+
+def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
+    """A block of a heap that stays in place is allocated as every other buffer is.
+
+    Where Python puts a `bytes` that was read from a file is not for the client to choose.
+    """
+    if buffer.allocation is None:
+        return
+    if backend.alignment_asked_at is not None:  # who never asks hears it of the pools
+        note_unasked(backend, buffer, "binary", CREATE)
+    align = backend.profile.start_alignment
+    off = buffer.address % align
+    if off:
+        sentence = (
+            f"the binary starts at {buffer.address:#x}, {off} bytes past a multiple of {align}"
+        )
+        backend.note(_found("R3", sentence, buffer))
 
 
 def _check_apart(backend: Backend, buffer: ClientBuffer) -> None:

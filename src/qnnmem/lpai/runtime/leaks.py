@@ -25,17 +25,17 @@ _SHOWN = 20  # at the end of the process
 class Made:
     """One thing that has to be freed; `of` is its owner."""
 
-    def __init__(self, rule: str, what: str, of: Made | None = None) -> None:
-        self.rule, self.what = rule, what
+    def __init__(self, rule: str, what: str, of: Made | None = None, cure: str = "") -> None:
+        self.rule, self.what, self.cure = rule, what, cure
         self.at = "" if of is None else caller_place()
         self.line = "" if of is None else caller_line()
         self.more = 0
         self._parts: dict[int, Made] = {}
         self._of = of
 
-    def part(self, rule: str, what: str) -> Made:
+    def part(self, rule: str, what: str, cure: str = "") -> Made:
         """Something that belongs to it; `{at}` in the words stands for the line that made it."""
-        made = Made(rule, what, self)
+        made = Made(rule, what, self, cure)
         if len(self._parts) < _MOST:
             self._parts[id(made)] = made
         else:
@@ -57,7 +57,7 @@ class Made:
         """A finding for everything that belongs to it; `how` ends the sentence."""
         for made in tuple(self._parts.values()):
             sentence = f"{made.what.replace('{at}', made.at)} {how}"
-            yield finding(rule or made.rule, sentence, line=made.line)
+            yield finding(rule or made.rule, sentence, line=made.line, cure=made.cure)
             yield from made.left(how, rule)
         if self.more:
             sentence = f"{self.more:,} things more, and each of them {how}"

@@ -11,6 +11,7 @@ from qnnmem.lpai.compiled import CompiledGraph, Quant
 from qnnmem.lpai.inspect import BLOB_VERSION, CORE_API, LPAI_API, data_type
 from qnnmem.lpai.rules import finding
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
+from qnnmem.lpai.runtime.leaks import of_process
 from qnnmem.qnn.binary_info import (
     ApiVersion,
     BinaryInfo,
@@ -32,6 +33,7 @@ _ANSWERS: dict[BinaryInfoVersion, tuple[type[BinaryInfo], type[GraphInfo]]] = {
     BinaryInfoVersion.VERSION_3: (BinaryInfoV3, GraphInfoV3),
 }
 _INVALID_HANDLE = 30000
+_FREE = "call QnnSystemContext_free after the last use of what it answered"
 
 
 class SystemContext:
@@ -42,6 +44,7 @@ class SystemContext:
             raise UsageError("a system context answers with version 1, 2 or 3 of the binary info")
         self._version = BinaryInfoVersion(version)
         self.is_freed = False
+        self._made = of_process().part("L2", "the system context made at {at}", _FREE)
 
     @classmethod
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
@@ -64,6 +67,7 @@ class SystemContext:
         """`QnnSystemContext_free`: binary infos, their graphs and tensors end here."""
         self._check_alive("QnnSystemContext_free")
         self.is_freed = True
+        self._made.freed()
 
     def check_lent(self, what: str) -> None:
         """Fail when an answer is read after `free`."""
