@@ -62,6 +62,14 @@ def test_the_soc_is_the_librarys_choice(
     assert words in " ".join(wanted.notes)
 
 
+def test_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
+    """57.0 is the same SoC as 57."""
+    graphs = [{"graph_names": ["g"], "vtcm_mb": 2.0}]
+    config = read_htp_config(pair(tmp_path, {"graphs": graphs, "devices": [{"soc_model": 57.0}]}))
+    wanted = htp_target(config, "g")
+    assert (wanted.soc.name, repr(wanted.vtcm_mb)) == ("SM8650", "2")
+
+
 def test_all_vtcm_is_a_number() -> None:
     """0 is what the SoC has."""
     config = HtpToolConfig(soc_id=57, graphs=(GraphSection(("g",), vtcm_mb=0),))
@@ -100,6 +108,15 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
         ({"graphs": [{"vtcm_mb": True}]}, "vtcm_mb is a whole number"),
         ({"graphs": [{"O": 2.5}]}, "O is a whole number from 1 to 3"),
         ({"graphs": [{"O": 1e400}]}, "O is a whole number from 1 to 3"),
+        *(
+            ({section: [{key: value}]}, f"{section}[].{key} is a whole number from")
+            for section, key in (("graphs", "vtcm_mb"), ("graphs", "O"), ("devices", "soc_model"))
+            for value in (int("9" * 400), -int("9" * 400), 1e400, -1e400, float("nan"), True, 1.5)
+        ),
+        ({"devices": [{"soc_id": int("9" * 400)}]}, "devices[].soc_id is a whole number from"),
+        ({"devices": [{"dsp_arch": "v0073" + "0" * 9999}]}, "is not one of v68"),
+        ({"devices": [{"dsp_arch": int("9" * 400)}]}, "is not one of v68"),
+        ({"devices": [{"dsp_arch": [73]}]}, "is not one of v68"),
         ({"graphs": [{"graph_names": "g"}]}, "not a list of names"),
         ({"graphs": [7]}, "an entry that is not an object"),
         ({"graphs": 7}, "an entry that is not an object"),
