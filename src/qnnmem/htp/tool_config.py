@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.bounded_file import read_bytes
-from qnnmem.errors import LoadError
+from qnnmem.bounded_file import config_file, read_bytes
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.text import nearest, quote
 
@@ -235,12 +235,16 @@ def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, A
 
 
 def _beside(tool: Path, named: object) -> Path:
-    """The file that is named: from the current folder, as for the tools, or beside the tool's."""
+    """The file that is named, below the tool file's folder."""
     if not isinstance(named, str) or not named or "\0" in named:
         raise LoadError(tool, "backend_extensions.config_file_path is not the name of a file")
-    for path in (Path(named), tool.parent / named, tool.parent / Path(named).name):
-        if path.is_file():
-            return path
+    try:
+        found = config_file(tool, named, here_first=True)
+        found = found or config_file(tool, Path(named).name or named)
+    except Damaged as exc:
+        raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
+    if found is not None:
+        return found
     where = "is neither beside it nor in the current folder"
     raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
 
