@@ -79,6 +79,37 @@ def file_below(folder: Path, name: str) -> Path:
     return file
 
 
+def is_there(path: Path) -> bool:
+    """Whether something is at a path, however odd that is."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, a folder closed to us, a NUL byte
+        return False
+
+
+def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path | None:
+    """The config file that a tool file names, from its own folder or else the current one.
+
+    With `here_first` the current folder comes first, as for the tools. Wherever the
+    name counts from, the file must lie below the tool file's folder, links followed: raise Damaged
+    with a clause about the name otherwise. None: there is no such file.
+    """
+    places = (tool_file.parent / name, Path(name))
+    for path in reversed(places) if here_first else places:
+        if is_there(path):
+            if not _is_below(path, tool_file.parent):
+                raise Damaged(f"{quote(name)} is outside the tool file's folder, which is refused")
+            return path
+    return None
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links
+        return False
+
+
 def _open_without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 

@@ -62,6 +62,14 @@ def test_the_soc_is_the_librarys_choice(
     assert words in " ".join(wanted.notes)
 
 
+def test_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
+    """57.0 is the same SoC as 57."""
+    graphs = [{"graph_names": ["g"], "vtcm_mb": 2.0}]
+    config = read_htp_config(pair(tmp_path, {"graphs": graphs, "devices": [{"soc_model": 57.0}]}))
+    wanted = htp_target(config, "g")
+    assert (wanted.soc.name, repr(wanted.vtcm_mb)) == ("SM8650", "2")
+
+
 def test_all_vtcm_is_a_number() -> None:
     """0 is what the SoC has."""
     config = HtpToolConfig(soc_id=57, graphs=(GraphSection(("g",), vtcm_mb=0),))
@@ -100,6 +108,15 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
         ({"graphs": [{"vtcm_mb": True}]}, "vtcm_mb is a whole number"),
         ({"graphs": [{"O": 2.5}]}, "O is a whole number from 1 to 3"),
         ({"graphs": [{"O": 1e400}]}, "O is a whole number from 1 to 3"),
+        *(
+            ({section: [{key: value}]}, f"{section}[].{key} is a whole number from")
+            for section, key in (("graphs", "vtcm_mb"), ("graphs", "O"), ("devices", "soc_model"))
+            for value in (int("9" * 400), -int("9" * 400), 1e400, -1e400, float("nan"), True, 1.5)
+        ),
+        ({"devices": [{"soc_id": int("9" * 400)}]}, "devices[].soc_id is a whole number from"),
+        ({"devices": [{"dsp_arch": "v0073" + "0" * 9999}]}, "is not one of v68"),
+        ({"devices": [{"dsp_arch": int("9" * 400)}]}, "is not one of v68"),
+        ({"devices": [{"dsp_arch": [73]}]}, "is not one of v68"),
         ({"graphs": [{"graph_names": "g"}]}, "not a list of names"),
         ({"graphs": [7]}, "an entry that is not an object"),
         ({"graphs": 7}, "an entry that is not an object"),
@@ -182,3 +199,37 @@ def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
         path = pair(Path(folder), backend)
         with suppress(QnnMemError):
             assert htp_target(read_htp_config(path), "g").soc.has_htp
+
+
+@pytest.mark.parametrize(
+    "named", ["../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "b.conf"]
+)
+def test_a_file_outside_the_folder_is_refused(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its path, by a link, by a folder that is one, and from the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.conf").write_text("{}")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "link.conf").symlink_to("../b.conf")
+    (inner / "folder").symlink_to(tmp_path)
+    path = inner / "tool.json"
+    extensions = {"config_file_path": named.format(tmp_path)}
+    path.write_text(json.dumps({"backend_extensions": extensions}))
+    with pytest.raises(LoadError, match="is outside the tool file's folder"):
+        read_htp_config(path)
+
+
+def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the tool file, from the current folder, by a whole path, and by a link that stays."""
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "inner"
+    (inner / "deep").mkdir(parents=True)
+    (inner / "deep" / "b.conf").write_text("{}")
+    (inner / "link.conf").symlink_to("deep/b.conf")
+    path = Path("inner", "tool.json")
+    whole = str(inner / "deep" / "b.conf")
+    for named in ("deep/b.conf", "inner/deep/b.conf", whole, "link.conf", "deep/../link.conf"):
+        path.write_text(json.dumps({"backend_extensions": {"config_file_path": named}}))
+        read_htp_config(path)

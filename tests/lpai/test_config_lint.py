@@ -332,16 +332,29 @@ def test_a_missing_lpai_file_is_an_error(tmp_path: Path) -> None:
 def test_paths_count_from_the_tool_file_and_from_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the tool file comes first, then the current folder."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
-        folder.mkdir()
+    """Beside the tool file comes first, then the current folder below it."""
+    here = tmp_path / "here"
+    here.mkdir()
     monkeypatch.chdir(here)
-    path = write(there, "tool.json", tool(context_configs={"is_persistent_binary": True}))
+    path = write(tmp_path, "tool.json", tool(context_configs={"is_persistent_binary": True}))
     write(here, "lpai.conf", {"lpai_backend": {}})
     assert lint_files([path]).files[1].path == "lpai.conf"
-    write(there, "lpai.conf", {"lpai_backend": {}})
-    assert lint_files([path]).files[1].path == str(there / "lpai.conf")
+    write(tmp_path, "lpai.conf", {"lpai_backend": {}})
+    assert lint_files([path]).files[1].path == str(tmp_path / "lpai.conf")
+
+
+@pytest.mark.parametrize("named", ["../lpai.conf", "link.conf", "folder/lpai.conf", "{}/lpai.conf"])
+def test_a_file_outside_the_folder_is_not_read(named: str, tmp_path: Path) -> None:
+    """It is said at the path in the tool file."""
+    write(tmp_path, "lpai.conf", {"lpai_backend": {}})
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "link.conf").symlink_to(tmp_path / "lpai.conf")
+    (inner / "folder").symlink_to(tmp_path)
+    extensions = {"shared_library_path": LIBRARY, "config_file_path": named.format(tmp_path)}
+    report = lint_files([write(inner, "tool.json", {"backend_extensions": extensions})])
+    assert [f.check for f in report.findings] == ["outside-folder"]
+    assert len(report.files) == 1
 
 
 def test_paths_of_the_device_are_looked_for_beside_the_tool_file(tmp_path: Path) -> None:

@@ -557,6 +557,11 @@ def _plan(**changes: object) -> dict[str, object]:
     }
 
 
+def _placed(offset: int, **changes: object) -> dict[str, object]:
+    row = {"name": "a", "pool": "scratch", "size_bytes": 64, "aliases": []}
+    return _plan(buffers=[row | {"offset_bytes": offset}], **changes)
+
+
 BAD = {
     "another result": ({"schema": "qnnmem.socs/1"}, "not a plan"),
     "a plan cut short": ({"schema": "qnnmem.plan/1"}, "is not a whole plan"),
@@ -565,6 +570,20 @@ BAD = {
     "a size below zero": (_plan(persistent_bytes=-1), "is not a whole plan"),
     "no alignment": (_plan(align_bytes=0), "is not a whole plan"),
     "a pool over 32 bits": (_plan(scratch_bytes=1 << 32), "sizes in 32 bits"),
+    "an offset over 32 bits": (_placed(8589934592), "at byte 8,589,934,592 of scratch, where it"),
+    "an offset at the end": (_placed(64), "does not fit: 64 bytes in 64"),
+    "an offset into the end": (_placed(64, scratch_bytes=100), "does not fit: 64 bytes in 100"),
+    "a crooked offset": (
+        _placed(32, scratch_bytes=128),
+        "at byte 32 of scratch, no multiple of 64",
+    ),
+    "a crooked alignment": (_plan(align_bytes=48), "power of two up to 4096, not 48"),
+    "a large alignment": (_plan(align_bytes=8192), "power of two up to 4096, not 8192"),
+    "a huge alignment": (_plan(align_bytes=1 << 40), "power of two up to 4096"),
+    "a crooked second": (
+        {"schema": "qnnmem.plans/1", "plans": [_plan(), _plan(input="n.onnx", align_bytes=3)]},
+        "the alignment of graph 'n' is a power of two",
+    ),
     "a name with a NUL": (_plan(input="a\0b.onnx"), "which C cannot name"),
     "no name": (_plan(input=""), "which C cannot name"),
     "twice the same": ({"schema": "qnnmem.plans/1", "plans": [_plan(), _plan()]}, "two graphs"),
@@ -582,6 +601,16 @@ def test_a_plan_that_is_none_is_refused(content: object, words: str, tmp_path: P
     done = verb("lpai")("export-c", file)
     assert exit_code(done) == 2
     assert re.search(words, sentence(done)), sentence(done)
+
+
+@pytest.mark.parametrize("align", [1, 16, 4096])
+def test_places_within_scratch_are_taken(align: int, tmp_path: Path) -> None:
+    """Each graph by its own alignment, up to the last byte of scratch."""
+    file = tmp_path / "plans.json"
+    placed = _placed(align, scratch_bytes=align + 64, align_bytes=align)
+    plans = [placed, _plan(input="n.onnx", align_bytes=4096)]
+    file.write_text(json.dumps({"schema": "qnnmem.plans/1", "plans": plans}))
+    assert read_client_plan(file).graphs[0].inputs[0].offset == align
 
 
 @pytest.mark.parametrize("depth", [10_000, 200_000])

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.bounded_file import read_bytes
-from qnnmem.errors import LoadError
+from qnnmem.bounded_file import config_file, read_bytes
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.text import nearest, quote
 
@@ -157,9 +157,11 @@ def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
     first: Mapping[str, Any] = devices[0] if devices else {}
     if len(devices) > 1:
         notes.append(f"devices has {len(devices)} entries, of which the first is taken")
-    ids = [first[key] for key in ("soc_model", "soc_id") if key in first]
-    for number in ids:
-        _expect_whole(path, "devices[].soc_model", number, 0, 1 << 16)
+    ids = [
+        _whole(path, f"devices[].{key}", first[key], 0, 1 << 16)
+        for key in ("soc_model", "soc_id")
+        if key in first
+    ]
     return HtpToolConfig(ids[0] if ids else None, _arch(path, first), graphs, tuple(notes))
 
 
@@ -168,19 +170,21 @@ def _graph(path: Path, entry: Mapping[str, Any]) -> GraphSection:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise LoadError(path, "graphs[].graph_names is not a list of names")
     vtcm, level = entry.get("vtcm_mb"), entry.get("O")
-    if vtcm is not None:
-        _expect_whole(path, "graphs[].vtcm_mb", vtcm, 0, 64)
-    if level is not None:
-        _expect_whole(path, "graphs[].O", level, 1, 3)
-    return GraphSection(tuple(names), vtcm, None if level is None else int(level))
+    return GraphSection(
+        tuple(names),
+        None if vtcm is None else _whole(path, "graphs[].vtcm_mb", vtcm, 0, 64),
+        None if level is None else _whole(path, "graphs[].O", level, 1, 3),
+    )
 
 
 def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
     given = device.get("dsp_arch")
     if given is None:
         return None
-    number = str(given).lower().removeprefix("v")
-    if not number.isdecimal() or int(number[:4]) not in _SOC_OF_ARCH:
+    # Short ones only: neither a deep list nor thousands of digits are worth their text.
+    number = quote(given) if isinstance(given, int) else given if isinstance(given, str) else ""
+    number = number.lower().removeprefix("v") if len(number) < 9 else ""
+    if not number.isdecimal() or int(number) not in _SOC_OF_ARCH:
         known = ", ".join(f"v{arch}" for arch in _SOC_OF_ARCH)
         raise LoadError(path, f"devices[].dsp_arch {quote(given)} is not one of {known}")
     return int(number)
@@ -214,11 +218,13 @@ def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterab
             raise LoadError(path, f"{where} has the unknown key {quote(name)}{meant}")
 
 
-def _expect_whole(path: Path, what: str, value: object, least: int, most: int) -> None:
+def _whole(path: Path, what: str, value: object, least: int, most: int) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and float(value).is_integer() and least <= value <= most):  # type: ignore[arg-type,operator]
-        shown = quote(value) if isinstance(value, int | str) else "what it is"
-        raise LoadError(path, f"{what} is a whole number from {least} to {most}, not {shown}")
+    # The range first: an integer of hundreds of digits compares with it, but is no float.
+    if is_number and least <= value <= most and value == int(value):  # type: ignore[operator,call-overload]
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    shown = quote(value) if isinstance(value, int | str) else "what it is"
+    raise LoadError(path, f"{what} is a whole number from {least} to {most}, not {shown}")
 
 
 def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -229,12 +235,16 @@ def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, A
 
 
 def _beside(tool: Path, named: object) -> Path:
-    """The file that is named: from the current folder, as for the tools, or beside the tool's."""
+    """The file that is named, below the tool file's folder."""
     if not isinstance(named, str) or not named or "\0" in named:
         raise LoadError(tool, "backend_extensions.config_file_path is not the name of a file")
-    for path in (Path(named), tool.parent / named, tool.parent / Path(named).name):
-        if path.is_file():
-            return path
+    try:
+        found = config_file(tool, named, here_first=True)
+        found = found or config_file(tool, Path(named).name or named)
+    except Damaged as exc:
+        raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
+    if found is not None:
+        return found
     where = "is neither beside it nor in the current folder"
     raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
 

@@ -18,6 +18,7 @@ from qnnmem.load.file_kind import KINDS, kind_of_file, wrong_kind
 from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import data_type
+from qnnmem.lpai.profiles import power_of_two
 from qnnmem.plan import Io, Pool
 from qnnmem.text import quote
 
@@ -50,6 +51,7 @@ class ClientGraph:
     inputs: tuple[ClientTensor, ...]
     outputs: tuple[ClientTensor, ...]
     has_io: bool = True  # a plan of a bare list of buffers knows no inputs and outputs
+    align: int = 1  # of every place in scratch
 
     @property
     def is_inside(self) -> bool:
@@ -104,6 +106,7 @@ def _graph(graph: CompiledGraph) -> ClientGraph:
         int(graph.persistent_bytes),
         tensors(graph.inputs),
         tensors(graph.outputs),
+        align=int(graph.align),
     )
 
 
@@ -201,6 +204,7 @@ def _planned(row: _PlanRow) -> ClientGraph:
         tensors(row.inputs),
         tensors(row.outputs),
         has_io=bool(row.inputs or row.outputs),
+        align=row.align_bytes,
     )
 
 
@@ -224,6 +228,24 @@ def _check(path: Path, plan: ClientPlan) -> None:
         if largest > MAX_UINT32:
             what = f"graph {quote(graph.name)} needs a buffer of {largest:,} bytes"
             raise UsageError(f"{what}; the structs of LPAI say sizes in 32 bits")
+        _check_places(path, graph)
+
+
+def _check_places(path: Path, graph: ClientGraph) -> None:
+    """Refuse what the client would write past scratch, or where LPAI cannot read it."""
+    try:
+        power_of_two(f"the alignment of graph {quote(graph.name)}", graph.align)
+    except UsageError as exc:
+        raise LoadError(path, str(exc)) from exc
+    for tensor in (*graph.inputs, *graph.outputs):
+        if tensor.offset is None:
+            continue
+        what = f"graph {quote(graph.name)} has {quote(tensor.name)} at byte {tensor.offset:,}"
+        if tensor.offset + tensor.nbytes > graph.scratch_bytes:
+            size = f"{tensor.nbytes:,} bytes in {graph.scratch_bytes:,}"
+            raise LoadError(path, f"{what} of scratch, where it does not fit: {size}")
+        if tensor.offset % graph.align:
+            raise LoadError(path, f"{what} of scratch, no multiple of {graph.align:,}")
 
 
 def _named(graph: ClientGraph) -> Iterator[tuple[str, str]]:

@@ -137,7 +137,8 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-def _power_of_two(name: str, value: Any) -> int:
+def power_of_two(name: str, value: Any) -> int:
+    """An alignment as LPAI may ask for it; `name` is what the refusal calls it."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
@@ -181,8 +182,8 @@ def _member(name: str, kind: type[_Kind], item: Any) -> _Kind:
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "start_alignment": _power_of_two,
-    "size_alignment": _power_of_two,
+    "start_alignment": power_of_two,
+    "size_alignment": power_of_two,
     "mem_types": _mem_types,
     "register_types": _register_types,
     "require_persistent_binary": _flag,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qnnmem.errors import LoadError
+from qnnmem.bounded_file import is_there
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.load.file_kind import check_kind
 from qnnmem.lpai.config.check import classify, is_htp_library
 from qnnmem.lpai.config.cross import check_lpai, check_pair, check_tool
@@ -87,7 +88,7 @@ class _Run:
         node = document.root.find(_LIBRARY)
         if node is None or not isinstance(node.value, str) or "/" not in node.value:
             return  # a bare name is looked up by the loader of the machine that runs it
-        if locate(node.value, document.path) is None:
+        if not any(is_there(folder / node.value) for folder in (document.path.parent, Path())):
             text = f"{quote(node.value)} is not on this machine"
             cure = "nothing to do if it is on the device"
             yield find.note(node.at, _LIBRARY, "missing-library", text, cure)
@@ -98,7 +99,12 @@ class _Run:
             return
         if _is_for_htp(document):
             return  # that was said, and the HTP's own file is not ours to judge
-        found = locate(node.value, document.path, by_name=True)
+        try:
+            found = locate(node.value, document.path)
+        except Damaged as exc:
+            cure = "put the file beside this one, or below its folder"
+            yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
+            return
         if found is None:
             text = f"{quote(node.value)} is neither beside this file nor in the current folder"
             cure = "correct the path, or write the pair anew with qnnmem config"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qnnmem.errors import LoadError
+from qnnmem.errors import Damaged, LoadError
 from qnnmem.lpai.config.check import check_value, classify, is_htp_library
 from qnnmem.lpai.config.json_positions import Document, JsonKind, JsonNode, read_strictly
 from qnnmem.lpai.config.path import locate
@@ -134,7 +134,11 @@ def _pointed(tool: Document) -> LpaiConfig:
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig()
-    found = locate(str(named), tool.path, by_name=True)
+    try:
+        found = locate(str(named), tool.path)
+    except Damaged as exc:
+        what = f"its backend_extensions.config_file_path {exc}"
+        raise LoadError(tool.path, what) from exc
     if found is None:
         raise LoadError(
             tool.path,
