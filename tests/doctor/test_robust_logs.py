@@ -33,7 +33,7 @@ def test_good_runs_raise_no_alarm() -> None:
     logs = len(robust_logs.healthy_logs())
     tried = tuple(robust_logs.healthy(built_in(), 2 * logs))
     assert [one.name for one in tried[:logs] if one.said] == []
-    assert sum(bool(one.said) for one in tried) <= 2
+    assert sum(bool(one.said) for one in tried) <= 0.03 * len(tried)
 
 
 @pytest.mark.parametrize("name", sorted(robust_logs.VARIATIONS))
