@@ -38,7 +38,7 @@ def verdict(result: FixResult) -> str:
     """The answer in one line."""
     best = result.best
     unchanged = "results the same bit by bit" if best.proof is not None else "results untouched"
-    need = f"scratch {counted(best.after, "byte")}"
+    need = f"scratch {counted(best.after, 'byte')}"
     was = f"{best.after / best.before:.2f} of {best.before:,}" if best.before else "as before"
     limit = result.case.limit
     if best.after == best.before and result.case.budget is None:
