@@ -475,6 +475,35 @@ def test_buffers_without_a_backend_are_told_at_the_end(
     assert all(words in line for words, line in zip(said, found, strict=True))
 
 
+@pytest.mark.parametrize("kind", ["O", "datetime64[s]"])
+def test_memory_of_objects_is_no_buffer(client: Client, kind: str) -> None:
+    """Bytes written over references would end the process."""
+    client.y.client_buf = numpy.zeros(200, kind)
+    assert "holds no plain numbers" in client.refused(6004, "Q7")
+
+
+def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
+    """Nobody has anything to free, so nothing is said at the end; nor is it in a forked child."""
+    path = write(tmp_path, small_graph())
+    script = tmp_path / "failing.py"
+    script.write_text(
+        "import os; os.environ.pop('QNNMEM_LEAKS', None)\n"
+        "from qnnmem import htp\n"
+        "try:\n"
+        f"    htp.open({str(path)!r}, graph='nope', compute=print)\n"
+        "except Exception:\n"
+        "    pass\n"
+        "buffer = htp.rpcmem_alloc(25, 1, 64)\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    os.waitpid(child, 0)\n"
+        "    htp.rpcmem_free(buffer)\n",
+        "utf-8",
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_a_buffer_freed_twice_is_found(client: Client) -> None:
     """At the line of the second call, with that of the first; a new buffer is another one."""
     htp.rpcmem_free(client.buffer)

@@ -156,6 +156,10 @@ class IoLayer:
                 where = f" at {memory.freed_at.split(': ')[0]}" if memory.freed_at else ""
                 self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed{where}")
             memory = memory.view
+        kind = getattr(memory, "dtype", None)
+        if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
+            # Bytes written over references would end the process when somebody looks at them.
+            self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} holds no plain numbers")
         try:
             return memoryview(memory).cast("B")
         except TypeError:

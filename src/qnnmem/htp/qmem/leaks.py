@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from qnnmem.finding import Finding
 
 _MOST_SAID = 20
+_PROCESS = os.getpid()
 
 
 def is_quiet() -> bool:
     """Whether nothing is to be said.
 
-    QNNMEM_LEAKS=0 asks for it; a program that ended with a traceback has another problem.
+    QNNMEM_LEAKS=0 asks for it; a program that ended with a traceback has another problem; and what
+    was made before a fork is for the parent to free.
     """
-    wanted = os.environ.get("QNNMEM_LEAKS") == "0"
+    wanted = os.environ.get("QNNMEM_LEAKS") == "0" or os.getpid() != _PROCESS
     return wanted or hasattr(sys, "last_type") or sys.stderr is None
 
 

@@ -56,7 +56,12 @@ class HtpSession:
             )
         self.backend = HtpBackend.create(compute=compute)
         self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
-        self.graph = self.context.graph_retrieve(graph)
+        try:
+            self.graph = self.context.graph_retrieve(graph)
+        except BaseException:  # nobody has a session to close
+            self.context.free()
+            self.backend.free()
+            raise
         self.last: Inference | None = None  # what the latest run reserved and copied
         self._inputs, self._outputs = self.graph.tensors()
         self._views: dict[str, memoryview] = {}
