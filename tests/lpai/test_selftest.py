@@ -162,7 +162,7 @@ def test_the_command_prints_a_table_and_is_content() -> None:
 
 def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that fails is named with its reason, and the exit code is 1."""
-    monkeypatch.setattr(Graph, "_check_guards", lambda _graph: None)
+    monkeypatch.setattr(Graph, "_check_guards", lambda _graph, _lent: None)
     code, text = invoke()
     assert code == 1
     assert text.splitlines()[0].endswith("1 did not go as expected")
@@ -172,7 +172,7 @@ def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -
 
 def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program finds every rule with its counts, failures and verdict."""
-    monkeypatch.setattr(Graph, "_check_guards", lambda _graph: None)
+    monkeypatch.setattr(Graph, "_check_guards", lambda _graph, _lent: None)
     code, text = invoke("--json")
     values = json.loads(text)
     assert (code, values["schema"]) == (1, "qnnmem.lpai-selftest/1")

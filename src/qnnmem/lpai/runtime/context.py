@@ -151,6 +151,11 @@ class Context:
                 made.freed()
         self.shared.deregister(handles)
 
+    @property
+    def binary_memory(self) -> ClientBuffer | None:
+        """The buffer of a binary that is read in place."""
+        return self._binary
+
     def check_binary(self, call: str) -> None:
         """The binary that was promised to stay is still there and still the same."""
         if self._binary is None:

@@ -67,6 +67,10 @@ class GraphContext(Protocol):
     queue: ExecutionQueue
     model_mem_type: MemType
 
+    @property
+    def binary_memory(self) -> ClientBuffer | None:
+        """The buffer of a binary that is read in place."""
+
     def check_binary(self, call: str) -> None:
         """Fail the call if the binary that was promised to stay is gone or changed."""
 
@@ -397,15 +401,17 @@ class Graph:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
         self._check_kept("QnnGraph_execute")  # another thread may have freed something meanwhile
         self._io.check_kept((*given_in.items(), *given_out.items()))
-        return self._account(outcome)
+        inputs_lent = {f"input {name[:80]!r}": one.owner for name, one in given_in.items()}
+        outputs_lent = {f"output {name[:80]!r}": one.owner for name, one in given_out.items()}
+        return self._account(outcome, inputs_lent | outputs_lent)
 
-    def _account(self, outcome: ExecutionOutcome) -> int:
+    def _account(self, outcome: ExecutionOutcome, lent: Pools) -> int:
         self.counters.executions += 1
         self.counters.copied_bytes += outcome.copied_bytes
         for found in outcome.findings:
             self._backend.note(found)
         self._seal_state()
-        self._check_guards()
+        self._check_guards(lent)
         if outcome.complete:
             return SUCCESS
         self.counters.early_terminations += 1
@@ -435,9 +441,10 @@ class Graph:
             self._told_gone.add(found.buffer)
             self._backend.fail(6039, found)
 
-    def _check_guards(self) -> None:
+    def _check_guards(self, lent: Pools) -> None:
         if self.context.sanitize:
-            for found in overrun(self._pools, "QnnGraph_execute"):
+            lent = {**self._pools, **lent, "the binary": self.context.binary_memory}
+            for found in overrun(lent, "QnnGraph_execute"):
                 self._backend.note(found)
 
     def _seal_state(self) -> None:

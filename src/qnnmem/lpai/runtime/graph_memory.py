@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +88,14 @@ def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
-def overrun(pools: Pools, call: str) -> Iterator[Finding]:
-    """Blocks of pools past whose ends something was written."""
-    for what in ("scratch", "persistent"):
-        buffer = pools[what]
+def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Finding]:
+    """Blocks of heaps past whose ends something was written; one of several pieces is told once."""
+    seen: set[int] = set()
+    for what, buffer in lent.items():
         made = None if buffer is None else buffer.allocation
-        if buffer is None or made is None:
+        if buffer is None or made is None or made.address in seen:
             continue
+        seen.add(made.address)
         whole = made.address == buffer.address and made.size == buffer.size
         block = what if whole else f"the block that {what} is in"
         for side in made.guards_broken():
