@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Two processes, each with whole files of tests: what a file sets up is set up once.
-SPREAD := --numprocesses 2 --dist loadfile
+# Whole files of tests for each process: what a file sets up is set up once. One process more than
+# two cores, as many tests wait for programs that they start.
+SPREAD := --numprocesses 3 --dist loadfile
 
 .PHONY: install demo test fuzz mutants lint docs coverage bench models clean
 

@@ -111,7 +111,8 @@ def _name_of_items(old: Any, new: Any) -> str:
     items = [*old, *new]
     if not all(isinstance(item, dict) for item in items):
         return ""
-    return next((name for name in NAMES if all(name in item for item in items)), "")
+    named = (name for name in NAMES if all(isinstance(item.get(name), str) for item in items))
+    return next(named, "")
 
 
 def _lost_of_learned(old: Any, new: Any, where: str) -> Iterator[str]:

@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
     """And counts what was read."""
-    quiet = QUIET.replace("Other", "QnnDsp")
+    quiet = QUIET.replace("Other", "QnnDsp").replace("nothing to say", "graph finalized, ok")
     found = said(tmp_path / "a.log", quiet * 3)
     assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(quiet))
 
@@ -205,7 +205,10 @@ def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
         ("QNN 内存不足\n", 3),
         ("QNN outputs are all zeros\nqnn ret: nothing\n", 3),
         ("QNN loaded\n", 0),
-        ("I QnnDsp: nothing to say\n", 0),
+        ("I QnnDsp: nothing to say\n", 3),
+        ("[INFO] rpcmem_alloc: 0x0\n", 3),
+        ('{"success": false, "backend": "qnn"}\n', 3),
+        ("qnn: error count: 0, all ok\n", 0),
         ("qnn one\nqnn two\nqnn three\nqnn four\n", 0),
     ],
 )

@@ -33,7 +33,7 @@ from qnnmem.plan import plan_model
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 ROOT = Path(__file__).parents[2]
-GRAPHS = 320
+GRAPHS = 160
 BATCH = 40
 
 
