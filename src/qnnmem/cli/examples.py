@@ -28,6 +28,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem fix {_MODEL} --dim N=1 -o fixed",
         f"qnnmem fix {_MODEL} --dim N=1 --budget scratch=2K -o smaller",
     ),
+    "report": (
+        f"qnnmem report {_MODEL} --dim N=1 -o small.html",
+        f"qnnmem report {_BINARY} examples/graph_limit.log -o both.html",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",

@@ -41,6 +41,9 @@ SECTIONS = {
         "kb": "What the doctor knows, and how to add to it.",
         "provoke": "Make the real library fail, and keep what it says.",
     },
+    "Show it": {
+        "report": "Results as one HTML page: map, bars, diagnosis.",
+    },
     "This program": {
         "completion": "Let your shell complete verbs, options and files.",
     },

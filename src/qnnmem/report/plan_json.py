@@ -46,6 +46,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "remedies": _remedies_values(report),
         "reorder": _reorder_values(report),
         "likely_states": [f"{old}={new}" for old, new in plan.likely_states],
+        "ops": [op.name for op in plan.model.ops],
         "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
         "notes": [*_first(report), *report.notes],
         "origins": _origins(report),

@@ -1,0 +1,116 @@
+"""`qnnmem report`: results, models, binaries and logs as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qnnmem.cli import options as texts
+from qnnmem.errors import LoadError, UsageError
+
+_LARGEST = 64 << 20  # bytes of a result
+_MOST = 50  # files
+# Which verb makes the result of a file that is none yet.
+_VERB_OF = {
+    **dict.fromkeys(("onnx", "tflite", "eaix", "csv"), "plan"),
+    **dict.fromkeys(("htp", "epcontext"), "footprint"),
+    **dict.fromkeys(("text", "packed"), "doctor"),
+}
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option("--title", metavar="TEXT", help="Of the page.  [default: the names of the files]")
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=N",
+    help="Model: fix a named free dimension, e.g. batch=1.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="TENSOR=AxB",
+    help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=texts.OutputPath(),
+    required=True,
+    metavar="FILE",
+    help="The page, e.g. report.html.",
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def report(
+    files: tuple[str, ...],
+    title: str | None,
+    dims: tuple[str, ...],
+    shapes: tuple[str, ...],
+    output: str,
+    force: bool,
+) -> int:
+    """Show FILE as one HTML page that needs no network and opens from disk.
+
+    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor or fix), a model,
+    which is planned, a context binary of HTP, whose bill is shown, or a log, which the doctor
+    reads. Several files become parts of one page.
+
+    Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
+    """
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.report.page.document import render_page
+    from qnnmem.report.page.sections import section_of
+
+    target = Path(output)
+    check_free(target, force)
+    if len(files) > _MOST:
+        raise UsageError(f"a page shows {_MOST} files at most; name fewer")
+    words = [*_each("--dim", dims), *_each("--shape", shapes)]
+    sections = [section_of(_result(Path(file), words), file) for file in files]
+    names = ", ".join(Path(file).name for file in files[:3])
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    write(render_page(sections, title or f"{names}{more}"), target, force)
+    return 0
+
+
+def _each(option: str, values: Sequence[str]) -> Iterator[str]:
+    for value in values:
+        yield from (option, value)
+
+
+def _result(path: Path, words: Sequence[str]) -> Any:
+    """A result that is there, or that a verb makes."""
+    import json
+
+    from qnnmem.bounded_file import read_bytes
+    from qnnmem.load.file_kind import kind_of_file, wrong_kind
+
+    kind = kind_of_file(path)
+    if kind.name != "result":
+        verb = _VERB_OF.get(kind.name)
+        if verb is None:
+            raise wrong_kind(path, kind, "which qnnmem report does not show")
+        return json.loads(_said(verb, str(path), *(words if kind.name == "onnx" else ())))
+    try:
+        return json.loads(read_bytes(path, _LARGEST))
+    except (ValueError, RecursionError) as exc:
+        raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+
+
+def _said(*words: str) -> str:
+    """What a verb prints as JSON: a page shows the same numbers as the verb does."""
+    from contextlib import redirect_stdout
+    from io import StringIO
+
+    from qnnmem.cli.verbs import qnnmem
+
+    said = StringIO()
+    with redirect_stdout(said):
+        qnnmem.main([*words, "--json"], prog_name="qnnmem", standalone_mode=False)
+    return said.getvalue()

@@ -1,0 +1,62 @@
+"""The HTML file itself: styles, drawing code and data inside, and no right to fetch anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from qnnmem.report.page.markup import Html, lines, tag, text
+from qnnmem.report.schema import TOOL
+
+
+@dataclass(frozen=True, slots=True)
+class PageSection:
+    """A result as part of a page."""
+
+    title: str
+    body: Html
+    has_map: bool = False
+
+
+def render_page(sections: Sequence[PageSection], title: str) -> str:
+    """The whole file."""
+    style = _file("page.css")
+    script = _file("map.js")
+    rules = (
+        "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'"
+    )
+    named = [(f"part-{number}", section) for number, section in enumerate(sections, start=1)]
+    links = (tag("a", one.title, href=f"#{name}") for name, one in named)
+    parts = (
+        Html(
+            f'<section id="{name}" aria-labelledby="{name}-title">\n'
+            f'<h2 id="{name}-title">{text(one.title)}</h2>\n{one.body}\n</section>'
+        )
+        for name, one in named
+    )
+    many = len(named) > 1
+    return (
+        "<!doctype html>\n"
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<header><h1>{text(title)}</h1>"
+        + (f'<nav aria-label="Parts">{lines(links)}</nav>' if many else "")
+        + f"</header>\n<main>\n{lines(parts)}\n</main>\n"
+        f"<footer>Written by {text(TOOL)}. Not affiliated with Qualcomm.</footer>\n"
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _file(name: str) -> str:
+    return files("qnnmem.report.page").joinpath(name).read_text("utf-8")
+
+
+def _hash(content: str) -> str:
+    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

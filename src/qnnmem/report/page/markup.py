@@ -1,0 +1,98 @@
+"""Pieces of HTML: whatever comes from files is escaped here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from qnnmem.text import shorten
+from qnnmem.units import format_size
+
+_LONGEST = 400  # characters of a name or a line
+Cell = str | int | None
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def text(value: object, most: int = _LONGEST) -> Html:
+    """Any text, shortened, with control characters made visible."""
+    return Html(escape(shorten(str(value), most)))
+
+
+def tag(name: str, *inner: str, **attributes: object) -> Html:
+    """An element; strings inside that are no markup are escaped, `class_` is the class."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    body = "".join(part if isinstance(part, Html) else text(part) for part in inner)
+    return Html(f"<{name}{given}>{body}</{name}>")
+
+
+def lines(parts: Iterable[str]) -> Html:
+    """Markup, one piece after the other."""
+    return Html("\n".join(part if isinstance(part, Html) else text(part) for part in parts))
+
+
+def size(value: int | None) -> Html:
+    """Bytes, exact, and rounded for the eye."""
+    if value is None:
+        return Html('<span class="faint">not known</span>')
+    return Html(f'{value:,} <span class="faint">{escape(format_size(value))}</span>')
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
+    """A table; numbers stand right."""
+    top = "".join(f'<th scope="col">{text(one)}</th>' for one in head)
+    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    return Html(
+        f'<div class="wide"><table>{title}<thead><tr>{top}</tr></thead>'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return '<td class="faint">-</td>'
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f'<td class="number">{value:,}</td>'
+    return f"<td>{value if isinstance(value, Html) else text(value)}</td>"
+
+
+def details(title: str, body: Html, *, is_open: bool = False) -> Html:
+    """A part that opens."""
+    state = " open" if is_open else ""
+    return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")
+
+
+def badge(
+    fits: bool | None, words: tuple[str, str, str] = ("fits", "does not fit", "cannot tell")
+) -> Html:
+    """An answer in a word."""
+    kind, word = {True: ("good", words[0]), False: ("bad", words[1]), None: ("open", words[2])}[
+        fits
+    ]
+    return tag("strong", word, class_=f"badge {kind}")
+
+
+def data(values: Any) -> Html:
+    """Values for the drawing code; no text in them can end the element they stand in."""
+    written = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+    safe = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Html(f'<script type="application/json">{safe}</script>')
+
+
+def command(words: str) -> Html:
+    """A command with a button that copies it."""
+    return Html(
+        f'<div class="command"><code>{text(words, 4000)}</code>'
+        '<button type="button" data-copy>copy</button></div>'
+    )

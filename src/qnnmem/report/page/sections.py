@@ -1,0 +1,38 @@
+"""Which section a result becomes, by the schema it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from qnnmem.errors import UsageError
+from qnnmem.report.page import doctor, fix, htp, plan, values
+from qnnmem.report.page.document import PageSection
+from qnnmem.text import quote
+
+_KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
+    "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
+    "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
+    "qnnmem.fit/1": (values.FitValues, htp.fit_section),
+    "qnnmem.sweep/1": (values.SweepValues, htp.sweep_section),
+    "qnnmem.place/1": (values.PlaceValues, htp.place_section),
+    "qnnmem.qmem/1": (values.QmemValues, htp.qmem_section),
+    "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
+    "qnnmem.fix/1": (values.FixValues, fix.fix_section),
+}
+SHOWN = tuple(_KINDS)
+
+
+def section_of(result: Any, where: str) -> PageSection:
+    """The section of a result that was read from JSON; UsageError where it cannot be shown."""
+    name = result.get("schema") if isinstance(result, dict) else None
+    if not isinstance(name, str) or name not in _KINDS:
+        known = ", ".join(SHOWN)
+        raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
+    kind, render = _KINDS[name]
+    try:
+        return render(msgspec.convert(result, kind))
+    except (msgspec.ValidationError, IndexError) as exc:
+        raise UsageError(f"{where}: it is no {name}: {exc}") from exc

@@ -1,0 +1,165 @@
+"""`qnnmem report`: what a page shows, and that nothing in a file becomes part of its markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem.report.page.document import render_page
+from qnnmem.report.page.sections import SHOWN, section_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028'\""
+
+
+class Reading(HTMLParser):
+    """Elements of a page, and the text in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.said = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the element."""
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        """Keep the text."""
+        self.said += data
+
+    def count(self, tag: str) -> int:
+        """How many there are."""
+        return sum(one == tag for one, _ in self.found)
+
+
+def read(path: Path) -> Reading:
+    """A page as a browser would take it apart."""
+    page = Reading()
+    page.feed(path.read_text("utf-8"))
+    return page
+
+
+def plan_values(name: str = "t", buffers: int = 3) -> dict[str, Any]:
+    """A plan as JSON has it."""
+    return {
+        **{"schema": "qnnmem.plan/1", "tool": "qnnmem", "input": f"{name}.onnx"},
+        **{"scratch_bytes": 4096, "persistent_bytes": 128, "io_bytes": 0, "constant_bytes": 64},
+        **{"lower_bound_bytes": 4096, "optimal": True, "align_bytes": 64, "io": "inside"},
+        "peak": {"step": 1, "op": name, "bytes": 4096, "live": [{"name": f"{name}0", "bytes": 9}]},
+        "ops": [name] * buffers,
+        "buffers": [
+            {
+                **{"name": f"{name}{at}", "pool": "scratch", "size_bytes": 1024, "lower": at},
+                **{"upper": at + 2, "offset_bytes": 1024 * at, "aliases": [name]},
+            }
+            for at in range(buffers)
+        ],
+    }
+
+
+def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
+    """A model, a buffer list, a context binary and a log, in the order given."""
+    files = ("small.onnx", "keyword_spotting.csv", "small_htp.bin", "graph_limit.log")
+    target = tmp_path / "page.html"
+    done = run("report", *(EXAMPLES / name for name in files), "--dim", "N=1", "-o", target)
+    assert exit_code(done) == 0
+    page = read(target)
+    assert page.count("canvas") == 2
+    assert page.count("section") == 4
+    assert "scratch 3,072" in page.said
+    assert "Missing: 4,235,264 bytes" in page.said
+    assert "HTP bill of small_htp.bin" in page.said
+
+
+def test_a_page_may_fetch_nothing(tmp_path: Path) -> None:
+    """No address in it, and only its own styles and drawing code may run."""
+    target = tmp_path / "page.html"
+    run("report", EXAMPLES / "small.onnx", "--dim", "N=1", "-o", target)
+    whole = target.read_text("utf-8")
+    assert not re.search(r"(src|href)=\"(?!#)", whole)
+    assert "http" not in whole.replace("http-equiv", "")
+    (policy,) = (a["content"] for t, a in read(target).found if a.get("http-equiv"))
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_names_from_files_are_text(tmp_path: Path) -> None:
+    """Whatever a tensor is called, the page has the same elements."""
+    pages = []
+    for name in ("plain", HOSTILE):
+        Path(tmp_path, "plan.json").write_text(json.dumps(plan_values(name)), "utf-8")
+        target = tmp_path / "page.html"
+        assert exit_code(run("report", tmp_path / "plan.json", "-o", target, "--force")) == 0
+        pages.append(read(target))
+    assert [tag for tag, _ in pages[0].found] == [tag for tag, _ in pages[1].found]
+    assert "</script><script>alert(1)" in pages[1].said
+
+
+def test_the_map_has_every_box(tmp_path: Path) -> None:
+    """Data for the drawing code can be read back, names whole."""
+    Path(tmp_path, "plan.json").write_text(json.dumps(plan_values(HOSTILE)), "utf-8")
+    target = tmp_path / "page.html"
+    run("report", tmp_path / "plan.json", "-o", target)
+    found = re.search(r'application/json">(.*?)</script>', target.read_text("utf-8"))
+    assert found is not None
+    values = json.loads(found[1])
+    assert values["names"] == [f"{HOSTILE}{at}" for at in range(3)]
+    assert values["boxes"][2] == [0, 2048, 1024, 2, 4]
+    assert values["peak"] == {"step": 1}
+
+
+def test_ten_thousand_boxes_are_a_small_file() -> None:
+    """A large plan stays below three million bytes; the table says what it leaves out."""
+    section = section_of(plan_values("layer/with/a/long/name/", 10_000), "it")
+    page = render_page([section], "large")
+    assert len(page) < 3_000_000
+    assert "The 2,000 largest of 10,000 tensors" in page
+
+
+@pytest.mark.parametrize("schema", SHOWN)
+@pytest.mark.parametrize("values", [{}, {"file": 3}, {"buffers": [{}], "rows": [{}]}])
+def test_a_damaged_result_is_one_sentence(
+    tmp_path: Path, schema: str, values: dict[str, Any]
+) -> None:
+    """Fields that are missing or of another kind are named."""
+    Path(tmp_path, "it.json").write_text(json.dumps({"schema": schema, **values}), "utf-8")
+    done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
+    assert exit_code(done) == 2
+    assert schema in sentence(done)
+    assert not Path(tmp_path, "page.html").exists()
+
+
+@pytest.mark.parametrize("field", ["scratch_bytes", "lower_bound_bytes", "constant_bytes"])
+def test_numbers_that_cannot_be_drawn_are_refused(tmp_path: Path, field: str) -> None:
+    """A size of 400 digits ends in a sentence, not in a crash."""
+    text = json.dumps({**plan_values(), field: 10**400})
+    Path(tmp_path, "it.json").write_text(text, "utf-8")
+    done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
+    assert exit_code(done) == 2
+
+
+def test_what_cannot_be_shown_is_named(tmp_path: Path) -> None:
+    """A config file is no result, and an LPAI binary has no bill."""
+    done = run("report", EXAMPLES / "small_lpai.bin", "-o", tmp_path / "page.html")
+    assert exit_code(done) == 2
+    assert "LPAI context binary" in sentence(done)
+    Path(tmp_path, "it.json").write_text('{"schema": "qnnmem.socs/1"}', "utf-8")
+    done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
+    assert "qnnmem.socs/1" in sentence(done)
+
+
+def test_an_earlier_page_is_kept(tmp_path: Path) -> None:
+    """Only --force replaces it."""
+    target = tmp_path / "page.html"
+    target.write_text("mine", "utf-8")
+    done = run("report", EXAMPLES / "small.onnx", "--dim", "N=1", "-o", target)
+    assert exit_code(done) == 2
+    assert target.read_text("utf-8") == "mine"
