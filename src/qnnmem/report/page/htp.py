@@ -16,8 +16,8 @@ from qnnmem.report.page.values import (
     Placing,
     QmemValues,
     SourcedBytes,
-    SweptSetting,
     SweepValues,
+    SweptSetting,
 )
 
 _KINDS = {"IO": "io", "VTCM": "persistent", "weights": "constants", "shared weights": "constants"}
