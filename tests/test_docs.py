@@ -291,20 +291,6 @@ def test_example_scripts_run(
     assert capsys.readouterr().out.splitlines()[0] == line
 
 
-def test_the_picture_shows_every_buffer(workplace: Path) -> None:
-    """The drawing tool makes well-formed SVG with one box for each buffer and the peak marked."""
-    from xml.etree import ElementTree
-
-    command = [sys.executable, "-m", "qnnmem", "plan", "examples/tiny.eaix", "--format", "json"]
-    subprocess.run([*command, "-o", "plan.json"], check=True, capture_output=True)
-    tool = ROOT / "tools" / "picture.py"
-    subprocess.run([sys.executable, str(tool), "plan.json", "plan.svg"], check=True)
-    text = (workplace / "plan.svg").read_text("utf-8")
-    root = ElementTree.fromstring(text)  # noqa: S314 - our own output
-    assert len(root.findall(".//{*}rect/{*}title")) == 4
-    assert "peak: step 0, 2,304 bytes alive" in text
-
-
 def test_quantize_is_spelled_in_one_way() -> None:
     """Pages, code and messages write the word as QNN and ONNX do; a record stays as it was."""
     found = hits(re.compile("quanti" + "s", re.IGNORECASE))

@@ -29,7 +29,8 @@ def main() -> int:
     steps = [] if model is None else real_model(model.relative_to(ROOT))
     if model is not None:
         steps += htp(model.relative_to(ROOT))
-    return next((1 for step in [*steps, *examples()] if not tell(step)), 0)
+    steps += [*examples(), page(has_model=model is not None)]
+    return next((1 for step in steps if not tell(step)), 0)
 
 
 def real_model(model: Path) -> list[Step]:
@@ -44,6 +45,10 @@ def real_model(model: Path) -> list[Step]:
     tcm = ["--direct_mode", "adsp", "--config_file", str(FOLDER / "eaiParams_direct.json")]
     return [
         Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
+        Step(
+            "Keep the plan for later",
+            ["plan", file, *frame, "-o", str(FOLDER / "plan.json"), "--force"],
+        ),
         Step(
             "Prepare it for LPAI: quantized, its state in persistent memory, every offset fixed",
             ["prepare", file, *frame, *quantize, "-o", binary, "--force"],
@@ -105,6 +110,16 @@ def examples() -> list[Step]:
         Step("A log from a ticket", ["doctor", "examples/graph_limit.log"], 1),
         Step("And what does 1002 mean, anyway?", ["explain", "1002"]),
     ]
+
+
+def page(*, has_model: bool) -> Step:
+    """All of it to look at."""
+    plan = [str(FOLDER / "plan.json")] if has_model else ["examples/keyword_spotting.csv"]
+    files = [*plan, "examples/small_htp.bin", "examples/graph_limit.log"]
+    where = ["-o", str(FOLDER / "report.html"), "--force"]
+    return Step(
+        "Plan, bill and diagnosis as one page: open it in a browser", ["report", *files, *where]
+    )
 
 
 def write_inputs(folder: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.report.planned import PlanReport
 
 _TCM = "tcm"
+_ONE = ("c", "svg")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
@@ -81,8 +82,8 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 )
 @texts.form_options(
     "qnnmem.plan/1",
-    ("text", "json", "csv", "c"),
-    "csv: the scratch buffers with offsets; c: a header with all offsets.",
+    ("text", "json", "csv", "c", "svg"),
+    "csv: the scratch buffers with offsets; c: a header with all offsets; svg: the memory map.",
     to_file=True,
 )
 @click.option(
@@ -120,12 +121,12 @@ def plan(
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")
-    if form == "c" and len(found.files) > 1:
-        raise UsageError(f"--format c is for one file, not for {len(found.files)}")
+    if form in _ONE and len(found.files) > 1:
+        raise UsageError(f"--format {form} is for one file, not for {len(found.files)}")
     wish = _Wish(**chosen)
     say_verdict("\n".join(found.left_out))
     # A pattern or a folder gives a table also where it finds a single file.
-    if form == "c" or (len(files) == 1 and files == found.files):
+    if form in _ONE or (len(files) == 1 and files == found.files):
         report = _plan_file(found.files[0], wish)
         write(_render(report, form, verbose), target, force, _verdict([report]))
         return report.exit_code
@@ -308,6 +309,10 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
         return _csv(report.plan)
     if form == "c":
         return render_c(report)
+    if form == "svg":
+        from qnnmem.report.plan_svg import render_svg
+
+        return render_svg(report)
     if form == "json":
         return render_json(report)
     return render_text(report) if verbose else render_answer(report)

@@ -1,6 +1,4 @@
-"""Draw the memory map of a plan: `qnnmem plan --format json` in, SVG out.
-
-Use: python tools/picture.py plan.json picture.svg --title "What it shows"
+"""The memory map of a plan as SVG, for a slide or a ticket.
 
 Time goes right, address goes up, one rectangle is one buffer. Persistent memory stands above
 scratch on the same scale. Colours follow the reader's light or dark setting.
@@ -8,22 +6,23 @@ scratch on the same scale. Colours follow the reader's light or dark setting.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
-WIDTH, LEFT, RIGHT, TOP = 960, 104, 24, 92
-SCRATCH_HEIGHT, GAP = 360, 44
-LEGEND_COLUMNS = 2
-LETTERS = "ABCDEFGH"
-NAME_LENGTH = 52
+from qnnmem.report.plan_json import as_values
+from qnnmem.report.planned import PlanReport
+from qnnmem.text import shorten
 
-STYLE = """
+_WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92
+_SCRATCH_HEIGHT, _GAP = 360, 44
+_LEGEND_COLUMNS = 2
+_LETTERS = "ABCDEFGH"
+_NAME_LENGTH = 52
+
+_STYLE = """
 .paper { fill: #ffffff } .ink { fill: #1f2328 } .faint { fill: #59636e }
 .line { stroke: #59636e; fill: none } .grid { stroke: #d1d9e0; fill: none }
 .scratch { fill: #54aeff; stroke: #0550ae } .peak { fill: #0969da; stroke: #033d8b }
@@ -43,7 +42,7 @@ text { font: 13px system-ui, 'DejaVu Sans', sans-serif }
 
 
 @dataclass(frozen=True)
-class Frame:
+class MapFrame:
     """Where steps and bytes land on the page."""
 
     begin: int
@@ -54,53 +53,59 @@ class Frame:
     @property
     def per_byte(self) -> float:
         """Pixels of one byte."""
-        return SCRATCH_HEIGHT / max(self.scratch_bytes, 1)
+        return _SCRATCH_HEIGHT / max(self.scratch_bytes, 1)
 
     @property
     def floor(self) -> dict[str, float]:
         """Where address 0 of each pool lies."""
-        persistent = TOP + self.persistent_bytes * self.per_byte
-        gap = GAP if self.persistent_bytes else 0
-        return {"persistent": persistent, "scratch": persistent + gap + SCRATCH_HEIGHT}
+        persistent = _TOP + self.persistent_bytes * self.per_byte
+        gap = _GAP if self.persistent_bytes else 0
+        return {"persistent": persistent, "scratch": persistent + gap + _SCRATCH_HEIGHT}
 
     def x(self, step: float) -> float:
         """Pixels of a step."""
-        return LEFT + (step - self.begin) * (WIDTH - LEFT - RIGHT) / (self.end - self.begin)
+        return _LEFT + (step - self.begin) * (_WIDTH - _LEFT - _RIGHT) / (self.end - self.begin)
 
     def y(self, pool: str, address: int) -> float:
         """Pixels of an address."""
         return self.floor[pool] - address * self.per_byte
 
 
-def frame_of(plan: dict[str, Any]) -> Frame:
-    """Find the frame that holds every buffer of scratch and persistent."""
+def render_svg(report: PlanReport) -> str:
+    """The picture of a plan, under the name of its file."""
+    return draw(as_values(report), PurePath(report.input).name or report.input)
+
+
+def frame_of(plan: dict[str, Any]) -> MapFrame:
+    """The frame that holds every buffer of scratch and persistent."""
     buffers = plan["buffers"]
-    return Frame(
-        min(b["lower"] for b in buffers),
-        max(b["upper"] for b in buffers),
+    return MapFrame(
+        min((b["lower"] for b in buffers), default=0),
+        max((b["upper"] for b in buffers), default=1),
         plan["scratch_bytes"],
         plan["persistent_bytes"],
     )
 
 
 def draw(plan: dict[str, Any], title: str) -> str:
-    """Give the SVG text of a plan."""
+    """The SVG text of a plan as JSON has it."""
+    title = shorten(title, 200)
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
     parts = (_heading(plan, title), _grid(frame), _boxes(plan, frame), _mark(plan, frame))
     lines = [line for part in (*parts, _axes(frame), _legend(plan, frame)) for line in part]
     label = escape(f"{title}: memory map, time to the right, address up", quote=True)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" height="{height}" role="img" aria-label="{label}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'width="{_WIDTH}" height="{height}" role="img" aria-label="{label}">'
     )
-    paper = f'<rect class="paper" width="{WIDTH}" height="{height}" rx="6"/>'
-    return "\n".join((head, f"<style>{STYLE}</style>", paper, *lines, "</svg>", ""))
+    paper = f'<rect class="paper" width="{_WIDTH}" height="{height}" rx="6"/>'
+    return "\n".join((head, f"<style>{_STYLE}</style>", paper, *lines, "</svg>", ""))
 
 
 def _text(x: float, y: float, words: str, kind: str = "ink", anchor: str = "start") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {place}>{escape(words)}</text>'
+    return f'<text class="{kind}" {place}>{escape(shorten(words, 200))}</text>'
 
 
 def _heading(plan: dict[str, Any], title: str) -> Iterator[str]:
@@ -112,22 +117,22 @@ def _heading(plan: dict[str, Any], title: str) -> Iterator[str]:
     yield _text(20, 50, facts, "faint")
 
 
-def _grid(frame: Frame) -> Iterator[str]:
+def _grid(frame: MapFrame) -> Iterator[str]:
     for pool, size in _panels(frame):
         for address in _round_addresses(size, frame):
             y = frame.y(pool, address)
-            yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-            yield _text(LEFT - 8, y + 4, f"{address:,}", "faint", "end")
-        yield _text(LEFT, frame.y(pool, size) - 8, f"{pool}, address in bytes")
+            yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
+            yield _text(_LEFT - 8, y + 4, f"{address:,}", "faint", "end")
+        yield _text(_LEFT, frame.y(pool, size) - 8, f"{pool}, address in bytes")
 
 
-def _panels(frame: Frame) -> Iterator[tuple[str, int]]:
+def _panels(frame: MapFrame) -> Iterator[tuple[str, int]]:
     yield "scratch", frame.scratch_bytes
     if frame.persistent_bytes:
         yield "persistent", frame.persistent_bytes
 
 
-def _round_addresses(size: int, frame: Frame) -> Iterator[int]:
+def _round_addresses(size: int, frame: MapFrame) -> Iterator[int]:
     """0, round addresses at least 40 pixels apart, and the size itself."""
     step = 64
     while step * frame.per_byte < 40:
@@ -138,7 +143,7 @@ def _round_addresses(size: int, frame: Frame) -> Iterator[int]:
     yield size
 
 
-def _mark(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
+def _mark(plan: dict[str, Any], frame: MapFrame) -> Iterator[str]:
     peak = plan["peak"]
     if peak is None:
         return
@@ -147,13 +152,13 @@ def _mark(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
     size = f'width="{right - left:.1f}" height="{frame.floor["scratch"] - top:.1f}"'
     yield f'<rect class="mark" x="{left:.1f}" y="{top:.1f}" {size}/>'
     # The left end of this line belongs to the name of the pool.
-    where = max(left, LEFT + 190)
-    anchor = "start" if where < WIDTH / 2 else "end"
+    where = max(left, _LEFT + 190)
+    anchor = "start" if where < _WIDTH / 2 else "end"
     words = f"peak: step {peak['step']}, {peak['bytes']:,} bytes alive"
     yield _text(where if anchor == "start" else right, top - 6, words, "marktext", anchor)
 
 
-def _boxes(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
+def _boxes(plan: dict[str, Any], frame: MapFrame) -> Iterator[str]:
     letters = _letters(plan)
     for buffer in plan["buffers"]:
         pool = buffer["pool"]
@@ -162,7 +167,7 @@ def _boxes(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
         left, right = frame.x(buffer["lower"]), frame.x(buffer["upper"])
         top = frame.y(pool, buffer["offset_bytes"] + buffer["size_bytes"])
         height = frame.y(pool, buffer["offset_bytes"]) - top
-        name = escape(f"{buffer['name'][:200]}: {buffer['size_bytes']:,} bytes")
+        name = escape(f"{shorten(buffer['name'], 200)}: {buffer['size_bytes']:,} bytes")
         size = f'width="{right - left:.1f}" height="{height:.1f}"'
         kind = _kind(buffer, letters, frame)
         place = f'class="{kind}" x="{left:.1f}" y="{top:.1f}"'
@@ -175,10 +180,10 @@ def _boxes(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
 
 def _letters(plan: dict[str, Any]) -> dict[str, str]:
     live = plan["peak"]["live"] if plan["peak"] else []
-    return {buffer["name"]: letter for buffer, letter in zip(live, LETTERS, strict=False)}
+    return {buffer["name"]: letter for buffer, letter in zip(live, _LETTERS, strict=False)}
 
 
-def _kind(buffer: dict[str, Any], letters: dict[str, str], frame: Frame) -> str:
+def _kind(buffer: dict[str, Any], letters: dict[str, str], frame: MapFrame) -> str:
     if buffer["pool"] == "persistent":
         return "persistent"
     # Inputs live before the first op (step -1), outputs until after the last one.
@@ -187,16 +192,16 @@ def _kind(buffer: dict[str, Any], letters: dict[str, str], frame: Frame) -> str:
     return "peak" if buffer["name"] in letters else "scratch"
 
 
-def _axes(frame: Frame) -> Iterator[str]:
+def _axes(frame: MapFrame) -> Iterator[str]:
     bottom = frame.floor["scratch"]
     for pool, size in _panels(frame):
-        yield f'<path class="line" d="M{LEFT} {frame.y(pool, size):.1f}V{frame.y(pool, 0):.1f}"/>'
-        yield f'<path class="line" d="M{LEFT} {frame.y(pool, 0):.1f}H{WIDTH - RIGHT}"/>'
+        yield f'<path class="line" d="M{_LEFT} {frame.y(pool, size):.1f}V{frame.y(pool, 0):.1f}"/>'
+        yield f'<path class="line" d="M{_LEFT} {frame.y(pool, 0):.1f}H{_WIDTH - _RIGHT}"/>'
     every = max(1, (frame.end - frame.begin) // 10)
     for step in range(frame.begin + 1 if frame.begin == -1 else frame.begin, frame.end, every):
         yield _text(frame.x(step + 0.5), bottom + 18, str(step), "faint", "middle")
     yield _text(
-        (LEFT + WIDTH - RIGHT) / 2,
+        (_LEFT + _WIDTH - _RIGHT) / 2,
         bottom + 38,
         "time in steps, one op each; inputs are written at step -1",
         "ink",
@@ -204,7 +209,7 @@ def _axes(frame: Frame) -> Iterator[str]:
     )
 
 
-def _legend(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
+def _legend(plan: dict[str, Any], frame: MapFrame) -> Iterator[str]:
     top = frame.floor["scratch"] + 66
     kinds = [("scratch", "temporary"), ("peak", "alive at the peak"), ("io", "input or output")]
     if frame.persistent_bytes:
@@ -215,37 +220,17 @@ def _legend(plan: dict[str, Any], frame: Frame) -> Iterator[str]:
         yield _text(x + 24, top, words)
     sizes = {b["name"]: b["bytes"] for b in plan["peak"]["live"]} if plan["peak"] else {}
     for k, (name, letter) in enumerate(_letters(plan).items()):
-        x = 20 + (k % LEGEND_COLUMNS) * (WIDTH - 40) / LEGEND_COLUMNS
-        y = top + 28 + (k // LEGEND_COLUMNS) * 22
+        x = 20 + (k % _LEGEND_COLUMNS) * (_WIDTH - 40) / _LEGEND_COLUMNS
+        y = top + 28 + (k // _LEGEND_COLUMNS) * 22
         yield _text(x, y, letter, "ink letter")
         yield _text(x + 20, y, f"{sizes[name]:,}  {_short(name)}", "faint")
 
 
 def _rows(plan: dict[str, Any]) -> int:
-    """Count the lines of the legend that name buffers."""
-    return -(-len(_letters(plan)) // LEGEND_COLUMNS)
+    """Lines of the legend that name buffers."""
+    return -(-len(_letters(plan)) // _LEGEND_COLUMNS)
 
 
 def _short(name: str) -> str:
-    """Keep the end of a long name, which is the part that tells tensors apart."""
-    return name if len(name) <= NAME_LENGTH else f"…{name[-NAME_LENGTH + 1 :]}"
-
-
-def main() -> int:
-    """Read a plan, write its picture."""
-    parser = argparse.ArgumentParser(prog="picture.py", description="Draw the map of a plan.")
-    parser.add_argument("plan", type=Path, help="output of qnnmem plan --format json")
-    parser.add_argument("picture", type=Path, help="SVG file to write")
-    parser.add_argument("--title", help="heading; the input's name unless given")
-    options = parser.parse_args()
-    plan = json.loads(options.plan.read_text("utf-8"))
-    if plan.get("schema") != "qnnmem.plan/1" or not plan["buffers"]:
-        print(f"{options.plan} is not a qnnmem plan with buffers", file=sys.stderr)
-        return 2
-    title = options.title or Path(plan["input"]).name
-    options.picture.write_text(draw(plan, title), "utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """The end of a long name, which is the part that tells tensors apart."""
+    return name if len(name) <= _NAME_LENGTH else f"…{name[-_NAME_LENGTH + 1 :]}"
