@@ -209,9 +209,9 @@ class MemoryMap {
       }
     }
     pen.globalAlpha = 1;
-    this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3]);
+    this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
     this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}`, []);
-    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, []);
+    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true);
     if (data.peak) this.down(X(data.peak.step + 0.5), c.peak, `peak, step ${number(data.peak.step)}`);
     for (const [box, colour] of [[this.hovered, c.ink], [this.chosen, c.peak]]) {
       if (!box) continue;
@@ -230,12 +230,12 @@ class MemoryMap {
     pen.fillStyle = this.colours.ink;
     pen.font = "12px system-ui, sans-serif";
     const most = Math.floor(room / 6.6);
-    const words = box.name.length > most ? `${box.name.slice(0, Math.max(most - 1, 1))}…` : box.name;
+    const words = box.name.length > most ? `…${box.name.slice(-Math.max(most - 1, 1))}` : box.name;
     pen.fillText(words, left + 4, y + Math.min(h / 2 + 4, h - 3));
     pen.restore();
   }
 
-  across(y, colour, words, dashes) {
+  across(y, colour, words, dashes, isBelow) {
     const { pen, width, height } = this;
     if (y < 0 || y > height) return;
     pen.strokeStyle = pen.fillStyle = colour;
@@ -244,7 +244,7 @@ class MemoryMap {
     pen.beginPath(); pen.moveTo(0, y); pen.lineTo(width, y); pen.stroke();
     pen.setLineDash([]);
     pen.font = "12px system-ui, sans-serif";
-    pen.fillText(words, 6, dashes.length ? y + 13 : y - 4);
+    pen.fillText(words, 6, isBelow ? y + 13 : y - 4);
   }
 
   down(x, colour, words) {
