@@ -121,21 +121,23 @@ def one(name: str, seconds: float) -> dict[str, Any]:
     case = FixCase(path, model, PoolOptions(), ends_at=monotonic() + seconds)
     result = fix_for_lpai(case)
     seconds = monotonic() - begin
-    planned = [one.after for one in result.tried if one.remedy == "plan" and one.holds]
-    tiled = [one for one in result.tried if one.remedy == "tiling" and one.holds]
-    plainly = [one.after for one in tiled if not one.plan.options.inplace]
-    best = result.best
+    sound = [one for one in result.tried if one.holds]
+    planned = [one.plan.scratch_bytes for one in sound if one.change.remedy == "plan"]
+    tiled = [one.plan for one in sound if one.change.remedy == "tiling"]
+    plainly = [plan.scratch_bytes for plan in tiled if not plan.options.inplace]
+    best, plain = result.best, result.tried[0].plan.scratch_bytes
+    regions = [one for step in best.change.steps for one in step.get("regions", ())]
     return {
         "id": name,
         "input": "x".join(map(str, next(iter(model_inputs(case).values())))),
-        "plain": result.tried[0].after,
-        "planned": min([result.tried[0].after, *planned]),
+        "plain": plain,
+        "planned": min([plain, *planned]),
         "tiled": min(plainly, default=None),
-        "best": best.after,
-        "regions": len(best.regions),
-        "bands": max((region.bands for region in best.regions), default=0),
+        "best": best.plan.scratch_bytes,
+        "regions": len(regions),
+        "bands": max((region["bands"] for region in regions), default=0),
         "dropped": sum(not one.holds for one in result.tried),
-        "extra": best.extra_macs / best.macs if best.macs else 0.0,
+        "extra": best.change.extra_macs / best.change.macs if best.change.macs else 0.0,
         "seconds": seconds,
         **executed(result),
     }
@@ -158,11 +160,11 @@ def executed(result: Any) -> dict[str, Any]:
     from qnnmem.lpai.binary import write
 
     best, case = result.best, result.case
-    if best.model is None:
-        return {"executed": None, "findings": 0, "scratch": best.after}
-    before, after = self_contained(case.model), self_contained(best.model)
+    if best.change.model is case.model:
+        return {"executed": None, "findings": 0, "scratch": best.plan.scratch_bytes}
+    before, after = self_contained(case.model), self_contained(best.change.model)
     feed = random_sample(inputs_of(before), 11, 0)
-    options = best.plan.options
+    options = best.change.pool_options
     with tempfile.TemporaryDirectory() as folder:
         model, binary = Path(folder, "model.onnx"), Path(folder, "model.bin")
         model.write_bytes(after.SerializeToString())

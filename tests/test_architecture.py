@@ -14,7 +14,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 BASE = {
     *("errors", "arguments", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
-    *("bounded_file", "whole_file", "cache_folder", "scratch_folder"),
+    *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "installation",
     *("machine", "quiet_onnxruntime", "collector", "caller"),
 }
@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bounded_file": {"errors", "text", "units"},
     "calibration": {"errors", "text", "units", "bounded_file"},
     "cache_folder": set(),
+    "kept_results": {"errors", "cache_folder"},
     "ir": BASE,
     "load": {"ir"} | BASE,
     "targets": BASE,

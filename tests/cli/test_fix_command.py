@@ -37,6 +37,9 @@ def pictures(width: int = 12) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+TILING = {"nodes": 4, "regions": [], "inplace": False, "reorder": False}
+
+
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name a model whose two convolutions need 98,304 bytes between them."""
@@ -90,10 +93,12 @@ def test_a_recipe_repeats_it(model: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"nodes": 99}, "for a model of 99 nodes"),
+        ({"steps": [{"remedy": "tiling", **TILING, "nodes": 99}]}, "for a model of 99 nodes"),
         ({"schema": "other/1"}, "is no recipe"),
-        ({"inplace": 3}, "missing or wrong"),
-        ({"regions": [{"first": 0}]}, "missing or wrong"),
+        ({"steps": [{"remedy": "tiling", **TILING, "inplace": 3}]}, "missing or wrong"),
+        ({"steps": [{"remedy": "tiling", **TILING, "regions": [{}]}]}, "missing or wrong"),
+        ({"steps": [{"remedy": "magic"}]}, "has a step 'magic'"),
+        ({"steps": [7]}, "missing or wrong"),
         ({"shapes": {"x": [1, 3, -4, 4]}}, "missing or wrong"),
     ],
 )

@@ -183,10 +183,9 @@ def test_an_order_that_needs_less_is_written_into_the_model(tmp_path: Path) -> N
     onnx.save(model, path)
     case = FixCase(path, read_shaped(path), PoolOptions())
     result = fix_for_lpai(case, remedies=(PlanRemedy(),))
-    assert result.best.reordered
-    assert result.best.after < result.best.before
-    assert result.best.model is not None
-    kinds = [node.op_type for node in result.best.model.scope.graph.node]
+    assert result.best.change.steps[-1]["reorder"]
+    assert result.best.need.rank < result.best.before.rank
+    kinds = [node.op_type for node in result.best.change.model.scope.graph.node]
     assert kinds == ["Concat", "ReduceMax", "Concat", "ReduceMax", "Add"]
 
 
@@ -202,5 +201,6 @@ def test_what_gives_other_results_is_dropped(tmp_path: Path) -> None:
     onnx.save(model, path)
     case = FixCase(path, read_shaped(path), PoolOptions(inplace=True))
     result = fix_for_lpai(case, remedies=(TilingRemedy(),))
-    assert result.best.regions == ()
-    assert any(one.after < result.best.after and not one.holds for one in result.tried)
+    assert result.best.change.steps == ()
+    best = result.best.need.rank
+    assert any(one.need.rank < best and not one.holds for one in result.tried)

@@ -32,8 +32,9 @@ from qnnmem.htp.sweep import (
     parse_axis,
     points_of,
 )
-from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
+from qnnmem.htp.sweep.cache import default_folder, model_digest
 from qnnmem.htp.sweep.compiler import LibraryCompiler
+from qnnmem.kept_results import ResultCache
 from qnnmem.targets.socs import find_soc
 
 IDENTITY = Identity("digest", 57, "library 1", {})

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from qnnmem.errors import OutputError
-from qnnmem.htp.sweep.cache import ResultCache, model_digest
+from qnnmem.htp.sweep.cache import model_digest
 from qnnmem.htp.sweep.kept import from_kept, to_kept
 from qnnmem.htp.sweep.value import Result
+from qnnmem.kept_results import ResultCache
 
 KEY = "ab" * 32
 

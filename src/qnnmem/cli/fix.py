@@ -14,9 +14,9 @@ from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.fix.lpai import FixResult
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
+    from qnnmem.fix.run import FixResult
     from qnnmem.load.onnx.fixed import InputValue
 
 Budgets = tuple[tuple[str, Bytes], ...]
@@ -164,20 +164,37 @@ class _Wish(NamedTuple):
 
 def _fixed(path: Path, wish: _Wish, recipe: str | None, bar: ProgressBar) -> FixResult:
     """The result of a search, or of a recipe."""
-    from qnnmem.fix.lpai import FixResult, fix_for_lpai
-    from qnnmem.fix.recipe import apply_recipe, read_recipe
+    from qnnmem.fix.lpai import fix_for_lpai
+    from qnnmem.fix.recipe import read_recipe
 
     said = None if recipe is None else read_recipe(Path(recipe))
     case = _case(path, wish, said)
     watch = _Watcher(bar)
     bar.say("planning")
-    if said is None:
-        return fix_for_lpai(case, watch)
-    change = apply_recipe(case, said)
-    result = FixResult(case, (change,))
-    if not change.holds:
+    budget = _limits(wish.budgets)
+    if said is None or recipe is None:
+        return fix_for_lpai(case, budget, watch=watch)
+    return _repeated(case, budget, said, Path(recipe))
+
+
+def _repeated(
+    case: FixCase, budget: dict[str, Bytes] | None, recipe: Recipe, path: Path
+) -> FixResult:
+    """What a recipe brings for this model."""
+    from qnnmem.fix.bench import CaseBench
+    from qnnmem.fix.lpai import REMEDIES
+    from qnnmem.fix.planned import PlanJudge
+    from qnnmem.fix.recipe import apply_recipe
+    from qnnmem.fix.remedy import Change
+    from qnnmem.fix.run import FixResult
+
+    change = apply_recipe(case, recipe, path, REMEDIES)
+    with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
+        bench.judged(Change("none", "as it is", case.model, case.options))
+        judged = bench.judged(change)
+    if not judged.holds:
         raise UsageError("with this model the recipe gives other results; search anew without it")
-    return result
+    return FixResult(case, (judged,), has_limits=bool(budget))
 
 
 def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
@@ -206,10 +223,9 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         path,
         model,
         options,
-        _limits(wish.budgets),
-        samples,
-        wish.seed,
-        monotonic() + wish.time_limit,
+        samples=samples,
+        seed=wish.seed,
+        ends_at=monotonic() + wish.time_limit,
     )
 
 
@@ -254,10 +270,10 @@ def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list
     from qnnmem.whole_file import write_together
 
     best = result.best
-    if best.model is None:
+    if best.change.model is result.case.model:
         return []
     model, recipe = targets
-    content = self_contained(best.model).SerializeToString(deterministic=True)
-    words = write_json(recipe_of(result.case, best)).encode()
+    content = self_contained(best.change.model).SerializeToString(deterministic=True)
+    words = write_json(recipe_of(result.case, best, "lpai")).encode()
     write_together({model: content, recipe: words}, force=force)
     return [str(model), str(recipe)]

@@ -131,8 +131,9 @@ def _run(
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.sweep import Identity, Sweep, fixed_of, options_of, points_of, show
-    from qnnmem.htp.sweep.cache import ResultCache, default_folder, model_digest
+    from qnnmem.htp.sweep.cache import default_folder, model_digest
     from qnnmem.htp.sweep.compiler import LibraryCompiler
+    from qnnmem.kept_results import ResultCache
     from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)

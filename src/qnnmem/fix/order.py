@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from qnnmem.fix.remedy import FixCase
 from qnnmem.load.onnx.passes.build import build
+from qnnmem.plan.memory import plan_model
 
 if TYPE_CHECKING:
-    from qnnmem.fix.remedy import FixCase
     from qnnmem.load.onnx.passes.shape import ShapedModel
     from qnnmem.plan.pools import MemoryPlan, PoolOptions
 
 
-def reordered(
-    case: FixCase, model: ShapedModel, options: PoolOptions
-) -> tuple[ShapedModel, MemoryPlan] | None:
-    """The model in an order that needs less, and its plan as it then is; None if none is found."""
-    asked = replace(options, reorder=True)
-    found = case.plan(model, asked)
-    if [op.sources for op in found.model.ops] == [op.sources for op in build(model).ops]:
+def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:
+    """The model in an order that needs less; None if none is found."""
+    built = build(model)
+    found = plan_model(built, replace(options, reorder=True), seed=case.seed)
+    if [op.sources for op in found.model.ops] == [op.sources for op in built.ops]:
         return None
-    changed = in_order(model, found)
-    return changed, case.plan(changed, replace(options, reorder=False))
+    return in_order(model, found)
 
 
 def in_order(model: ShapedModel, plan: MemoryPlan) -> ShapedModel:

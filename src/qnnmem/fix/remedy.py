@@ -1,95 +1,166 @@
-"""What is to be fixed, what a remedy must be able to do, and what came of it.
+"""What is to be fixed, what a change is, and what a remedy must be able to do.
 
-A remedy changes a model or how it is planned. What it brings counts only after the planner said so
-and the results were compared.
+    FixCase        the model as it is, and what there is for it
+    Change         a changed model or other settings, as a remedy proposes it
+    Need           what a judge says of it: the planner for LPAI, the real library for HTP
+    JudgedChange   both, with the proof that results are what they were
+
+A remedy proposes; what it brings counts only after the judge said so and results were compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from qnnmem.errors import LoadError
-from qnnmem.plan.memory import plan_model
-from qnnmem.plan.pools import Budget, MemoryPlan, Pool, PoolOptions, as_limits
+from qnnmem.errors import LoadError, Words
+from qnnmem.plan.pools import MemoryPlan, PoolOptions
 
 if TYPE_CHECKING:
     import onnx
 
     from qnnmem.calibration import Sample
+    from qnnmem.fix.partition import Partition
     from qnnmem.fix.prove import Proof
-    from qnnmem.fix.tiling.bands import TileRegion
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.passes.shape import ShapedModel
 
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
+Step = Mapping[str, Any]  # of a recipe: the remedy's name and its numbers, as JSON has them
 
 
 @dataclass(frozen=True)
 class FixCase:
-    """A model that is to need less, how it is planned, and what there is for it."""
+    """A model that is to need less, how it is planned or compiled, and what may be done to it."""
 
     path: Path
     model: ShapedModel
-    options: PoolOptions
-    budget: Budget | None = None
+    options: PoolOptions | CompileOptions
+    limit: int | None = None  # bytes that a remedy is to reach; None: as few as possible
+    allow: frozenset[str] = frozenset()  # remedies that change results
+    keep: frozenset[str] = frozenset()  # what is not to be touched
     samples: Sequence[Sample] = ()
     seed: int = 0
     ends_at: float = field(default_factory=lambda: monotonic() + 120.0)
-
-    @property
-    def limit(self) -> int | None:
-        """Bytes that scratch may have; None where as few as possible are wanted."""
-        return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     @property
     def seconds_left(self) -> float:
         """Until the work is to end."""
         return max(0.0, self.ends_at - monotonic())
 
-    def plan(self, model: ShapedModel, options: PoolOptions) -> MemoryPlan:
-        """The plan of a model that was changed, or was not."""
-        from qnnmem.load.onnx.passes.build import build
 
-        # With the usual effort, however little time is left: whoever plans the result later, or on
-        # a machine that is less busy, is to find the same.
-        return plan_model(build(model), options, budget=self.budget, seed=self.seed)
+@dataclass(frozen=True)
+class Change:
+    """A model that was changed, or is planned or compiled otherwise; nobody has judged it yet."""
+
+    remedy: str
+    what: str
+    model: ShapedModel
+    options: PoolOptions | CompileOptions
+    steps: tuple[Step, ...] = ()  # from the model as it was, in order
+    of: Change | None = None  # what the last step was done to
+    parts: Partition | None = None  # where it is cut
+    macs: int = 0  # multiply-adds of the model as it was, where they are known
+    extra_macs: int = 0
+    is_lossy: bool = False  # results are others, how far is measured
+    notes: tuple[str, ...] = ()  # what the user must know
+
+    def then(self, remedy: str, what: str, step: Step, **changed: Any) -> Change:
+        """The same with another step on top of it."""
+        words = what if self.remedy == "none" else f"{self.what}, {what}"
+        steps = (*self.steps, {"remedy": remedy, **step})
+        return replace(self, remedy=remedy, what=words, steps=steps, of=self, **changed)
+
+    @property
+    def pool_options(self) -> PoolOptions:
+        """How LPAI plans it."""
+        if not isinstance(self.options, PoolOptions):
+            raise TypeError("only what is planned for LPAI has these")
+        return self.options
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a change needs by the word of a judge, and whether that is there."""
+
+    size: int | None  # bytes that are to become fewer; None: the judge could not say
+    fits: bool | None  # all limits; None: there is none, or that cannot be told
+    missing: int = 0  # bytes over limits, all together
+    over: tuple[str, ...] = ()  # pools
+    limit: int | None = None  # of `size`
+    what: str = "scratch"  # `size` is of
+    why: Words = ""  # it does not fit
+    plan: MemoryPlan | None = None  # of LPAI
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Less is better."""
+        return self.size is None, self.missing, self.size or 0
 
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """A change with its plan, and how far results differ."""
+    """A change, what it needs, and how far results differ."""
 
-    remedy: str
-    what: str
-    before: int  # bytes of scratch
-    plan: MemoryPlan
-    model: ShapedModel | None = None  # that was changed; None where only planning is another
-    regions: tuple[TileRegion, ...] = ()
+    change: Change
+    before: Need
+    need: Need
     proof: Proof | None = None  # None where nothing is computed otherwise
-    macs: int = 0  # multiply-adds of the model as it was
-    extra_macs: int = 0
-    reordered: bool = False  # on top of what the remedy does
     seconds: float = 0.0
 
     @property
-    def after(self) -> int:
-        """Bytes of scratch that are needed now."""
-        return self.plan.scratch_bytes
-
-    @property
     def holds(self) -> bool:
-        """Whether the results are the same bit by bit."""
-        return self.proof is None or self.proof.identical
+        """Whether the results are the same bit by bit, or may differ."""
+        return self.proof is None or self.proof.identical or self.change.is_lossy
 
     @property
     def fits(self) -> bool | None:
-        """Whether every budget holds; None where there is none, or that cannot be told."""
-        answers = {budget.fits for budget in self.plan.budgets}
-        answers |= set() if self.plan.tcm is None else {self.plan.tcm.fits}
-        return False if False in answers else None if None in answers or not answers else True
+        """Whether every limit holds; None where there is none, or that cannot be told."""
+        return self.need.fits
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the search can end with it."""
+        return bool(self.need.fits) and self.holds
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """How LPAI plans it."""
+        if self.need.plan is None:
+            raise TypeError("only what is planned for LPAI has a plan")
+        return self.need.plan
+
+
+class FixBench(Protocol):
+    """Where changes of one case are judged."""
+
+    @property
+    def case(self) -> FixCase:
+        """What is to be fixed."""
+        ...
+
+    def judge(self, change: Change) -> Need:
+        """Plan or compile a change, whatever it computes."""
+        ...
+
+    def prove(self, change: Change) -> Proof:
+        """Compare what it computes with what the model computes as it is."""
+        ...
+
+    def judged(self, change: Change) -> JudgedChange:
+        """Both; results are not compared where the model is that of the case."""
+        ...
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What an earlier run found for this question about this model."""
+        ...
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer for later runs, values as JSON has them."""
+        ...
 
 
 class ModelRemedy(Protocol):
@@ -100,8 +171,15 @@ class ModelRemedy(Protocol):
         """How reports and recipes call it."""
         ...
 
-    def changes(self, case: FixCase, before: int) -> Iterator[JudgedChange]:
-        """What it brings, the mildest first; each is judged when it comes."""
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """What it brings on top of a change, the mildest first; each is judged when it comes."""
+        ...
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Do again what a recipe says; UsageError where the model is another one.
+
+        A step with something missing or wrong in it may raise KeyError, TypeError or ValueError.
+        """
         ...
 
 
@@ -119,3 +197,15 @@ def self_contained(model: ShapedModel) -> onnx.ModelProto:
     for tensor in tensors(made):
         embed(path, tensor)
     return made
+
+
+def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
+    """A model that another tool made, with a type for every tensor; its data must be inside."""
+    from tempfile import TemporaryDirectory
+
+    from qnnmem.load.onnx import read_shaped
+
+    with TemporaryDirectory(".qnnmem") as folder:
+        path = Path(folder, "changed.onnx")
+        path.write_bytes(model.SerializeToString())
+        return read_shaped(path, time_limit_s=time_limit_s)

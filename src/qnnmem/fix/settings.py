@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from time import monotonic
 
 from qnnmem.fix.order import reordered
-from qnnmem.fix.prove import prove
-from qnnmem.fix.remedy import FixCase, JudgedChange, self_contained
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.graph import TiledGraph
 
 
@@ -18,33 +16,40 @@ class PlanRemedy:
 
     name: str = "plan"
 
-    def changes(self, case: FixCase, before: int) -> Iterator[JudgedChange]:
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """Each alone, then both."""
-        inplace = replace(case.options, inplace=True)
-        begin = monotonic()
-        plan = case.plan(case.model, inplace)
-        yield JudgedChange(self.name, "in place", before, plan, seconds=monotonic() - begin)
-        model = TiledGraph.of(case.model).model
-        for options, words in ((case.options, "another order"), (inplace, "both")):
-            begin = monotonic()
-            found = reordered(case, model, options)
-            if found is None:
+        start = base.change
+        wishes = [("in place", {"inplace": True}), ("another order", {"reorder": True})]
+        wishes.append(("both", {"inplace": True, "reorder": True}))
+        for words, wish in wishes:
+            if "reorder" in wish and "order" in bench.case.keep:
                 continue
-            changed, plan = found
-            proof = prove(
-                self_contained(case.model),
-                self_contained(changed),
-                samples=case.samples,
-                seed=case.seed,
-            )
-            seconds = monotonic() - begin
-            yield JudgedChange(
-                self.name,
-                words,
-                before,
-                plan,
-                changed,
-                proof=proof,
-                reordered=True,
-                seconds=seconds,
-            )
+            found = self._made(bench.case, start, words, wish)
+            if found is not None:
+                yield bench.judged(found)
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """In place and another order, where the recipe says so."""
+        wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
+        return self._made(case, base, "as in the recipe", wish) or base
+
+    def _made(
+        self, case: FixCase, base: Change, words: str, wish: dict[str, bool]
+    ) -> Change | None:
+        """None where no other order is found."""
+        options = base.pool_options
+        if wish.get("inplace"):
+            options = replace(options, inplace=True)
+        if not wish.get("reorder"):
+            return base.then(self.name, words, wish, options=options)
+        model = reordered(case, TiledGraph.of(base.model).model, options)
+        if model is None:
+            return None
+        return base.then(self.name, words, wish, options=options, model=model)
+
+
+def flag(value: object) -> bool:
+    """A yes or no of a recipe."""
+    if not isinstance(value, bool):
+        raise ValueError("inplace and reorder are true or false")
+    return value

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.fix.lpai import FixResult
+from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.run import FixResult
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
@@ -17,9 +18,10 @@ SCHEMA = "qnnmem.fix/1"
 _SHAPING = ("--dim", "--shape", "--value")
 _OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
 _WIDE = 400
+_REMEDY = 11
 _CHANGE = 44  # columns for what a remedy changes
 _TITLES = "  ratio  fits  results    extra work  seconds"
-HEADER = f"{'remedy':<8}{'change':<{_CHANGE}}{'scratch':>13}{_TITLES}"
+HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
 def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
@@ -36,41 +38,51 @@ def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[st
 
 def verdict(result: FixResult) -> str:
     """The answer in one line."""
-    best = result.best
-    unchanged = "results the same bit by bit" if best.proof is not None else "results untouched"
-    need = f"scratch {counted(best.after, 'byte')}"
-    was = f"{best.after / best.before:.2f} of {best.before:,}" if best.before else "as before"
-    limit = result.case.limit
-    if best.after == best.before and result.case.budget is None:
-        return f"{need} ({format_size(best.after)}), and nothing that was tried needs less"
-    if result.fits is None:
+    best, need = result.best, result.best.need
+    if need.size is None:
+        why = join_words(need.why)
+        return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
+    what = f"{need.what} {counted(need.size, 'byte')}"
+    was = _was(best)
+    if best is result.tried[0] and not result.has_limits:
+        return f"{what} ({format_size(need.size)}), and nothing that was tried needs less"
+    if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
-        return f"{doubt}{need} ({format_size(best.after)}), {was}; {unchanged}"
-    if result.fits:
+        return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
+    if need.fits:
         kept = "fits as it is" if best is result.tried[0] else "fits"
-        of = "" if limit is None else f" of {limit:,}"
-        return f"{kept}: {need}{of}, {was}; {unchanged}"
-    if limit is not None and best.after > limit:
-        missing = counted(best.after - limit, "byte")
-        return f"does not fit: the best reached is {need}, {missing} more than {limit:,}"
-    pools = ", ".join(over_budget(best))
-    return f"does not fit: {pools} over its budget; {need}, {was}"
+        of = "" if need.limit is None else f" of {need.limit:,}"
+        return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
+    if need.limit is not None and need.size > need.limit:
+        missing = counted(need.size - need.limit, "byte")
+        return f"does not fit: the best reached is {what}, {missing} more than {need.limit:,}"
+    return f"does not fit: {', '.join(need.over)} over its budget; {what}, {was}"
 
 
-def over_budget(change: JudgedChange) -> list[str]:
-    """Pools that are too large."""
-    pools = [budget.pool.value for budget in change.plan.budgets if budget.fits is False]
-    tcm = change.plan.tcm
-    return [*pools, "tcm"] if tcm is not None and not tcm.fits else pools
+def _was(change: JudgedChange) -> str:
+    before, after = change.before.size, change.need.size
+    if not before or after is None or change.before.what != change.need.what:
+        return "as before" if change.before.size == after else "before that not known"
+    return f"{after / before:.2f} of {before:,}"
+
+
+def _unchanged(change: JudgedChange) -> str:
+    if change.proof is None:
+        return "results untouched"
+    if change.proof.identical:
+        return "results the same bit by bit"
+    return f"results differ by at most {change.proof.largest:.2g}"
 
 
 def row(change: JudgedChange) -> str:
     """One line of the table."""
+    made, need, before = change.change, change.need, change.before
     fits = {True: "yes", False: "no", None: "-"}[change.fits]
-    ratio = f"{change.after / change.before:.2f}" if change.before else "-"
-    extra = f"{change.extra_macs / change.macs:+.1%}" if change.macs else "-"
+    size = "-" if need.size is None else f"{need.size:,}"
+    ratio = f"{need.size / before.size:.2f}" if before.size and need.size is not None else "-"
+    extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
     return (
-        f"{change.remedy:<8}{shorten(change.what, _CHANGE - 2):<{_CHANGE}}{change.after:>13,}  "
+        f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
         f"{ratio:>5}  {fits:<4}  {_results(change):<9}  {extra:>10}  {change.seconds:>7.1f}"
     )
 
@@ -82,7 +94,7 @@ def _results(change: JudgedChange) -> str:
 
 
 def _why(result: FixResult) -> str:
-    changed = result.best.model is not None
+    changed = result.best.change.model is not result.case.model
     return "prepare the changed model" if changed else "prepare it so"
 
 
@@ -95,10 +107,10 @@ def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[st
             "schema": SCHEMA,
             "input": str(result.case.path),
             "fits": result.fits,
-            "before_bytes": best.before,
-            "after_bytes": best.after,
-            "limit_bytes": result.case.limit,
-            "over_budget": over_budget(best),
+            "before_bytes": best.before.size,
+            "after_bytes": best.need.size,
+            "limit_bytes": best.need.limit,
+            "over_budget": list(best.need.over),
             "best": result.tried.index(best),
             "tried": [dict(_change(change)) for change in result.tried],
             "obstacle": result.obstacle,
@@ -110,40 +122,34 @@ def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[st
 
 
 def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
-    options, proof = change.plan.options, change.proof
-    yield "remedy", change.remedy
-    yield "change", change.what
-    yield "scratch_bytes", change.after
+    made, need, proof = change.change, change.need, change.proof
+    yield "remedy", made.remedy
+    yield "change", made.what
+    yield "pool", need.what
+    yield "bytes", need.size
+    yield "limit_bytes", need.limit
     yield "fits", change.fits
-    yield "optimal", change.plan.scratch.optimal
-    yield "inplace", options.inplace
-    yield "reordered", change.reordered
-    yield "identical", change.holds
+    yield "over_budget", list(need.over)
+    yield "missing_bytes", need.missing
+    yield "why", join_words(need.why)
+    yield "identical", proof is None or proof.identical
+    yield "lossy", made.is_lossy
     yield "samples", 0 if proof is None else proof.samples
     largest = 0.0 if proof is None else proof.largest
     yield "largest_difference", largest if math.isfinite(largest) else None  # JSON has no infinity
-    yield "macs", change.macs
-    yield "extra_macs", change.extra_macs
+    yield "macs", made.macs
+    yield "extra_macs", made.extra_macs
     yield "seconds", round(change.seconds, 3)
-    yield (
-        "regions",
-        [
-            {
-                "first": region.first,
-                "end": region.end,
-                "bands": region.bands,
-                "axis": "rows" if region.axis == -2 else "columns",
-            }
-            for region in change.regions
-        ],
-    )
+    yield "steps", [dict(step) for step in made.steps]
 
 
 def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[str]:
     """The command that prepares the result; `given` are the words of this run that fit there."""
     best = result.best
-    options = best.plan.options
-    fixed = _SHAPING if best.model is not None else ()  # shapes are in the changed model
+    options = best.change.pool_options
+    fixed = (
+        _SHAPING if best.change.model is not result.case.model else ()
+    )  # shapes are in the changed model
     kept = [word for word in given if word.partition("=")[0] not in (*_OURS, *fixed)]
     words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
     tensors = best.plan.model.tensors

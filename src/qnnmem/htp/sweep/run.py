@@ -10,9 +10,10 @@ from typing import Protocol
 
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.htp.compile import Progress, no_progress
-from qnnmem.htp.sweep.cache import ResultCache, key_of
+from qnnmem.htp.sweep.cache import key_of
 from qnnmem.htp.sweep.kept import from_kept, to_kept
 from qnnmem.htp.sweep.value import Axis, Largest, Result, SweepPoint, SweepRow, show
+from qnnmem.kept_results import ResultCache
 
 
 class PointCompiler(Protocol):

@@ -1,0 +1,125 @@
+"""Where changes are judged: a judge for the backend, a prover, and a memory of what was found.
+
+Whatever takes long is kept by content: the model, the question and our version. So a run that was
+killed goes on where it was, and the same question is answered once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.fix.prove import Proof, Prover
+from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
+from qnnmem.version import __version__
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.kept_results import ResultCache
+
+_LONGEST_PROOF_S = 3600.0
+ChangeJudge = Callable[[Change], Need]
+
+
+class CaseBench:
+    """Judges changes of one case; `close` ends the process in which results are compared."""
+
+    def __init__(
+        self, case: FixCase, judge: ChangeJudge, memory: ResultCache | None = None
+    ) -> None:
+        self.case, self._judge, self._memory = case, judge, memory
+        self._whole = self_contained(case.model)
+        self._digest = _digest_of(self._whole)
+        self._prover: Prover | None = None
+        self._before: Need | None = None
+        self._last: tuple[Change, Need] | None = None
+
+    def __enter__(self) -> CaseBench:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process that compares."""
+        if self._prover is not None:
+            self._prover.__exit__(None, None, None)
+            self._prover = None
+
+    def judge(self, change: Change) -> Need:
+        """What a change needs; asked twice in a row, it is judged once."""
+        if self._last is None or self._last[0] is not change:
+            self._last = (change, self._judge(change))
+        return self._last[1]
+
+    def prove(self, change: Change) -> Proof:
+        """How the results of a change compare with those of the model as it is."""
+        parts = _models(change)
+        question = {
+            "prove": [_digest_of(part) for part in parts],
+            "samples": [
+                [[name, _file_digest(path)] for name, path in one] for one in self.case.samples
+            ],
+            "seed": self.case.seed,
+        }
+        kept = self.remembered(question)
+        if kept is not None:
+            return Proof(**{**kept, "differing": tuple(kept["differing"])})
+        if self._prover is None:
+            self._prover = Prover(
+                self._whole,
+                samples=self.case.samples,
+                seed=self.case.seed,
+                time_limit_s=_LONGEST_PROOF_S,
+            )
+        proof = self._prover.compare(*parts)
+        self.remember(question, asdict(proof))
+        return proof
+
+    def judged(self, change: Change) -> JudgedChange:
+        """What a change needs, and whether it still computes the same."""
+        begin = monotonic()
+        need = self.judge(change)
+        is_same = change.model is self.case.model and change.parts is None and not change.is_lossy
+        proof = None if is_same else self.prove(change)
+        self._before = self._before or need  # the first is the model as it is
+        return JudgedChange(change, self._before, need, proof, monotonic() - begin)
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What was found for this question."""
+        return None if self._memory is None else self._memory.get(self._key(what))
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer."""
+        if self._memory is not None:
+            self._memory.put(self._key(what), found)
+
+    def _key(self, what: Mapping[str, Any]) -> str:
+        facts = {"model": self._digest, "version": __version__, "what": dict(what)}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
+    """The models that a change consists of, in the order they run."""
+    if change.parts is None:
+        return (self_contained(change.model),)
+    import onnx
+
+    from qnnmem.fix.chain_manifest import part_models
+
+    return tuple(onnx.ModelProto.FromString(blob) for blob in part_models(change.parts))
+
+
+def _digest_of(model: onnx.ModelProto) -> str:
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _file_digest(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,76 @@
+"""Remedies in turn, the mildest first, until one suffices.
+
+Each remedy starts from the best that was found before it, so that a few small changes add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qnnmem.errors import ChildFailed
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy
+
+Watcher = Callable[[JudgedChange], None]
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """All that was tried, in order; the first is the model as it is."""
+
+    case: FixCase
+    tried: tuple[JudgedChange, ...]
+    has_limits: bool = True  # False: as few bytes as possible were wanted
+    obstacle: str = ""  # what stands in the way, where nothing suffices
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> JudgedChange:
+        """The first that is enough; where none is, the one that needs least and holds."""
+        return best_of(self.tried)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every limit holds in the end; None without one."""
+        return self.best.fits
+
+    @property
+    def exit_code(self) -> int:
+        """0 it fits or is as small as was found, 1 nothing helps, 3 the search could not tell."""
+        if not self.has_limits:
+            return 0
+        return {True: 0, False: 1, None: 3}[self.best.fits]
+
+
+def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
+    """The first that is enough; where none is, the one that needs least and holds."""
+    sound = [one for one in tried if one.holds]
+    enough = [one for one in sound if one.is_enough]
+    return enough[0] if enough else min(sound, key=lambda one: one.need.rank)
+
+
+def try_remedies(
+    bench: FixBench, remedies: Sequence[ModelRemedy], watch: Watcher | None = None
+) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
+    """What was tried until something was enough, and notes about what could not be."""
+    case = bench.case
+    tried = [bench.judged(Change("none", "as it is", case.model, case.options))]
+    notes: list[str] = []
+    if watch is not None:
+        watch(tried[0])
+    for remedy in remedies:
+        if any(one.is_enough for one in tried):
+            break
+        try:
+            for change in remedy.changes(bench, best_of(tried)):
+                tried.append(change)
+                if watch is not None:
+                    watch(change)
+                if change.is_enough:
+                    break
+        except ChildFailed as exc:
+            notes.append(f"{remedy.name} could not be judged: {exc}")
+    if not case.seconds_left and not any(one.is_enough for one in tried):
+        notes.append("the time limit ended the search; with more time it may find less")
+    notes += (note for note in best_of(tried).change.notes if note not in notes)
+    return tuple(tried), tuple(notes)
