@@ -13,12 +13,15 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
+    from qnnmem.cli.fix_output import FixTargets
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
 
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
 
 
@@ -28,7 +31,15 @@ def _budgets(text: str) -> Budgets:
 
 
 @click.command(cls=Remembering)
-@click.argument("model", type=click.Path(), metavar="MODEL")
+@click.argument("models", nargs=-1, type=click.Path(), metavar="[MODEL...]")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(),
+    metavar="LOG",
+    help="Start from what failed: backend, budget and, where it is named, MODEL come from the log.",
+)
 @click.option(
     "--backend",
     type=click.Choice(["lpai", "htp"]),
@@ -85,6 +96,21 @@ def _budgets(text: str) -> Budgets:
     help="Seconds to search; comparing results takes as long as it needs.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Models at the same time.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="On a Dask cluster that sees the same files.")
+@click.option(
+    "--cache",
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder of what was found before.  [default: qnnmem in the user's cache folder]",
+)
+@click.option(
     "--apply",
     "recipe",
     type=click.Path(),
@@ -97,14 +123,18 @@ def _budgets(text: str) -> Budgets:
     type=click.Path(),
     required=True,
     metavar="DIR",
-    help="Folder for the changed model and its recipe.",
+    help="Folder for the changed model, its recipe and a report; of several, one for each in it.",
 )
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 @texts.form_options("qnnmem.fix/1")
 def fix(
-    model: str,
+    models: tuple[str, ...],
+    logs: tuple[str, ...],
     backend: str,
     recipe: str | None,
+    jobs: int,
+    cluster: str | None,
+    cache: str | None,
     output: str,
     force: bool,
     as_json: bool,
@@ -114,36 +144,92 @@ def fix(
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
     regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
-    after it was planned, run and compared with the model as it was. The changed model and a recipe
-    go to the folder of -o.
+    after it was planned, run and compared with the model as it was. The changed model, a recipe and
+    a report go to the folder of -o. Several models, a pattern or a folder give a table. What was
+    found is kept: a run that was killed goes on where it was.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
-    2 bad usage or an unreadable model; 3 cannot tell.
+    2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
+    several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
     """
-    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli import fix_log, fix_many
+
+    task = FixTask("", backend, _Wish(**chosen), recipe, output, force, cache)
+    task = task._replace(given=given_words("prepare"), typed=given_words())
+    if logs:
+        return fix_log.run(logs, models, task, as_json)
+    if not models:
+        context = click.get_current_context()
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
+    found = fix_many.named_models(models)
+    if len(models) == 1 and models == found:
+        return show_fixed(task._replace(model=models[0]), as_json)
+    return fix_many.run(found, task, jobs, cluster, as_json)
+
+
+class FixTask(NamedTuple):
+    """One model, what is wanted of it, and where the result goes; can be sent to a worker."""
+
+    model: str
+    backend: str
+    wish: _Wish
+    recipe: str | None
+    output: str
+    force: bool
+    cache: str | None
+    given: tuple[str, ...] = ()  # options that `prepare` takes, too
+    typed: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()  # from a log to what is wanted
+    place: str = ""  # of the model, where its name is not enough to find it
+
+
+class Fixed(NamedTuple):
+    """A result, and what was made of it."""
+
+    result: FixResult
+    files: list[str]
+    next_words: list[str]
+
+    @property
+    def exit_code(self) -> int:
+        """As the program leaves with it."""
+        return _INTERRUPTED if self.result.interrupted else self.result.exit_code
+
+
+def show_fixed(task: FixTask, as_json: bool) -> int:
+    """Fix one model and print what came of it."""
+    from qnnmem.cli.output import write
+    from qnnmem.report import fix as report
+
+    done = fix_file(task)
+    render = report.render_json if as_json else report.render_text
+    text = render(done.result, done.files, done.next_words)
+    lines = "" if as_json else "".join(f"{line}\n" for line in task.chain)
+    write(text + lines, None, task.force)
+    return done.exit_code
+
+
+def fix_file(task: FixTask) -> Fixed:
+    """Fix one model, and write what it became."""
+    from qnnmem.cli.fix_output import FixTargets, fix_folder
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report import fix as report
-    from qnnmem.whole_file import folder_for_output
 
-    if backend == "htp":
+    if task.backend == "htp":
         raise UsageError(
             "remedies for HTP are not there yet, only those for LPAI; --backend lpai, or for HTP "
             "`qnnmem fit` and `qnnmem sweep` say what fits"
         )
-    wish = _Wish(**chosen)
-    folder, stem = Path(output), Path(model).stem
-    targets = (folder / f"{stem}.onnx", folder / f"{stem}.recipe.json")
-    with folder_for_output(folder):
-        for target in targets:
-            check_free(target, force)
-        with ProgressBar(f"reading {Path(model).name}") as bar:
-            result = _fixed(Path(model), wish, recipe, bar)
-        files = _written(result, targets, force)
-    words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
-    next_words = [] if result.exit_code else words
-    render = report.render_json if as_json else report.render_text
-    write(render(result, files, next_words), None, force)
-    return result.exit_code
+    path, folder = Path(task.place or task.model), Path(task.output)
+    targets = FixTargets.of(folder, path.stem)
+    with fix_folder(folder, targets, force=task.force):
+        with ProgressBar(f"reading {path.name}") as bar:
+            result = _fixed(path, task, bar)
+        is_new = result.best.change.model is not result.case.model
+        made = str(targets.model) if is_new else task.model
+        words = [] if result.exit_code else report.prepare_words(result, made, task.given)
+        files = _written(result, targets, task, words) if is_new else []
+    return Fixed(result, files, words)
 
 
 class _Wish(NamedTuple):
@@ -162,19 +248,29 @@ class _Wish(NamedTuple):
     time_limit: float
 
 
-def _fixed(path: Path, wish: _Wish, recipe: str | None, bar: ProgressBar) -> FixResult:
+def _fixed(path: Path, task: FixTask, bar: ProgressBar) -> FixResult:
     """The result of a search, or of a recipe."""
     from qnnmem.fix.lpai import fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
 
+    wish, recipe = task.wish, task.recipe
     said = None if recipe is None else read_recipe(Path(recipe))
     case = _case(path, wish, said)
     watch = _Watcher(bar)
     bar.say("planning")
     budget = _limits(wish.budgets)
     if said is None or recipe is None:
-        return fix_for_lpai(case, budget, watch=watch)
+        return fix_for_lpai(case, budget, watch=watch, memory=memory_of(task.cache))
     return _repeated(case, budget, said, Path(recipe))
+
+
+def memory_of(cache: str | None) -> ResultCache | None:
+    """Where what was found is kept; nowhere for a user who has no home."""
+    from qnnmem.cache_folder import NOWHERE, cache_folder
+    from qnnmem.kept_results import ResultCache
+
+    folder = cache_folder() if cache is None else Path(cache)
+    return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)
 
 
 def _repeated(
@@ -262,18 +358,31 @@ class _Watcher:
         self._bar.say("looking for regions to compute in bands")
 
 
-def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list[str]:
-    """The files of a change that is a change, all or none."""
+def _written(
+    result: FixResult, targets: FixTargets, task: FixTask, next_words: list[str]
+) -> list[str]:
+    """The files of a change, all or none."""
+    from qnnmem.cli.fix_output import write_fixed
+    from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.fix.remedy import self_contained
+    from qnnmem.report.fix_report import RunFacts, render_report
     from qnnmem.report.schema import write_json
-    from qnnmem.whole_file import write_together
 
     best = result.best
-    if best.change.model is result.case.model:
-        return []
-    model, recipe = targets
-    content = self_contained(best.change.model).SerializeToString(deterministic=True)
-    words = write_json(recipe_of(result.case, best, "lpai")).encode()
-    write_together({model: content, recipe: words}, force=force)
-    return [str(model), str(recipe)]
+    facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
+    report = render_report(result, facts, [*map(str, targets)], next_words)
+    contents = {
+        targets.recipe: write_json(recipe_of(result.case, best, "lpai")).encode(),
+        targets.report: report.encode("utf-8", "backslashreplace"),
+        targets.model: self_contained(best.change.model).SerializeToString(deterministic=True),
+    }
+    return write_fixed(contents, force=task.force)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file."""
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,7 +34,7 @@ def fix_for_lpai(
     with CaseBench(case, judge, memory) as bench:
         tried, notes = try_remedies(bench, remedies, watch)
     result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
-    if result.exit_code != 1:
+    if result.exit_code != 1 or result.interrupted:
         return result
     return replace(result, obstacle=find_obstacle(case, result.best))
 

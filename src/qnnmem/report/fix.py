@@ -100,25 +100,30 @@ def _why(result: FixResult) -> str:
 
 def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
     """One JSON object."""
+    return write_json(as_values(result, files, next_words))
+
+
+def as_values(
+    result: FixResult, files: Sequence[str], next_words: Sequence[str]
+) -> dict[str, Any]:
+    """The same as JSON has it."""
     best = result.best
     command = next_line("", next_words).removeprefix("next: : ") if next_words else ""
-    return write_json(
-        {
-            "schema": SCHEMA,
-            "input": str(result.case.path),
-            "fits": result.fits,
-            "before_bytes": best.before.size,
-            "after_bytes": best.need.size,
-            "limit_bytes": best.need.limit,
-            "over_budget": list(best.need.over),
-            "best": result.tried.index(best),
-            "tried": [dict(_change(change)) for change in result.tried],
-            "obstacle": result.obstacle,
-            "notes": list(result.notes),
-            "files": list(files),
-            "next": command,
-        }
-    )
+    return {
+        "schema": SCHEMA,
+        "input": str(result.case.path),
+        "fits": result.fits,
+        "before_bytes": best.before.size,
+        "after_bytes": best.need.size,
+        "limit_bytes": best.need.limit,
+        "over_budget": list(best.need.over),
+        "best": result.tried.index(best),
+        "tried": [dict(_change(change)) for change in result.tried],
+        "obstacle": result.obstacle,
+        "notes": list(result.notes),
+        "files": list(files),
+        "next": command,
+    }
 
 
 def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:

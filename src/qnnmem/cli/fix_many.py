@@ -1,0 +1,146 @@
+"""`qnnmem fix` of several models: one after the other, in processes, or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import QnnMemError, UsageError
+
+if TYPE_CHECKING:
+    from qnnmem.cli.fix import FixTask
+    from qnnmem.report.fix_table import FixRow
+
+_INTERRUPTED = 130
+
+
+def named_models(words: Sequence[str]) -> tuple[str, ...]:
+    """The models that are meant; says what else was found in folders."""
+    from qnnmem.cli.files import named_files
+    from qnnmem.cli.output import say_verdict
+
+    found = named_files(words, _is_onnx, "ONNX model")
+    say_verdict("\n".join(found.left_out))
+    return found.files
+
+
+def _is_onnx(path: Path) -> bool:
+    from qnnmem.load.file_kind import kind_of_file
+
+    try:
+        return kind_of_file(path).name == "onnx"
+    except QnnMemError:
+        return False
+
+
+def run(
+    files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_json: bool
+) -> int:
+    """Fix each, and print a table; each has a folder of its own."""
+    from qnnmem.cli.output import say_refused, write
+    from qnnmem.report import fix_table
+
+    if cluster is not None and jobs != 1:
+        raise UsageError("--cluster and --jobs exclude each other")
+    tasks = list(_tasks(files, task, is_far=cluster is not None))
+    rows: list[FixRow] = []
+    is_interrupted = False
+    try:
+        for row in _rows(tasks, jobs, cluster):
+            rows.append(row)
+            is_interrupted = row.exit_code == _INTERRUPTED
+            if is_interrupted:
+                break
+    except KeyboardInterrupt:
+        is_interrupted = True
+    rows.sort(key=lambda row: files.index(row.input))
+    write((fix_table.render_json if as_json else fix_table.render_text)(rows), None, task.force)
+    say_refused(rows)
+    return _INTERRUPTED if is_interrupted else fix_table.code_of_all(rows)
+
+
+def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[FixTask]:
+    """One for each file; workers elsewhere have another working directory."""
+    taken: set[str] = set()
+    for file in files:
+        stem, number = Path(file).stem, 2
+        name = stem
+        while name in taken:
+            name, number = f"{stem}-{number}", number + 1
+        taken.add(name)
+        folder = Path(task.output, name)
+        yield task._replace(
+            model=file,
+            place=str(Path(file).absolute()) if is_far else "",
+            output=str(folder.absolute() if is_far else folder),
+        )
+
+
+def _rows(tasks: Sequence[FixTask], jobs: int, cluster: str | None) -> Iterator[FixRow]:
+    """What became of each, as soon as it is known."""
+    if cluster is None and (jobs == 1 or len(tasks) == 1):
+        yield from map(fix_one, tasks)
+        return
+    from qnnmem.doctor.fleet.executors import Processes, cluster_executor
+
+    chosen = cluster_executor(cluster) if cluster is not None else Processes(min(jobs, len(tasks)))
+    with chosen as executor:
+        yield from rows_with(executor, tasks)
+
+
+def rows_with(executor: Executor, tasks: Sequence[FixTask]) -> Iterator[FixRow]:
+    """The same by an executor; what a worker took with it when it died is tried once more, alone.
+
+    A worker may die of a model: then that model is the one that has no answer.
+    """
+    from concurrent.futures import as_completed
+
+    jobs = {executor.submit(fix_one, task): task for task in tasks}
+    lost = []
+    for job in as_completed(jobs):
+        row = _row_of(job)
+        if row is None:
+            lost.append(jobs[job])
+        else:
+            yield row
+    for task in lost:
+        again = _row_of(executor.submit(fix_one, task))
+        yield again or _without_answer(task, "its worker ended before there was an answer")
+
+
+def _row_of(job: Future[FixRow]) -> FixRow | None:
+    """None where the worker is gone."""
+    try:
+        return job.result()
+    except (BrokenExecutor, CancelledError):
+        return None
+    except Exception as exc:
+        if type(exc).__module__.partition(".")[0] != "distributed":
+            raise
+        return None
+
+
+def fix_one(task: FixTask) -> FixRow:
+    """Fix one of several models; whatever is wrong with it is said in its row."""
+    from qnnmem.cli.files import refused
+    from qnnmem.cli.fix import fix_file
+    from qnnmem.errors import CannotTell
+    from qnnmem.report.fix import as_values, verdict
+    from qnnmem.report.fix_table import FixedFile
+
+    try:
+        done = fix_file(task)
+    except CannotTell as exc:
+        return refused(task.model, exc, exc.exit_code)
+    except QnnMemError as exc:
+        return refused(task.model, exc)
+    values = {**as_values(done.result, done.files, done.next_words), "input": task.model}
+    return FixedFile(task.model, values, verdict(done.result), done.exit_code)
+
+
+def _without_answer(task: FixTask, why: str) -> FixRow:
+    from qnnmem.report.several import RefusedFile
+
+    return RefusedFile(task.model, f"{task.model}: {why}", 3)
