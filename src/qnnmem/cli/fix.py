@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
 
+_NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
 
@@ -155,7 +156,8 @@ def fix(
     from qnnmem.cli import fix_log, fix_many
 
     task = FixTask("", backend, _Wish(**chosen), recipe, output, force, cache)
-    task = task._replace(given=given_words("prepare"), typed=given_words())
+    typed = tuple(word for word in given_words() if word.partition("=")[0] not in _NO_CHANGE)
+    task = task._replace(given=given_words("prepare"), typed=typed)
     if logs:
         return fix_log.run(logs, models, task, as_json)
     if not models:
@@ -180,10 +182,11 @@ class FixTask(NamedTuple):
     given: tuple[str, ...] = ()  # options that `prepare` takes, too
     typed: tuple[str, ...] = ()
     chain: tuple[str, ...] = ()  # from a log to what is wanted
+    first: tuple[str, ...] = ()  # remedies to begin with
     place: str = ""  # of the model, where its name is not enough to find it
 
 
-class Fixed(NamedTuple):
+class FixOutcome(NamedTuple):
     """A result, and what was made of it."""
 
     result: FixResult
@@ -203,13 +206,11 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
 
     done = fix_file(task)
     render = report.render_json if as_json else report.render_text
-    text = render(done.result, done.files, done.next_words)
-    lines = "" if as_json else "".join(f"{line}\n" for line in task.chain)
-    write(text + lines, None, task.force)
+    write(render(done.result, done.files, done.next_words, task.chain), None, task.force)
     return done.exit_code
 
 
-def fix_file(task: FixTask) -> Fixed:
+def fix_file(task: FixTask) -> FixOutcome:
     """Fix one model, and write what it became."""
     from qnnmem.cli.fix_output import FixTargets, fix_folder
     from qnnmem.cli.progress import ProgressBar
@@ -229,7 +230,7 @@ def fix_file(task: FixTask) -> Fixed:
         made = str(targets.model) if is_new else task.model
         words = [] if result.exit_code else report.prepare_words(result, made, task.given)
         files = _written(result, targets, task, words) if is_new else []
-    return Fixed(result, files, words)
+    return FixOutcome(result, files, words)
 
 
 class _Wish(NamedTuple):
@@ -250,7 +251,8 @@ class _Wish(NamedTuple):
 
 def _fixed(path: Path, task: FixTask, bar: ProgressBar) -> FixResult:
     """The result of a search, or of a recipe."""
-    from qnnmem.fix.lpai import fix_for_lpai
+    from qnnmem.fix.from_log import ordered
+    from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
 
     wish, recipe = task.wish, task.recipe
@@ -260,7 +262,9 @@ def _fixed(path: Path, task: FixTask, bar: ProgressBar) -> FixResult:
     bar.say("planning")
     budget = _limits(wish.budgets)
     if said is None or recipe is None:
-        return fix_for_lpai(case, budget, watch=watch, memory=memory_of(task.cache))
+        remedies = ordered(REMEDIES, task.first)
+        memory = memory_of(task.cache)
+        return fix_for_lpai(case, budget, watch=watch, remedies=remedies, memory=memory)
     return _repeated(case, budget, said, Path(recipe))
 
 

@@ -35,9 +35,7 @@ def _is_onnx(path: Path) -> bool:
         return False
 
 
-def run(
-    files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_json: bool
-) -> int:
+def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_json: bool) -> int:
     """Fix each, and print a table; each has a folder of its own."""
     from qnnmem.cli.output import say_refused, write
     from qnnmem.report import fix_table
@@ -124,20 +122,21 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 def fix_one(task: FixTask) -> FixRow:
     """Fix one of several models; whatever is wrong with it is said in its row."""
-    from qnnmem.cli.files import refused
+    from qnnmem.cli.files import dims_in, refused
     from qnnmem.cli.fix import fix_file
     from qnnmem.errors import CannotTell
-    from qnnmem.report.fix import as_values, verdict
+    from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile
 
     try:
-        done = fix_file(task)
+        dims = dims_in(Path(task.place or task.model), task.wish.dims) if task.wish.dims else ()
+        done = fix_file(task._replace(wish=task.wish._replace(dims=dims)))
     except CannotTell as exc:
         return refused(task.model, exc, exc.exit_code)
     except QnnMemError as exc:
         return refused(task.model, exc)
     values = {**as_values(done.result, done.files, done.next_words), "input": task.model}
-    return FixedFile(task.model, values, verdict(done.result), done.exit_code)
+    return FixedFile(task.model, values, done.exit_code)
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:

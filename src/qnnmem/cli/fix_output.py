@@ -74,4 +74,4 @@ def write_fixed(contents: Mapping[Path, bytes], *, force: bool) -> list[str]:
     from qnnmem.whole_file import write_together
 
     write_together(contents, force=force)
-    return [str(path) for path in reversed(contents)]
+    return [str(path) for path in reversed(list(contents))]

@@ -24,9 +24,19 @@ _TITLES = "  ratio  fits  results    extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
-def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
-    """Verdict, what was tried, what was written, and how to go on."""
-    lines = [verdict(result), "", HEADER, *(row(change) for change in result.tried)]
+def render_text(
+    result: FixResult,
+    files: Sequence[str],
+    next_words: Sequence[str],
+    chain: Sequence[str] = (),
+) -> str:
+    """Verdict, what was tried, what was written, and how to go on.
+
+    `chain` leads from a line of a log to what was wanted.
+    """
+    lines = [verdict(result)]
+    lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
+    lines += ["", HEADER, *(row(change) for change in result.tried)]
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
@@ -98,14 +108,18 @@ def _why(result: FixResult) -> str:
     return "prepare the changed model" if changed else "prepare it so"
 
 
-def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
+def render_json(
+    result: FixResult,
+    files: Sequence[str],
+    next_words: Sequence[str],
+    chain: Sequence[str] = (),
+) -> str:
     """One JSON object."""
-    return write_json(as_values(result, files, next_words))
+    said = {"from_log": list(chain)} if chain else {}
+    return write_json({**as_values(result, files, next_words), **said})
 
 
-def as_values(
-    result: FixResult, files: Sequence[str], next_words: Sequence[str]
-) -> dict[str, Any]:
+def as_values(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> dict[str, Any]:
     """The same as JSON has it."""
     best = result.best
     command = next_line("", next_words).removeprefix("next: : ") if next_words else ""

@@ -97,9 +97,7 @@ def _proof(result: FixResult) -> Iterator[str]:
         yield f"- {escape(join_words(need.why))}"
 
 
-def _commands(
-    result: FixResult, files: Sequence[str], next_words: Sequence[str]
-) -> Iterator[str]:
+def _commands(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> Iterator[str]:
     if next_words:
         yield shorten(next_line("", next_words).removeprefix("next: : "), _WIDE)
     recipe = next((name for name in files if name.endswith(".recipe.json")), "")

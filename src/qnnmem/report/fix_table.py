@@ -28,7 +28,6 @@ class FixedFile:
 
     input: str
     values: Mapping[str, Any]
-    verdict: str
     exit_code: int
 
     @property
