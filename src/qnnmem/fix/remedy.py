@@ -201,11 +201,10 @@ def self_contained(model: ShapedModel) -> onnx.ModelProto:
 
 def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
     """A model that another tool made, with a type for every tensor; its data must be inside."""
-    from tempfile import TemporaryDirectory
-
     from qnnmem.load.onnx import read_shaped
+    from qnnmem.scratch_folder import scratch_folder
 
-    with TemporaryDirectory(".qnnmem") as folder:
+    with scratch_folder() as folder:
         path = Path(folder, "changed.onnx")
         path.write_bytes(model.SerializeToString())
         return read_shaped(path, time_limit_s=time_limit_s)
