@@ -69,8 +69,7 @@ class FixKiller:
 
     def _one_kill(self, case: Path, number: int, chance: random.Random) -> bool:
         """Whether the run was still there to be killed."""
-        if (case / "out" / self._model.name).exists():
-            shutil.rmtree(case / "out")  # done; what was found for it is known
+        self._forget(case)
         if number % 2:
             step, at = chance.choice(STEPS), chance.randrange(_FILES)
             return not _ended(self._start(case, lambda: _die_before(step, at)))
@@ -86,8 +85,7 @@ class FixKiller:
 
     def _in_peace(self, case: Path) -> Iterator[str]:
         """What is wrong after a run that nobody disturbs."""
-        if (case / "out" / self._model.name).exists():
-            shutil.rmtree(case / "out")
+        self._forget(case)
         for left in self._temporary.iterdir():
             os.utime(left, (time.time() - _LONG_AGO,) * 2)
         if not _ended(self._start(case)):
@@ -97,6 +95,11 @@ class FixKiller:
             if found.get(name) != self._wanted.get(name):
                 yield f"{name} differs or is left over"
         yield from (f"{path.name} is left over" for path in self._temporary.iterdir())
+
+    def _forget(self, case: Path) -> None:
+        """Remove what is finished; what was found for it is known."""
+        if (case / "out" / f"{self._model.stem}.recipe.json").exists():
+            shutil.rmtree(case / "out")
 
     def _case(self, name: str) -> Path:
         folder = self._folder / name

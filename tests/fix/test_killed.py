@@ -12,7 +12,7 @@ import pytest
 from fix_samples import wide_picture
 
 from qnnmem import scratch_folder
-from qnnmem.cli.fix_output import FixTargets, fix_folder, write_fixed
+from qnnmem.cli.fix_output import FixFolder, fix_folder
 from qnnmem.errors import OutputError
 
 TOOL = Path(__file__).parents[2] / "tools" / "kill_fix.py"
@@ -28,45 +28,46 @@ def test_kills_at_any_moment(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1:] == ["nothing was wrong"], done.stdout + done.stderr
 
 
-def left_by_a_kill(folder: Path) -> tuple[Path, ...]:
+NAMES = ("a.onnx", "a.report.md", "a.recipe.json")
+CONTENTS = dict.fromkeys(NAMES, b"whole")
+
+
+def left_by_a_kill(folder: Path, content: bytes) -> FixFolder:
     """What a run leaves that is killed after the first of three files has its name."""
-    folder.mkdir()
-    targets = FixTargets.of(folder, "a")
-    targets.recipe.write_text("{}")
-    for target in targets[1:]:
-        (folder / f".{target.name}.{'0' * 16}").write_text("half")
-    return targets
+    (folder / NAMES[0]).write_bytes(content)
+    for name in NAMES[1:]:
+        (folder / f".{name}.{'0' * 16}").write_text("half")
+    return FixFolder(folder, "a")
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    """Its recipe is not in the way: the model that it belongs to never came."""
-    targets = left_by_a_kill(tmp_path / "out")
-    with fix_folder(tmp_path / "out", targets, force=False):
-        write_fixed(dict.fromkeys(targets, b"whole"), force=False)
-    assert sorted((tmp_path / "out").iterdir()) == sorted(targets)
+def test_the_next_run_goes_on_where_one_was_killed(tmp_path: Path) -> None:
+    """What is there already is the same; what was half there is removed."""
+    place = left_by_a_kill(tmp_path, b"whole")
+    with fix_folder(place, NAMES):
+        place.write(CONTENTS)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == CONTENTS
 
 
-def test_files_of_others_are_not_removed(tmp_path: Path) -> None:
-    """A recipe that somebody kept without its model is replaced with --force only."""
-    targets = FixTargets.of(tmp_path, "a")
-    targets.recipe.write_text("mine")
-    other = tmp_path / ".a.onnx.backup"
-    other.write_text("mine, too")
-    with pytest.raises(OutputError), fix_folder(tmp_path, targets, force=False):
-        pass
-    assert (targets.recipe.read_text(), other.read_text()) == ("mine", "mine, too")
+def test_what_is_not_the_same_is_not_replaced(tmp_path: Path) -> None:
+    """A model that came of other options stays, unless --force is given."""
+    place = left_by_a_kill(tmp_path, b"other")
+    with fix_folder(place, NAMES), pytest.raises(OutputError, match="exists already"):
+        place.write(CONTENTS)
+    assert (tmp_path / NAMES[0]).read_bytes() == b"other"
+    forced = FixFolder(tmp_path, "a", force=True)
+    with fix_folder(forced, NAMES):
+        forced.write(CONTENTS)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == CONTENTS
 
 
-@posix
-def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
-    """While another run writes there, nothing is tidied."""
-    targets = left_by_a_kill(tmp_path / "out")
-    lock = scratch_folder.lock_folder(tmp_path / "out")
-    assert lock is not None
-    with pytest.raises(OutputError), fix_folder(tmp_path / "out", targets, force=False):
-        pass
-    os.close(lock)
-    assert len(list((tmp_path / "out").iterdir())) == 3
+def test_files_of_others_are_in_the_way(tmp_path: Path) -> None:
+    """A model without a recipe, and no trace of a kill: that is refused before the work."""
+    (tmp_path / NAMES[0]).write_bytes(b"mine")
+    (tmp_path / ".a.recipe.json.backup").write_bytes(b"mine")
+    place = FixFolder(tmp_path, "a")
+    with pytest.raises(OutputError), fix_folder(place, NAMES):
+        raise AssertionError("never here")
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @posix

@@ -13,7 +13,7 @@ from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix_output import FixTargets
+    from qnnmem.cli.fix_output import FixFolder
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
@@ -212,7 +212,7 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
 
 def fix_file(task: FixTask) -> FixOutcome:
     """Fix one model, and write what it became."""
-    from qnnmem.cli.fix_output import FixTargets, fix_folder
+    from qnnmem.cli.fix_output import FixFolder, fix_folder
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report import fix as report
 
@@ -221,15 +221,16 @@ def fix_file(task: FixTask) -> FixOutcome:
             "remedies for HTP are not there yet, only those for LPAI; --backend lpai, or for HTP "
             "`qnnmem fit` and `qnnmem sweep` say what fits"
         )
-    path, folder = Path(task.place or task.model), Path(task.output)
-    targets = FixTargets.of(folder, path.stem)
-    with fix_folder(folder, targets, force=task.force):
+    path = Path(task.place or task.model)
+    place = FixFolder(Path(task.output), path.stem, task.force)
+    names = (f"{path.stem}.onnx", place.report.name, place.recipe.name)
+    with fix_folder(place, names):
         with ProgressBar(f"reading {path.name}") as bar:
             result = _fixed(path, task, bar)
         is_new = result.best.change.model is not result.case.model
-        made = str(targets.model) if is_new else task.model
+        made = str(place.folder / names[0]) if is_new else task.model
         words = [] if result.exit_code else report.prepare_words(result, made, task.given)
-        files = _written(result, targets, task, words) if is_new else []
+        files = _written(result, place, task, words) if is_new else []
     return FixOutcome(result, files, words)
 
 
@@ -363,10 +364,9 @@ class _Watcher:
 
 
 def _written(
-    result: FixResult, targets: FixTargets, task: FixTask, next_words: list[str]
+    result: FixResult, place: FixFolder, task: FixTask, next_words: list[str]
 ) -> list[str]:
     """The files of a change, all or none."""
-    from qnnmem.cli.fix_output import write_fixed
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.fix.remedy import self_contained
@@ -375,13 +375,14 @@ def _written(
 
     best = result.best
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
-    report = render_report(result, facts, [*map(str, targets)], next_words)
+    report = render_report(result, facts, [str(place.recipe)], next_words)
+    model = self_contained(best.change.model).SerializeToString(deterministic=True)
     contents = {
-        targets.recipe: write_json(recipe_of(result.case, best, "lpai")).encode(),
-        targets.report: report.encode("utf-8", "backslashreplace"),
-        targets.model: self_contained(best.change.model).SerializeToString(deterministic=True),
+        f"{place.stem}.onnx": model,
+        place.report.name: report.encode("utf-8", "backslashreplace"),
+        place.recipe.name: write_json(recipe_of(result.case, best, "lpai")).encode(),
     }
-    return write_fixed(contents, force=task.force)
+    return place.write(contents)
 
 
 def sha256_of(path: Path) -> str:
