@@ -8,5 +8,7 @@ planned, lpai     the planner as judge, and the remedies for LPAI
 settings, order   in place, and another order of ops
 tile, tiling      computes a region of a model in bands of rows; `search` finds which
 partition, chain  cuts a model into parts, and runs them after each other
+covers            regions that were found, kept for the next run
+from_log          what a failure in a log asks for
 recipe            what was done, as JSON, to be done again
 """
