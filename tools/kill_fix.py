@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MAKER = Path(__file__).resolve().parent.parent / "examples" / "make_models.py"
 STEPS = ("_fill", "put_in_place", "_make_name")  # of qnnmem.whole_file, for each of three files
 _FILES = 3
 _IN_A_ROW = 5  # kills, then a run in peace
@@ -177,12 +179,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         model, words = chosen.model, chosen.words
         if model is None:
-            sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-            import make_models
-            import onnx
-
             model, words = Path(name, "image.onnx"), ["--dim", "batch=1", *words]
-            onnx.save(make_models.image(), model)
+            command = [sys.executable, MAKER, model]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
         found = FixKiller(model.absolute(), words, Path(name)).kill(chosen.kills, chosen.seed)
     print(f"{found.killed} killed, {found.ended_before} had ended before")
     print(*found.faults or ("nothing was wrong",), sep="\n")

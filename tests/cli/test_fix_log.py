@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -26,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide_picture(Path("wide.onnx"))
 
 
-def fix(*words: str) -> tuple[int, dict[str, object]]:
+def fix(*words: str) -> tuple[int, dict[str, Any]]:
     """Exit code and what a fix of the model says."""
     done = run("fix", "wide.onnx", "--dim", "batch=1", "--log", "run.log", *words, *KEPT, "--json")
     return exit_code(done), json.loads(done.stdout) if done.stdout else {}
@@ -42,7 +43,7 @@ def test_a_full_heap_gives_the_budget() -> None:
     assert code == 0
     assert told["limit_bytes"] == 65536 - 56832
     assert Path("out/wide.onnx").exists()
-    line, found, wanted = told["from_log"]  # type: ignore[misc]
+    line, found, wanted = told["from_log"]
     assert line.startswith("run.log:2: QNN_COMMON_ERROR_MEM_ALLOC")
     assert "memreg stage, mem_system_ram" in found
     assert wanted.endswith("the model is to hold scratch in 8,704 bytes")

@@ -118,7 +118,12 @@ def test_a_proof_is_asked_for_by_all_it_depends_on(
     same = prove.Proof(3, 1, (), 0.0, 0.0)
     monkeypatch.setattr(prove.Prover, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(prove.Prover, "__exit__", lambda *_: None)
-    monkeypatch.setattr(prove.Prover, "compare", lambda *_, **__: asked.append("") or same)
+
+    def compare(*_: object, **__: object) -> prove.Proof:
+        asked.append("")
+        return same
+
+    monkeypatch.setattr(prove.Prover, "compare", compare)
     start = Change("none", "as it is", case.model, case.options)
 
     def questions(seed: int = 0) -> int:
