@@ -9,6 +9,7 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.fix_htp import HtpWish, htp_options, htp_wish
 from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
 
 Budgets = tuple[tuple[str, Bytes], ...]
@@ -43,8 +45,10 @@ def _budgets(text: str) -> Budgets:
     type=_budgets,
     metavar="POOL=SIZE",
     help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
-    "without one, scratch is made as small as it gets.",
+    "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, weights, "
+    "io, spill-fill or host-ram, beside the limits of the SoC.",
 )
+@htp_options
 @texts.model_options
 @click.option(
     "--io",
@@ -62,6 +66,13 @@ def _budgets(text: str) -> Budgets:
     "--bits",
     type=click.Choice(["8", "16"]),
     help="Width of floating-point elements once quantized.  [default: as in the model]",
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.Choice(["order", "settings", "one-file"]),
+    help="What is not to change: the order of ops, how it is compiled for HTP, that it is one "
+    "model.",
 )
 @click.option(
     "--data",
@@ -97,7 +108,7 @@ def _budgets(text: str) -> Budgets:
     type=click.Path(),
     required=True,
     metavar="DIR",
-    help="Folder for the changed model and its recipe.",
+    help="Folder for the changed model or its parts, and the recipe.",
 )
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 @texts.form_options("qnnmem.fix/1")
@@ -113,36 +124,37 @@ def fix(
     """Change MODEL so that it needs less memory and computes the same, bit by bit.
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
-    regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
-    after it was planned, run and compared with the model as it was. The changed model and a recipe
-    go to the folder of -o.
+    regions of convolutions, pooling and element-wise ops computed in bands of rows, then a cut into
+    parts that run one after the other. For HTP: VTCM size and optimisation level, the order of
+    loading, parts. A change counts after it was planned, or compiled and loaded by the real library
+    for HTP, run, and compared with the model as it was. What it becomes and a recipe go to the
+    folder of -o.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell.
     """
+    from tempfile import TemporaryDirectory
+
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.chain_manifest import FIRST_PART, MANIFEST
     from qnnmem.report import fix as report
+    from qnnmem.report.fix_next import next_commands
     from qnnmem.whole_file import folder_for_output
 
-    if backend == "htp":
-        raise UsageError(
-            "remedies for HTP are not there yet, only those for LPAI; --backend lpai, or for HTP "
-            "`qnnmem fit` and `qnnmem sweep` say what fits"
-        )
+    htp = htp_wish(backend, chosen)
     wish = _Wish(**chosen)
     folder, stem = Path(output), Path(model).stem
-    targets = (folder / f"{stem}.onnx", folder / f"{stem}.recipe.json")
-    with folder_for_output(folder):
-        for target in targets:
-            check_free(target, force)
+    names = (f"{stem}.onnx", f"{stem}.recipe.json", FIRST_PART, MANIFEST)
+    with folder_for_output(folder), TemporaryDirectory(".qnnmem") as scratch:
+        for name in (*names, *([f"{stem}.bin"] if htp else [])):
+            check_free(folder / name, force)
         with ProgressBar(f"reading {Path(model).name}") as bar:
-            result = _fixed(Path(model), wish, recipe, bar)
-        files = _written(result, targets, force)
-    words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
-    next_words = [] if result.exit_code else words
+            result = _fixed(Path(model), wish, recipe, bar, htp, Path(scratch))
+        files = _written(result, folder, stem, backend, force)
+    commands = next_commands(result, files or [model], given_words("prepare"))
     render = report.render_json if as_json else report.render_text
-    write(render(result, files, next_words), None, force)
+    write(render(result, files, commands), None, force)
     return result.exit_code
 
 
@@ -157,24 +169,39 @@ class _Wish(NamedTuple):
     io: str
     align: int | None
     bits: str | None
+    keep: tuple[str, ...]
     data: str | None
     seed: int
     time_limit: float
 
 
-def _fixed(path: Path, wish: _Wish, recipe: str | None, bar: ProgressBar) -> FixResult:
+def _fixed(
+    path: Path,
+    wish: _Wish,
+    recipe: str | None,
+    bar: ProgressBar,
+    htp: HtpWish | None,
+    scratch: Path,
+) -> FixResult:
     """The result of a search, or of a recipe."""
+    from qnnmem.cli.fix_htp import fixed_for_htp
     from qnnmem.fix.lpai import fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
 
     said = None if recipe is None else read_recipe(Path(recipe))
-    case = _case(path, wish, said)
+    pair = None if said is None or recipe is None else (said, Path(recipe))
+    if said is not None and said.backend != ("lpai" if htp is None else "htp"):
+        raise UsageError(f"the recipe is for --backend {said.backend}")
+    case = _case(path, wish, said, htp)
     watch = _Watcher(bar)
+    if htp is not None:
+        limits = [pair for budgets in wish.budgets for pair in budgets]
+        return fixed_for_htp(case, htp, limits, scratch, watch=watch, progress=bar.say, recipe=pair)
     bar.say("planning")
     budget = _limits(wish.budgets)
-    if said is None or recipe is None:
+    if pair is None:
         return fix_for_lpai(case, budget, watch=watch)
-    return _repeated(case, budget, said, Path(recipe))
+    return _repeated(case, budget, *pair)
 
 
 def _repeated(
@@ -197,7 +224,7 @@ def _repeated(
     return FixResult(case, (judged,), has_limits=bool(budget))
 
 
-def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
+def _case(path: Path, wish: _Wish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.calibration import find_samples
@@ -215,7 +242,12 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         shapes = dict(recipe.shapes)
     model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
     bits = None if wish.bits is None else int(wish.bits)
-    options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    options: PoolOptions | CompileOptions
+    if htp is None:
+        options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    else:
+        shaping = {"dims": dict(wish.dims), "shapes": shapes, "values": dict(wish.values)}
+        options = htp.compile_options(**shaping)
     samples = (
         () if wish.data is None else find_samples(Path(wish.data), inputs_of(write_typed(model)))
     )
@@ -223,6 +255,7 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         path,
         model,
         options,
+        keep=frozenset(wish.keep),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
@@ -259,21 +292,21 @@ class _Watcher:
                 note(HEADER)
             note(row(change))
         self._begun = True
-        self._bar.say("looking for regions to compute in bands")
+        self._bar.say("looking for changes")
 
 
-def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list[str]:
+def _written(result: FixResult, folder: Path, stem: str, backend: str, force: bool) -> list[str]:
     """The files of a change that is a change, all or none."""
+    from qnnmem.fix.outputs import outputs_of
     from qnnmem.fix.recipe import recipe_of
-    from qnnmem.fix.remedy import self_contained
     from qnnmem.report.schema import write_json
     from qnnmem.whole_file import write_together
 
-    best = result.best
-    if best.change.model is result.case.model:
+    contents = outputs_of(result, stem)
+    if not contents:
         return []
-    model, recipe = targets
-    content = self_contained(best.change.model).SerializeToString(deterministic=True)
-    words = write_json(recipe_of(result.case, best, "lpai")).encode()
-    write_together({model: content, recipe: words}, force=force)
-    return [str(model), str(recipe)]
+    recipe = write_json(recipe_of(result.case, result.best, backend)).encode()
+    found = {folder / name: content for name, content in contents.items()}
+    found[folder / f"{stem}.recipe.json"] = recipe
+    write_together(found, force=force)
+    return [str(path) for path in found]
