@@ -123,7 +123,7 @@ def fixed_for_htp(
     """The result of a search, or of a recipe."""
     from qnnmem.cache_folder import cache_folder
     from qnnmem.cli.compiler import need_compiler
-    from qnnmem.fix.htp import REMEDIES, HtpTarget, fix_for_htp, repeat_for_htp
+    from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.htp.fit import check_pools
     from qnnmem.kept_results import ResultCache
@@ -134,7 +134,7 @@ def fixed_for_htp(
         raise UsageError("a pool has two budgets; give one")
     check_pools(limits)
     need_compiler(case.path, (wish.target,), wish.compile_options())
-    target = HtpTarget(
+    target = FixTarget(
         wish.target,
         folder,
         limits,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from qnnmem.fix.partition_htp import LibraryJudge
 from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
-from qnnmem.fix.trial import Trial
+from qnnmem.fix.trial import LibraryTrial
 from qnnmem.fix.trials import HtpSource, LibraryTrials
 from qnnmem.htp.fit import Check, Fit
 from qnnmem.htp.place import DOMAINS, Placement, Resident, place
@@ -56,7 +56,7 @@ class CompileJudge:
             return replace(worst, fits=fits)
         return self._together(change)
 
-    def trials_of(self, change: Change) -> tuple[Trial, ...]:
+    def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
         """What the library says of the model, or of each part."""
         options = change.compile_options
         if change.parts is None:

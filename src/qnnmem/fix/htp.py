@@ -29,7 +29,7 @@ Repeat = Callable[[FixCase], Change]
 
 
 @dataclass(frozen=True)
-class HtpTarget:
+class FixTarget:
     """What a model is to fit, and what finds that out."""
 
     soc: Soc
@@ -55,7 +55,7 @@ class HtpFixResult(FixResult):
 
 def fix_for_htp(
     case: FixCase,
-    target: HtpTarget,
+    target: FixTarget,
     *,
     watch: Watcher | None = None,
     remedies: Sequence[ModelRemedy] = REMEDIES,
@@ -66,7 +66,7 @@ def fix_for_htp(
         return _result(bench, target, tried, notes)
 
 
-def repeat_for_htp(case: FixCase, target: HtpTarget, repeat: Repeat) -> HtpFixResult:
+def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixResult:
     """What a recipe brings for this model."""
     change = repeat(case)
     with _bench(case, target) as bench:
@@ -80,7 +80,7 @@ def repeat_for_htp(case: FixCase, target: HtpTarget, repeat: Repeat) -> HtpFixRe
 
 
 @contextmanager
-def _bench(case: FixCase, target: HtpTarget) -> Iterator[HtpBench]:
+def _bench(case: FixCase, target: FixTarget) -> Iterator[HtpBench]:
     with given_or_own(target.worker) as worker:
         trials = LibraryTrials(
             target.soc, worker, target.folder, target.budgets, target.memory, target.progress
@@ -92,7 +92,7 @@ def _bench(case: FixCase, target: HtpTarget) -> Iterator[HtpBench]:
 
 def _result(
     bench: HtpBench,
-    target: HtpTarget,
+    target: FixTarget,
     tried: tuple[JudgedChange, ...],
     notes: tuple[str, ...],
 ) -> HtpFixResult:

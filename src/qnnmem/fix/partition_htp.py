@@ -15,7 +15,7 @@ from qnnmem.fix.cut import PartFit, Rows, narrow_places
 from qnnmem.fix.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.fix.partition_line import OpLine, Stretch
 from qnnmem.fix.partition_model import write_part
-from qnnmem.fix.trial import Trial
+from qnnmem.fix.trial import LibraryTrial
 from qnnmem.fix.trials import HtpSource, LibraryTrials
 from qnnmem.htp.bill.loading import load_binaries
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
@@ -77,7 +77,7 @@ class LibraryJudge:
 
     trials: LibraryTrials
     options: CompileOptions = field(default_factory=CompileOptions)
-    found: dict[tuple[int, int], Trial] = field(default_factory=dict)
+    found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
 
     def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
         """Whether a stretch compiles, loads and stays within every limit."""
@@ -89,7 +89,7 @@ class LibraryJudge:
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 
-    def trial(self, line: OpLine, stretch: Stretch) -> Trial:
+    def trial(self, line: OpLine, stretch: Stretch) -> LibraryTrial:
         """What the library says of a stretch."""
         key = (stretch.first, stretch.last)
         if key not in self.found:

@@ -7,8 +7,9 @@ that the application keeps what is handed from one to the next.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 from qnnmem.errors import UsageError
@@ -34,6 +35,7 @@ class PlannedPartsRemedy:
         case, start = bench.case, base.change
         if KEEP in case.keep or not case.budget or start.parts is not None:
             return
+        begin = monotonic()
         try:
             line = line_of(start.model)
         except UsageError:  # whose parts could not be compared
@@ -42,7 +44,8 @@ class PlannedPartsRemedy:
         found = partition(line, judge, is_over=lambda: not case.seconds_left)
         if isinstance(found, Partition) and len(found.parts) > 1:
             words = f"{counted(len(found.parts), 'part')}, loaded in turn"
-            yield bench.judged(cut(start, found, words, ()))
+            judged = bench.judged(cut(start, found, words, ()))
+            yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The cuts of a recipe."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
 from qnnmem.fix.bench_htp import HtpBench, htp_bench
@@ -31,6 +32,7 @@ class HtpPartsRemedy:
         own, start = htp_bench(bench), base.change
         if KEEP in own.case.keep or start.parts is not None or not base.need.over:
             return
+        begin = monotonic()
         found = self._found(own, base)
         if not isinstance(found, HtpParts):
             own.obstacles.append(join_words(found))
@@ -39,7 +41,8 @@ class HtpPartsRemedy:
             return
         words, rounds = _residence(own, found)
         own.loaded[id(found.partition)] = found
-        yield own.judged(cut(start, found.partition, words, rounds))
+        judged = own.judged(cut(start, found.partition, words, rounds))
+        yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The cuts of a recipe."""

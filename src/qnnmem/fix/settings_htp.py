@@ -14,7 +14,7 @@ from typing import Any
 from qnnmem.fix.bench_htp import HtpBench, htp_bench
 from qnnmem.fix.compiled import MODEL, TOGETHER
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.trial import Trial
+from qnnmem.fix.trial import LibraryTrial
 from qnnmem.htp.place import place
 from qnnmem.targets.socs import MIB
 
@@ -22,6 +22,7 @@ _LEVELS = (1, 2, 3)
 _LEVEL_MATTERS = 0.05  # of the bytes: a level changes the ops, which are little of it
 _HOLD_VTCM = ("pd", "ram")
 _HOLD_SPILLS = ("compile", "pd", "ram", "spill-fill")
+_SLOWER = "a graph with less VTCM may run slower, which only a device shows"
 _WORDS = {"vtcm_mb": "VTCM {} MiB", "opt_level": "optimisation level {}"}
 
 
@@ -55,12 +56,16 @@ class HtpSettingsRemedy:
         return self._made(base, wish)
 
     def _made(self, base: Change, wish: dict[str, Any]) -> Change:
-        options = replace(base.compile_options, **wish)
+        now = base.compile_options
+        options = replace(now, **wish)
+        notes = base.notes
+        if "vtcm_mb" in wish and (now.vtcm_mb is None or wish["vtcm_mb"] < now.vtcm_mb):
+            notes = (*notes, _SLOWER)
         words = " and ".join(_WORDS[name].format(value) for name, value in wish.items())
-        return base.then(self.name, words, wish, options=options)
+        return base.then(self.name, words, wish, options=options, notes=notes)
 
 
-def _trial(bench: HtpBench, base: JudgedChange) -> Trial:
+def _trial(bench: HtpBench, base: JudgedChange) -> LibraryTrial:
     return bench.library.trials_of(base.change)[0]
 
 

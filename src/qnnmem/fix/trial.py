@@ -6,12 +6,13 @@ Nothing that is read back is trusted: a file that holds something else counts as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qnnmem.errors import Setting, Words
 from qnnmem.htp.bill.value import Bill, SizeRange
 from qnnmem.htp.fit import POOLS, Check, Fit
+from qnnmem.htp.fit.of_bill import why_not
 from qnnmem.htp.place import Resident
 from qnnmem.htp.sweep.kept import read_words
 from qnnmem.provenance import Origin, Sourced
@@ -20,7 +21,7 @@ from qnnmem.units import MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class LibraryTrial:
     """A compile and a load of one model, held against every limit."""
 
     fit: Fit
@@ -40,15 +41,38 @@ class Trial:
         return self.fit.fits is not None or not self.is_taken
 
 
-def trial_of(fit: Fit, bill: Bill) -> Trial:
+def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
     """Of a model that was compiled."""
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
     fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
     vtcm = 0 if bill.vtcm is None else bill.vtcm.value
-    return Trial(fit, True, bill.pd, max(spills, default=0), vtcm, sum(fixed))
+    return LibraryTrial(fit, True, bill.pd, max(spills, default=0), vtcm, sum(fixed))
 
 
-def to_kept(trial: Trial) -> dict[str, Any]:
+def every_pool() -> dict[str, Sourced]:
+    """Limits that nothing breaks, so that what each pool needs is known whatever is asked later."""
+    of_soc = ("compile", "pd", "vtcm")
+    endless = Sourced(MAX_BYTES, Origin.GIVEN, "no limit")
+    return {pool: endless for pool in POOLS if pool not in of_soc}
+
+
+def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
+    """The same trial with the limits of a user in place of those of `every_pool`."""
+    fit, endless = trial.fit, every_pool()
+    checks = tuple(
+        replace(one, limit=budgets[one.pool], accepted=False) if one.pool in budgets else one
+        for one in fit.checks
+        if one.pool in budgets or one.pool not in endless
+    )
+    if not trial.is_taken or any(one.refused for one in checks):
+        return replace(trial, fit=replace(fit, checks=checks))
+    answers = [one.fits for one in checks]
+    fits = False if False in answers else None if None in (*answers, fit.fits) else True
+    why = why_not(checks, fits) if fits is not None or fit.fits is not None else fit.why
+    return replace(trial, fit=replace(fit, checks=checks, fits=fits, why=why))
+
+
+def to_kept(trial: LibraryTrial) -> dict[str, Any]:
     """A trial as values for JSON."""
     fit = trial.fit
     return {
@@ -67,7 +91,7 @@ def to_kept(trial: Trial) -> dict[str, Any]:
     }
 
 
-def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> Trial | None:
+def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
     """A kept trial; None when there is none or a file holds something else."""
     if values is None:
         return None
@@ -89,7 +113,7 @@ def from_kept(values: Mapping[str, Any] | None, soc: Soc) -> Trial | None:
         )
         spill_fill, vtcm, fixed = map(_size, values["numbers"])
         taken = _flag(values["is_taken"])
-        return Trial(fit, taken, _range(values["pd"]), spill_fill, vtcm, fixed)
+        return LibraryTrial(fit, taken, _range(values["pd"]), spill_fill, vtcm, fixed)
     except (KeyError, TypeError, ValueError):
         return None
 

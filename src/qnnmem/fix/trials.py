@@ -1,8 +1,8 @@
 """Compiles and loads models with the real HTP library, each once.
 
-What was said is found again by content: the model, the SoC, settings, limits, the library and our
-version. So a search that was killed goes on; only the binaries that are wanted in the end are made
-again then.
+What was said is found again by content: the model, the SoC, settings, the library and our version.
+Limits are held against it each time. So a search that was killed goes on; only the binaries that
+are wanted in the end are made again then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell
-from qnnmem.fix.trial import Trial, from_kept, to_kept, trial_of
+from qnnmem.fix.trial import (
+    LibraryTrial,
+    every_pool,
+    from_kept,
+    held_against,
+    to_kept,
+    trial_of,
+)
 from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.compile import (
     CompileFailure,
@@ -55,15 +62,15 @@ class LibraryTrials:
     budgets: Mapping[str, Sourced] = field(default_factory=dict)
     memory: ResultCache | None = None
     progress: Progress = no_progress
-    known: dict[str, Trial] = field(default_factory=dict)
+    known: dict[str, LibraryTrial] = field(default_factory=dict)
 
-    def trial(self, source: HtpSource, options: CompileOptions) -> Trial:
+    def trial(self, source: HtpSource, options: CompileOptions) -> LibraryTrial:
         """What the library says of a model."""
         key = self._key(source, options)
         if key not in self.known:
             kept = None if self.memory is None else self.memory.get(key)
             self.known[key] = from_kept(kept, self.soc) or self._tried(key, source, options)
-        return self.known[key]
+        return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:
         """The context binary of a model that fits; made again where an earlier run judged it."""
@@ -78,7 +85,7 @@ class LibraryTrials:
                 raise CannotTell(made.why)
         return path
 
-    def _tried(self, key: str, source: HtpSource, options: CompileOptions) -> Trial:
+    def _tried(self, key: str, source: HtpSource, options: CompileOptions) -> LibraryTrial:
         model, binary = self._file(key, source), self.folder / f"{key}.bin"
         own = _own(source, options)
         try:
@@ -89,10 +96,10 @@ class LibraryTrials:
             if source.path is None:
                 model.unlink(missing_ok=True)
         if isinstance(made, CompileFailure):
-            trial = Trial(fit_failure(made, self.budgets), made.stage != "partition")
+            trial = LibraryTrial(fit_failure(made, every_pool()), made.stage != "partition")
         else:
-            trial = trial_of(fit_measured(made, self.budgets), made.bill)
-        if not trial.fit.fits:
+            trial = trial_of(fit_measured(made, every_pool()), made.bill)
+        if not held_against(trial, self.budgets).fit.fits:
             binary.unlink(missing_ok=True)
         if self.memory is not None and trial.is_sure:
             self.memory.put(key, to_kept(trial))
@@ -114,7 +121,6 @@ class LibraryTrials:
             "precision": options.precision.value,
             "settings": [options.vtcm_mb, options.opt_level, options.memhandle, options.partition],
             "random": [options.samples, options.seed],
-            "budgets": {name: limit.value for name, limit in self.budgets.items()},
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
