@@ -180,7 +180,7 @@ def main() -> int:
         model, words = chosen.model, chosen.words
         if model is None:
             model, words = Path(name, "image.onnx"), ["--dim", "batch=1", *words]
-            command = [sys.executable, MAKER, model]
+            command = [sys.executable, str(MAKER), str(model)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
         found = FixKiller(model.absolute(), words, Path(name)).kill(chosen.kills, chosen.seed)
     print(f"{found.killed} killed, {found.ended_before} had ended before")

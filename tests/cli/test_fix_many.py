@@ -84,8 +84,8 @@ class _Losing(Executor):
 @pytest.mark.parametrize(("deaths", "kind"), [(1, FixedFile), (2, RefusedFile)])
 def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
     """What was lost is tried once more; a model that kills its worker is a row without answer."""
-    tasks = [FixTask(name, "lpai", None, None, "", False, None) for name in "abc"]  # type: ignore[arg-type]
-    rows = {row.input: row for row in fix_many.rows_with(_Losing("b", deaths), tasks)}
+    tasks = [FixTask(name, "lpai", None, None, None, "", False, None) for name in "abc"]  # type: ignore[arg-type]
+    rows = {row.input: row for _, row in fix_many.rows_with(_Losing("b", deaths), tasks)}
     assert rows.keys() == {"a", "b", "c"}
     assert isinstance(rows["b"], kind)
     assert rows["a"].exit_code == rows["c"].exit_code == 0

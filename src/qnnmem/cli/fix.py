@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.fix_htp import HtpWish, htp_options, htp_wish
 from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.report.fix_next import Command
 
 _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
@@ -55,8 +59,10 @@ def _budgets(text: str) -> Budgets:
     type=_budgets,
     metavar="POOL=SIZE",
     help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
-    "without one, scratch is made as small as it gets.",
+    "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, weights, "
+    "io, spill-fill or host-ram, beside the limits of the SoC.",
 )
+@htp_options
 @texts.model_options
 @click.option(
     "--io",
@@ -74,6 +80,13 @@ def _budgets(text: str) -> Budgets:
     "--bits",
     type=click.Choice(["8", "16"]),
     help="Width of floating-point elements once quantized.  [default: as in the model]",
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.Choice(["order", "settings", "one-file"]),
+    help="What is not to change: the order of ops, how it is compiled for HTP, that it is one "
+    "model.",
 )
 @click.option(
     "--data",
@@ -124,7 +137,7 @@ def _budgets(text: str) -> Budgets:
     type=click.Path(),
     required=True,
     metavar="DIR",
-    help="Folder for the changed model, its recipe and a report; of several, one for each in it.",
+    help="Folder for the changed model or its parts, recipe and report; of several, one for each.",
 )
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 @texts.form_options("qnnmem.fix/1")
@@ -144,10 +157,12 @@ def fix(
     """Change MODEL so that it needs less memory and computes the same, bit by bit.
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
-    regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
-    after it was planned, run and compared with the model as it was. The changed model, a recipe and
-    a report go to the folder of -o. Several models, a pattern or a folder give a table. What was
-    found is kept: a run that was killed goes on where it was.
+    regions of convolutions, pooling and element-wise ops computed in bands of rows, then a cut into
+    parts that run one after the other. For HTP: VTCM size and optimisation level, the order of
+    loading, parts. A change counts after it was planned, or compiled and loaded by the real library
+    for HTP, run, and compared with the model as it was. What it becomes, a recipe and a report go
+    to the folder of -o. Several models, a pattern or a folder give a table. What was found is kept:
+    a run that was killed goes on where it was.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
@@ -155,16 +170,21 @@ def fix(
     """
     from qnnmem.cli import fix_log, fix_many
 
-    task = FixTask("", backend, _Wish(**chosen), recipe, output, force, cache)
+    asked = fix_log.asked_by(logs, models, recipe) if logs else None
+    if asked is not None:
+        backend = fix_log.backend_for(asked, backend)
+        chosen["soc"] = chosen["soc"] or (asked.soc if backend == "htp" else None)
+    htp = htp_wish(backend, chosen)
+    task = FixTask("", backend, _Wish(**chosen), htp, recipe, output, force, cache)
     typed = tuple(word for word in given_words() if word.partition("=")[0] not in _NO_CHANGE)
     task = task._replace(given=given_words("prepare"), typed=typed)
-    if logs:
-        return fix_log.run(logs, models, task, as_json)
+    if asked is not None:
+        return show_fixed(fix_log.task_for(asked, models, task), as_json)
     if not models:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
     found = fix_many.named_models(models)
-    if len(models) == 1 and models == found:
+    if len(models) == 1 and models == found and (htp is None or len(htp.socs) == 1):
         return show_fixed(task._replace(model=models[0]), as_json)
     return fix_many.run(found, task, jobs, cluster, as_json)
 
@@ -175,6 +195,7 @@ class FixTask(NamedTuple):
     model: str
     backend: str
     wish: _Wish
+    htp: HtpWish | None
     recipe: str | None
     output: str
     force: bool
@@ -191,7 +212,7 @@ class FixOutcome(NamedTuple):
 
     result: FixResult
     files: list[str]
-    next_words: list[str]
+    commands: Sequence[Command]
 
     @property
     def exit_code(self) -> int:
@@ -206,7 +227,7 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
 
     done = fix_file(task)
     render = report.render_json if as_json else report.render_text
-    write(render(done.result, done.files, done.next_words, task.chain), None, task.force)
+    write(render(done.result, done.files, done.commands, task.chain), None, task.force)
     return done.exit_code
 
 
@@ -214,24 +235,23 @@ def fix_file(task: FixTask) -> FixOutcome:
     """Fix one model, and write what it became."""
     from qnnmem.cli.fix_output import FixFolder, fix_folder
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.report import fix as report
+    from qnnmem.fix.chain_manifest import FIRST_PART, MANIFEST
+    from qnnmem.fix.outputs import outputs_of
+    from qnnmem.report.fix_next import next_commands
+    from qnnmem.scratch_folder import scratch_folder
 
-    if task.backend == "htp":
-        raise UsageError(
-            "remedies for HTP are not there yet, only those for LPAI; --backend lpai, or for HTP "
-            "`qnnmem fit` and `qnnmem sweep` say what fits"
-        )
     path = Path(task.place or task.model)
     place = FixFolder(Path(task.output), path.stem, task.force)
-    names = (f"{path.stem}.onnx", place.report.name, place.recipe.name)
-    with fix_folder(place, names):
+    names = [f"{path.stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
+    names += [f"{path.stem}.bin"] if task.htp else []
+    with fix_folder(place, names), scratch_folder() as scratch:
         with ProgressBar(f"reading {path.name}") as bar:
-            result = _fixed(path, task, bar)
-        is_new = result.best.change.model is not result.case.model
-        made = str(place.folder / names[0]) if is_new else task.model
-        words = [] if result.exit_code else report.prepare_words(result, made, task.given)
-        files = _written(result, place, task, words) if is_new else []
-    return FixOutcome(result, files, words)
+            result = _fixed(path, task, bar, Path(scratch))
+        contents = outputs_of(result, path.stem)
+        made = [str(place.folder / name) for name in contents] or [task.model]
+        commands = next_commands(result, made, task.given)
+        files = _written(result, place, task, contents, commands) if contents else []
+    return FixOutcome(result, files, commands)
 
 
 class _Wish(NamedTuple):
@@ -245,28 +265,36 @@ class _Wish(NamedTuple):
     io: str
     align: int | None
     bits: str | None
+    keep: tuple[str, ...]
     data: str | None
     seed: int
     time_limit: float
 
 
-def _fixed(path: Path, task: FixTask, bar: ProgressBar) -> FixResult:
+def _fixed(path: Path, task: FixTask, bar: ProgressBar, scratch: Path) -> FixResult:
     """The result of a search, or of a recipe."""
+    from qnnmem.cli.fix_htp import HtpWork, fixed_for_htp
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
 
-    wish, recipe = task.wish, task.recipe
+    wish, recipe, htp = task.wish, task.recipe, task.htp
     said = None if recipe is None else read_recipe(Path(recipe))
-    case = _case(path, wish, said)
-    watch = _Watcher(bar)
+    pair = None if said is None or recipe is None else (said, Path(recipe))
+    if said is not None and said.backend != ("lpai" if htp is None else "htp"):
+        raise UsageError(f"the recipe is for --backend {said.backend}")
+    case = _case(path, wish, said, htp)
+    watch, memory = _Watcher(bar), memory_of(task.cache)
+    if htp is not None:
+        limits = [pair for budgets in wish.budgets for pair in budgets]
+        work = HtpWork(scratch, memory, watch, bar.say, task.first)
+        return fixed_for_htp(case, htp, limits, work, recipe=pair)
     bar.say("planning")
     budget = _limits(wish.budgets)
-    if said is None or recipe is None:
+    if pair is None:
         remedies = ordered(REMEDIES, task.first)
-        memory = memory_of(task.cache)
         return fix_for_lpai(case, budget, watch=watch, remedies=remedies, memory=memory)
-    return _repeated(case, budget, said, Path(recipe))
+    return _repeated(case, budget, *pair)
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
@@ -298,7 +326,7 @@ def _repeated(
     return FixResult(case, (judged,), has_limits=bool(budget))
 
 
-def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
+def _case(path: Path, wish: _Wish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.calibration import find_samples
@@ -316,7 +344,12 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         shapes = dict(recipe.shapes)
     model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
     bits = None if wish.bits is None else int(wish.bits)
-    options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    options: PoolOptions | CompileOptions
+    if htp is None:
+        options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    else:
+        shaping = {"dims": dict(wish.dims), "shapes": shapes, "values": dict(wish.values)}
+        options = htp.compile_options(**shaping)
     samples = (
         () if wish.data is None else find_samples(Path(wish.data), inputs_of(write_typed(model)))
     )
@@ -324,6 +357,7 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         path,
         model,
         options,
+        keep=frozenset(wish.keep),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
@@ -360,29 +394,30 @@ class _Watcher:
                 note(HEADER)
             note(row(change))
         self._begun = True
-        self._bar.say("looking for regions to compute in bands")
+        self._bar.say("looking for changes")
 
 
 def _written(
-    result: FixResult, place: FixFolder, task: FixTask, next_words: list[str]
+    result: FixResult,
+    place: FixFolder,
+    task: FixTask,
+    contents: Mapping[str, bytes],
+    commands: Sequence[Command],
 ) -> list[str]:
     """The files of a change, all or none."""
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
-    from qnnmem.fix.remedy import self_contained
     from qnnmem.report.fix_report import RunFacts, render_report
     from qnnmem.report.schema import write_json
 
-    best = result.best
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
-    report = render_report(result, facts, [str(place.recipe)], next_words)
-    model = self_contained(best.change.model).SerializeToString(deterministic=True)
-    contents = {
-        f"{place.stem}.onnx": model,
+    report = render_report(result, facts, str(place.recipe), commands)
+    recipe = write_json(recipe_of(result.case, result.best, task.backend))
+    words = {
         place.report.name: report.encode("utf-8", "backslashreplace"),
-        place.recipe.name: write_json(recipe_of(result.case, best, "lpai")).encode(),
+        place.recipe.name: recipe.encode(),
     }
-    return place.write(contents)
+    return place.write({**contents, **words})
 
 
 def sha256_of(path: Path) -> str:

@@ -19,16 +19,13 @@ if TYPE_CHECKING:
 _MOST = 10_000  # incidents that are looked at
 
 
-def run(logs: Sequence[str], models: Sequence[str], task: FixTask, as_json: bool) -> int:
-    """Diagnose the logs, and fix the model that failed."""
-    from qnnmem.cli.fix import show_fixed
-
+def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
+    """What the logs ask for."""
     if len(models) > 1:
         raise UsageError("--log is about one model; name one")
-    if task.recipe is not None:
+    if recipe is not None:
         raise UsageError("--log looks for a change, and --apply repeats one; leave one of them")
-    wish = _wished(logs)
-    return show_fixed(_task_for(wish, models, task), as_json)
+    return _wished(logs)
 
 
 def _wished(logs: Sequence[str]) -> LogWish:
@@ -69,18 +66,23 @@ def _incidents(logs: Sequence[str]) -> list[Incident]:
         diagnosis.close()
 
 
-def _task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
-    """The task with what the log says; what the user says goes before."""
-    model = models[0] if models else _found(wish)
-    backend = task.backend if _is_given("backend") else wish.backend
-    if not backend:
+def backend_for(wish: LogWish, given: str) -> str:
+    """Whose memory it is: as the user says, else as the lines do."""
+    context = click.get_current_context()
+    if context.get_parameter_source("backend") is click.core.ParameterSource.COMMANDLINE:
+        return given
+    if not wish.backend:
         raise UsageError("the log does not tell whose memory is short; --backend lpai or htp does")
+    return wish.backend
+
+
+def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
+    """The task with what the log says; what the user says goes before."""
     asked = task.wish
-    if wish.budget and not asked.budgets and backend == wish.backend:
+    if wish.budget and not asked.budgets and task.backend == wish.backend:
         asked = asked._replace(budgets=(wish.budget,))
-    return task._replace(
-        model=model, backend=backend, wish=asked, chain=wish.sentences(), first=wish.first
-    )
+    model = models[0] if models else _found(wish)
+    return task._replace(model=model, wish=asked, chain=wish.sentences(), first=wish.first)
 
 
 def _found(wish: LogWish) -> str:
@@ -92,8 +94,3 @@ def _found(wish: LogWish) -> str:
         if path.is_file():
             return str(path)
     raise UsageError(f"the log names {quote(wish.model)}, which is not here; name its place: MODEL")
-
-
-def _is_given(name: str) -> bool:
-    context = click.get_current_context()
-    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

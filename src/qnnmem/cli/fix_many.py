@@ -43,24 +43,24 @@ def run(files: Sequence[str], task: FixTask, jobs: int, cluster: str | None, as_
     if cluster is not None and jobs != 1:
         raise UsageError("--cluster and --jobs exclude each other")
     tasks = list(_tasks(files, task, is_far=cluster is not None))
-    rows: list[FixRow] = []
+    done: dict[int, FixRow] = {}
     is_interrupted = False
     try:
-        for row in _rows(tasks, jobs, cluster):
-            rows.append(row)
+        for number, row in _rows(tasks, jobs, cluster):
+            done[number] = row
             is_interrupted = row.exit_code == _INTERRUPTED
             if is_interrupted:
                 break
     except KeyboardInterrupt:
         is_interrupted = True
-    rows.sort(key=lambda row: files.index(row.input))
+    rows = [done[number] for number in sorted(done)]
     write((fix_table.render_json if as_json else fix_table.render_text)(rows), None, task.force)
     say_refused(rows)
     return _INTERRUPTED if is_interrupted else fix_table.code_of_all(rows)
 
 
 def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[FixTask]:
-    """One for each file; workers elsewhere have another working directory."""
+    """One for each file and SoC; workers elsewhere have another working directory."""
     taken: set[str] = set()
     for file in files:
         stem, number = Path(file).stem, 2
@@ -68,18 +68,25 @@ def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[Fix
         while name in taken:
             name, number = f"{stem}-{number}", number + 1
         taken.add(name)
-        folder = Path(task.output, name)
-        yield task._replace(
-            model=file,
-            place=str(Path(file).absolute()) if is_far else "",
-            output=str(folder.absolute() if is_far else folder),
-        )
+        place = str(Path(file).absolute()) if is_far else ""
+        one = task._replace(model=file, place=place)
+        if task.htp is None or len(task.htp.socs) < 2:
+            yield one._replace(output=_folder(task, name, is_far=is_far))
+            continue
+        for soc in task.htp.socs:
+            folder = _folder(task, f"{name}/{soc}", is_far=is_far)
+            yield one._replace(output=folder, htp=task.htp._replace(soc=soc))
 
 
-def _rows(tasks: Sequence[FixTask], jobs: int, cluster: str | None) -> Iterator[FixRow]:
-    """What became of each, as soon as it is known."""
+def _folder(task: FixTask, name: str, *, is_far: bool) -> str:
+    folder = Path(task.output, name)
+    return str(folder.absolute() if is_far else folder)
+
+
+def _rows(tasks: Sequence[FixTask], jobs: int, cluster: str | None) -> Iterator[tuple[int, FixRow]]:
+    """What became of each, as soon as it is known, with its place."""
     if cluster is None and (jobs == 1 or len(tasks) == 1):
-        yield from map(fix_one, tasks)
+        yield from enumerate(map(fix_one, tasks))
         return
     from qnnmem.doctor.fleet.executors import Processes, cluster_executor
 
@@ -88,24 +95,25 @@ def _rows(tasks: Sequence[FixTask], jobs: int, cluster: str | None) -> Iterator[
         yield from rows_with(executor, tasks)
 
 
-def rows_with(executor: Executor, tasks: Sequence[FixTask]) -> Iterator[FixRow]:
+def rows_with(executor: Executor, tasks: Sequence[FixTask]) -> Iterator[tuple[int, FixRow]]:
     """The same by an executor; what a worker took with it when it died is tried once more, alone.
 
     A worker may die of a model: then that model is the one that has no answer.
     """
     from concurrent.futures import as_completed
 
-    jobs = {executor.submit(fix_one, task): task for task in tasks}
+    jobs = {executor.submit(fix_one, task): number for number, task in enumerate(tasks)}
     lost = []
     for job in as_completed(jobs):
         row = _row_of(job)
         if row is None:
             lost.append(jobs[job])
         else:
-            yield row
-    for task in lost:
+            yield jobs[job], row
+    for number in lost:
+        task = tasks[number]
         again = _row_of(executor.submit(fix_one, task))
-        yield again or _without_answer(task, "its worker ended before there was an answer")
+        yield number, again or _without_answer(task, "its worker ended before an answer")
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:
@@ -135,7 +143,7 @@ def fix_one(task: FixTask) -> FixRow:
         return refused(task.model, exc, exc.exit_code)
     except QnnMemError as exc:
         return refused(task.model, exc)
-    values = {**as_values(done.result, done.files, done.next_words), "input": task.model}
+    values = {**as_values(done.result, done.files, done.commands), "input": task.model}
     return FixedFile(task.model, values, done.exit_code)
 
 

@@ -32,6 +32,8 @@ class TilingRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """With the options as they are, then with ops in place."""
+        if base.need.over and "scratch" not in base.need.over:
+            return  # bands change nothing else
         start = base.change
         if start.remedy == "plan" and start.of is not None:
             start = start.of  # which bands go with which order and options is found out here

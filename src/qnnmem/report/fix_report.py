@@ -15,6 +15,7 @@ from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.report.doctor_markdown import block, code, escape, table
 from qnnmem.report.fix import verdict
+from qnnmem.report.fix_next import Command
 from qnnmem.report.schema import TOOL
 from qnnmem.report.shell import next_line, shell_line
 from qnnmem.text import counted, shorten
@@ -34,7 +35,7 @@ class RunFacts:
 
 
 def render_report(
-    result: FixResult, facts: RunFacts, files: Sequence[str], next_words: Sequence[str]
+    result: FixResult, facts: RunFacts, recipe: str, commands: Sequence[Command]
 ) -> str:
     """Verdict, what was tried and done, the proof, how to deploy it, where it comes from."""
     lines = [f"# {escape(verdict(result))}"]
@@ -46,7 +47,7 @@ def render_report(
     lines += [part for note in result.notes for part in ("", f"Note: {escape(note)}")]
     lines += ["", "## Done", "", *_steps(result.best)]
     lines += ["", "## Proof", "", *_proof(result)]
-    lines += ["", "## Deploy", "", *block(_commands(result, files, next_words))]
+    lines += ["", "## Deploy", "", *block(_commands(result, recipe, commands))]
     lines += ["", "## Where it comes from", "", *table(("what", "value"), _origin(result, facts))]
     return "\n".join(lines) + "\n"
 
@@ -97,13 +98,13 @@ def _proof(result: FixResult) -> Iterator[str]:
         yield f"- {escape(join_words(need.why))}"
 
 
-def _commands(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> Iterator[str]:
-    if next_words:
-        yield shorten(next_line("", next_words).removeprefix("next: : "), _WIDE)
-    recipe = next((name for name in files if name.endswith(".recipe.json")), "")
+def _commands(result: FixResult, recipe: str, commands: Sequence[Command]) -> Iterator[str]:
+    for why, words in commands:
+        yield f"# {shorten(why, _WIDE)}"
+        yield shorten(next_line("", words).removeprefix("next: : "), _WIDE)
     if recipe:
-        words = ("qnnmem", "fix", str(result.case.path), "--apply", recipe, "-o", "again")
-        yield f"# the same again: {shorten(shell_line(words), _WIDE)}"
+        again = ("qnnmem", "fix", str(result.case.path), "--apply", recipe, "-o", "again")
+        yield f"# the same again: {shorten(shell_line(again), _WIDE)}"
 
 
 def _origin(result: FixResult, facts: RunFacts) -> Iterator[tuple[str, str]]:

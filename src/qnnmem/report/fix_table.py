@@ -81,7 +81,8 @@ def _cells(row: FixRow) -> tuple[str, ...]:
     gap = best["largest_difference"]
     results = "the same" if best["identical"] else "off" if gap is None else f"{gap:.2g} off"
     sizes = ("-" if size is None else f"{size:,}" for size in (before, after))
-    return row.input, *sizes, ratio, best["remedy"], results, _WORDS[row.answer]
+    name = f"{row.input} {values['soc']}" if "soc" in values else row.input
+    return name, *sizes, ratio, best["remedy"], results, _WORDS[row.answer]
 
 
 def _best(row: FixedFile) -> Mapping[str, Any]:
