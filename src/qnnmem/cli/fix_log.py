@@ -78,11 +78,15 @@ def backend_for(wish: LogWish, given: str) -> str:
 
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
     """The task with what the log says; what the user says goes before."""
-    asked = task.wish
-    if wish.budget and not asked.budgets and task.backend == wish.backend:
-        asked = asked._replace(budgets=(wish.budget,))
-    model = models[0] if models else _found(wish)
-    return task._replace(model=model, wish=asked, chain=wish.sentences(), first=wish.first)
+    mine = [pair for budgets in task.wish.budgets for pair in budgets]
+    known = wish.with_given(task.backend, mine)
+    budgets = (known.budget,) if known.budget else ()
+    return task._replace(
+        model=models[0] if models else _found(wish),
+        wish=task.wish._replace(budgets=budgets),
+        chain=known.sentences(),
+        first=wish.first,
+    )
 
 
 def _found(wish: LogWish) -> str:

@@ -7,7 +7,7 @@ A line that prints a limit gives the budget. Where none does, the model is made 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qnnmem.doctor.backend import HTP, LPAI, backend_of
 from qnnmem.doctor.incident import Incident
@@ -19,14 +19,17 @@ _LPAI_CAUSES = frozenset({"mem_tcm_pool", "mem_system_ram", "mem_unknown", "mem_
 # Causes on HTP, the limit that their lines print, and what to begin with.
 _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_graph_limit": ("compile", ("partition",)),
-    "mem_vtcm": ("vtcm", ("settings", "tiling")),
-    "mem_dsp_va": ("", ("partition",)),
-    "mem_activation": ("", ("tiling", "partition")),
-    "mem_spill_fill": ("", ("settings", "tiling")),
+    "mem_vtcm": ("vtcm", ("settings",)),
+    "mem_dsp_va": ("", ("placement", "settings")),
+    "mem_activation": ("", ("settings",)),
+    "mem_spill_fill": ("", ("settings",)),
     "mem_buffer_cap": ("", ("partition",)),
-    "mem_multi_context": ("", ("partition",)),
+    "mem_multi_context": ("", ("placement",)),
     "mem_unknown": ("", ()),
 }
+# Where the lines do not name the cause: contexts that were not freed show before any graph does.
+_BY_STAGE = {"init": ("placement", "settings")}
+_LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # which is not scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ class LogWish:
     first: tuple[str, ...] = ()  # remedies to begin with
     model: str | None = None  # a file that a line names
     soc: str | None = None
+    is_given: bool = False  # whether the budget is the user's
+
+    def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
+        """With what the user says, which goes before."""
+        known = budget or (self.budget if backend == self.backend else ())
+        return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
 
     def sentences(self) -> tuple[str, ...]:
         """The way from the line to what is wanted."""
@@ -53,7 +62,9 @@ class LogWish:
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
         aim = "compile and load" if self.backend == HTP else "need as little as it can"
-        wanted = f"hold {limits}" if limits else f"{aim}, as no line says what there is"
+        wanted = f"hold {limits}{', as given' * self.is_given}"
+        if not limits:
+            wanted = f"{aim}, as no line says what there is"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",
@@ -72,7 +83,8 @@ def wish_of(incident: Incident) -> LogWish | None:
     decides = next((one for one in incident.evidence if one.decides), incident.evidence[0])
     values = incident.quantities
     soc = values.get("soc")
-    pool, first = ("", ()) if backend == LPAI else _HTP_CAUSES[incident.cause]
+    pool, first = _HTP_CAUSES.get(incident.cause, ("", ()))
+    first = _LPAI_FIRST.get(incident.cause, ()) if backend == LPAI else first
     return LogWish(
         decides.file,
         decides.line,
@@ -84,7 +96,7 @@ def wish_of(incident: Incident) -> LogWish | None:
         incident.shortage_bytes,
         backend,
         _lpai_budget(incident) if backend == LPAI else _printed_limit(pool, values),
-        first,
+        first or (_BY_STAGE.get(incident.stage, ()) if backend != LPAI else ()),
         _named_model(values),
         None if soc is None else str(soc),
     )
