@@ -8,7 +8,7 @@ from time import monotonic
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
 from qnnmem.fix.bench_htp import HtpBench, htp_bench
-from qnnmem.fix.compiled import TOGETHER
+from qnnmem.fix.compiled import NOUNS, TOGETHER
 from qnnmem.fix.partition import NoPartition
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.partition_line import line_of
@@ -51,6 +51,8 @@ class HtpPartsRemedy:
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
         """The parts, or why there are none."""
         start = base.change
+        if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
+            return "every part takes all the VTCM that it is given, as the whole does"
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model that is quantized on the way cannot be cut; quantize it first"
         try:
