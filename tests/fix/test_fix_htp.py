@@ -19,11 +19,12 @@ from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, refused
 
-from qnnmem.errors import NoCompiler
+from qnnmem.errors import NoCompiler, UsageError
 from qnnmem.fix import settings_htp
 from qnnmem.fix.chain import run_chain
-from qnnmem.fix.htp import FixTarget, fix_for_htp
-from qnnmem.fix.remedy import FixCase
+from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
+from qnnmem.fix.recipe import Recipe, apply_recipe
+from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.trial import from_kept, to_kept
 from qnnmem.fix.trials import HtpSource, LibraryTrials
 from qnnmem.htp.compile import CompileOptions
@@ -151,6 +152,19 @@ def test_no_parts_where_one_file_is_kept_or_time_is_up(case: FixCase, tmp_path: 
         assert found.obstacle
 
 
+def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -> None:
+    """Contexts that it loads must be there, and the model among them."""
+    for names in (["other.bin", "model"], ["other.bin"]):
+        step = {"remedy": "placement", "rounds": [names]}
+        recipe = Recipe("htp", {}, (step,))
+
+        def repeat(own: FixCase, recipe: Recipe = recipe) -> Change:
+            return apply_recipe(own, recipe, tmp_path, REMEDIES)
+
+        with pytest.raises(UsageError, match="other contexts beside the model"):
+            repeat_for_htp(case, target(Told(6), tmp_path), repeat)
+
+
 def test_sizes_of_vtcm_halve() -> None:
     """Down to one MiB."""
     assert list(settings_htp._halves(8)) == [4, 2, 1]
@@ -245,6 +259,8 @@ def test_an_op_over_vtcm_gets_all_that_the_soc_has(here: Path) -> None:
     assert "VTCM 8 MiB" in done.stdout
     kept = run(*words, "--keep", "settings", "-o", "never")
     assert exit_code(kept) == 1
+    less = run("fix", "layers.onnx", *HTP, "--budget", "vtcm=1M", "--keep", "settings", "-o", "x")
+    assert (exit_code(less), "all the VTCM that it is given" in less.stdout) == (1, True)
     assert "in the way: parts that fit lead only up to Softmax 'softmax'" in kept.stdout
     assert not Path("never").exists()
 
@@ -264,8 +280,7 @@ def test_a_budget_below_one_op_is_refused_with_the_reason(here: Path) -> None:
 @needs_library
 def test_contexts_that_stay_loaded_give_way(here: Path) -> None:
     """Where all do not fit the domains of a process, the fewest are freed in the meantime."""
-    words = ("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "small", "--force")
-    assert exit_code(run(*words)) == 0
+    assert exit_code(run("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "small")) == 0
     others = [word for _ in range(4) for word in ("--with", "small/layers.bin")]
     words = ("fix", "layers.onnx", *HTP, "--budget", "pd=11M", *others, *others)
     done = run(*words, "--keep", "settings", "-o", "beside")

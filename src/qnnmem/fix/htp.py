@@ -23,6 +23,7 @@ from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
+from qnnmem.text import quote
 
 REMEDIES: tuple[ModelRemedy, ...] = (HtpSettingsRemedy(), PlacementRemedy(), HtpPartsRemedy())
 Repeat = Callable[[FixCase], Change]
@@ -71,12 +72,25 @@ def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixRe
     change = repeat(case)
     with _bench(case, target) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
+        _check_rounds(bench, change)
         judged = bench.judged(change)
         if not judged.holds:
             raise UsageError(
                 "with this model the recipe gives other results; search anew without it"
             )
         return _result(bench, target, (judged,), ())
+
+
+def _check_rounds(bench: HtpBench, change: Change) -> None:
+    """Refuse a recipe that loads other contexts than there are."""
+    if not change.rounds:
+        return
+    said = {name for names in change.rounds for name in names}
+    odd = sorted(said ^ set(bench.library.residents(change)))
+    if odd:
+        raise UsageError(
+            f"the recipe is for other contexts beside the model: {quote(odd[0])} is not in both"
+        )
 
 
 @contextmanager

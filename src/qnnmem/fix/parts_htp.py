@@ -8,7 +8,7 @@ from time import monotonic
 
 from qnnmem.errors import CannotTell, UsageError, Words, join_words
 from qnnmem.fix.bench_htp import HtpBench, htp_bench
-from qnnmem.fix.compiled import TOGETHER
+from qnnmem.fix.compiled import NOUNS, TOGETHER
 from qnnmem.fix.partition import NoPartition
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.partition_line import line_of
@@ -40,8 +40,11 @@ class HtpPartsRemedy:
         if found.is_whole:
             return
         words, rounds = _residence(own, found)
-        own.loaded[id(found.partition)] = found
-        judged = own.judged(cut(start, found.partition, words, rounds))
+        if base.need.what != TOGETHER:  # else it was held against what others leave
+            own.loaded[id(found.partition)] = found
+        made = cut(start, found.partition, words, rounds)
+        notes = (*made.notes, *_notes(found, words))
+        judged = own.judged(replace(made, notes=notes))
         yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
@@ -51,6 +54,8 @@ class HtpPartsRemedy:
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
         """The parts, or why there are none."""
         start = base.change
+        if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
+            return "every part takes all the VTCM that it is given, as the whole does"
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model that is quantized on the way cannot be cut; quantize it first"
         try:
@@ -64,6 +69,15 @@ class HtpPartsRemedy:
         except (UsageError, CannotTell) as exc:
             return exc.what
         return found.why if isinstance(found, NoPartition) else found
+
+
+def _notes(found: HtpParts, words: str) -> Iterator[str]:
+    if "process domain" in words:
+        yield "on a SoC that gives a process one domain only, load the parts in turn"
+    sizes = [one.spill_fill for one in found.residency.residents]
+    saved = sum(sizes) - max(sizes)
+    if saved:
+        yield f"parts that share one spill/fill buffer take {saved:,} bytes less"
 
 
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
