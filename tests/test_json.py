@@ -35,6 +35,7 @@ NEW = {
         "qnnmem.fits/1",
         "qnnmem.fix/1",
         "qnnmem.fix-recipe/1",
+        "qnnmem.fixes/1",
         "qnnmem.host/1",
     ),
     *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.written/1"),

@@ -1,12 +1,23 @@
-"""Temporary folders that are gone when their work is."""
+"""Temporary folders that are gone when their work is.
+
+Whoever is killed cannot clean up. So a folder is locked as long as its process lives, and the next
+run removes those that nobody holds any more.
+"""
 
 from __future__ import annotations
 
+import os
 import tempfile
+import time
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from qnnmem.errors import OutputError
 from qnnmem.whole_file import shown
+
+_PREFIX = "qnnmem-"
+_ABANDONED_S = 10.0  # between a folder and its lock lies a moment
 
 
 def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
@@ -14,10 +25,9 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
 
     It is hidden `inside` a folder where its files are to be renamed into that.
     """
-    prefix = "qnnmem-" if inside is None else ".qnnmem-"
+    prefix = _PREFIX if inside is None else f".{_PREFIX}"
     try:
-        # What cannot be removed must not hide the result, or the error, of the work.
-        return tempfile.TemporaryDirectory(prefix=prefix, dir=inside, ignore_cleanup_errors=True)
+        made = _HeldFolder(prefix, inside)
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         if inside is not None:
@@ -25,3 +35,67 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
         raise OutputError(
             f"no temporary folder can be made ({reason}); let TMPDIR name a folder with room in it"
         ) from exc
+    if inside is None:
+        _remove_abandoned(Path(made.name).parent)
+    return made
+
+
+class _HeldFolder(tempfile.TemporaryDirectory[str]):
+    """A folder that others can see is in use."""
+
+    def __init__(self, prefix: str, inside: Path | None) -> None:
+        # What cannot be removed must not hide the result, or the error, of the work.
+        super().__init__(prefix=prefix, dir=inside, ignore_cleanup_errors=True)
+        self._lock = lock_folder(Path(self.name))
+
+    def cleanup(self) -> None:
+        """Remove it."""
+        super().cleanup()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Hold a folder until the descriptor is closed; None where another process does, or none can.
+
+    The lock goes with the process, however that ends.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@cache  # once for each run
+def _remove_abandoned(place: Path) -> None:
+    """Remove folders of ours whose process was killed."""
+    import shutil
+
+    with suppress(OSError):
+        for folder in place.glob(f"{_PREFIX}*"):
+            if not _is_old_and_ours(folder):
+                continue
+            lock = lock_folder(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _is_old_and_ours(folder: Path) -> bool:
+    try:
+        state = folder.lstat()
+    except OSError:  # gone in the meantime
+        return False
+    mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+    return mine and time.time() - state.st_mtime > _ABANDONED_S

@@ -13,6 +13,7 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.fix.chain import run_chain
 from qnnmem.fix.prove import prove
 from qnnmem.report.schema import load_schema
 
@@ -150,11 +151,38 @@ def test_another_pool_cannot_be_helped(model: str) -> None:
     assert "constants cannot be made smaller" in done.stdout
 
 
-def test_htp_is_not_there_yet(model: str) -> None:
-    """The other backend is refused in a sentence."""
-    done = run("fix", model, "--backend", "htp", "-o", "out")
-    assert exit_code(done) == 2
-    assert "only those for LPAI" in sentence(done)
+def test_constants_over_a_budget_become_parts(tmp_path: Path) -> None:
+    """Parts that are loaded in turn, the chain that runs them, and a command for each."""
+    random = numpy.random.default_rng(0)
+    stored = [
+        numpy_helper.from_array(random.standard_normal((32, 32)).astype("float32"), f"w{n}")
+        for n in range(4)
+    ]
+    nodes = [helper.make_node("MatMul", [f"t{n}", f"w{n}"], [f"t{n + 1}"]) for n in range(4)]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32]) for name in ("t0", "t4")
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "layers.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    words = ("fix", path, "--budget", "constants=9K")
+    kept = run(*words, "--keep", "one-file", "-o", tmp_path / "never")
+    assert exit_code(kept) == 1
+    done = run(*words, "-o", tmp_path / "out")
+    assert exit_code(done) == 0
+    assert "2 parts, loaded in turn" in done.stdout
+    given = {"t0": numpy.ones((1, 32), "float32")}
+    assert run_chain(tmp_path / "out", given)["t4"].shape == (1, 32)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    assert len(lines) == 2
+    for line in lines:
+        assert exit_code(run(*shlex.split(line.partition(" qnnmem ")[2]))) == 0
+    recipe = tmp_path / "out" / "layers.recipe.json"
+    assert exit_code(run(*words, "--apply", recipe, "-o", tmp_path / "again")) == 0
+    for name in ("part1.onnx", "part2.onnx", "chain.json"):
+        made = [(tmp_path / folder / name).read_bytes() for folder in ("out", "again")]
+        assert made[0] == made[1], name
 
 
 def test_earlier_files_are_kept(model: str) -> None:

@@ -21,6 +21,7 @@ from qnnmem.fix.chain_manifest import MANIFEST, SCHEMA, read_chain
 from qnnmem.fix.partition import NoPartition, Partition, PlannedParts, partition
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.fix.partition_line import read_line
+from qnnmem.fix.trials import LibraryTrials
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
@@ -54,7 +55,7 @@ def told(
 ) -> LibraryJudge:
     """Judge with a worker that answers so."""
     worker = ToldWorker(lambda verb, options, _limit: answer(verb, options))
-    return LibraryJudge(SM8650, cast("Worker", worker), folder, **more)
+    return LibraryJudge(LibraryTrials(SM8650, cast("Worker", worker), folder), **more)
 
 
 def input_mib(options: Mapping[str, Any]) -> int:
@@ -170,11 +171,11 @@ def test_a_graph_over_the_compile_limit_compiles_in_two_parts(
     worker: Worker, tmp_path: Path
 ) -> None:
     """4 GiB of inputs are refused as one graph; two parts compile and load, in turn."""
-    judge = LibraryJudge(SM8650, worker, tmp_path)
+    judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
     line = read_line(sliced(tmp_path, 4, 1024))
     found = partition_htp(line, judge)
     assert isinstance(found, HtpParts)
-    whole = judge.fits[0, 4]
+    whole = judge.found[0, 4].fit
     assert (whole.fits, whole.code) == (False, 1002)
     assert len(found.binaries) == 2
     assert all(fit.fits for fit in found.fits)
@@ -190,10 +191,10 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
     worker: Worker, tmp_path: Path
 ) -> None:
     """3.44 GiB of inputs compile and are not admitted; each of two parts is."""
-    judge = LibraryJudge(SM8650, worker, tmp_path)
+    judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
     found = partition_htp(read_line(sliced(tmp_path, 4, 880)), judge)
     assert isinstance(found, HtpParts)
-    whole = judge.fits[0, 4]
+    whole = judge.found[0, 4].fit
     worst = whole.worst
     assert worst is not None
     assert (whole.fits, worst.pool) == (False, "pd")
@@ -241,7 +242,7 @@ def test_parts_within_a_budget_load_together_and_compute_the_same(
 ) -> None:
     """A budget for weights is kept by each part; small parts are resident together."""
     budget = {"weights": Sourced(450_000, Origin.REPORTED, "budget")}
-    judge = LibraryJudge(SM8650, worker, tmp_path, budgets=budget)
+    judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
     found = partition_htp(read_line(layers(tmp_path / "layers.onnx", 6)), judge)
     assert isinstance(found, HtpParts)
     assert len(found.binaries) == 2
@@ -263,7 +264,7 @@ def test_parts_within_a_budget_load_together_and_compute_the_same(
 def test_a_budget_below_one_layer_is_refused_with_the_op(worker: Worker, tmp_path: Path) -> None:
     """Nothing can be cut smaller than an op; the sentence names it."""
     budget = {"weights": Sourced(50_000, Origin.REPORTED, "budget")}
-    judge = LibraryJudge(SM8650, worker, tmp_path, budgets=budget)
+    judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
     found = partition_htp(read_line(layers(tmp_path / "layers.onnx", 3)), judge)
     assert isinstance(found, NoPartition)
     assert "MatMul 'layer0'" in "".join(map(str, found.why))

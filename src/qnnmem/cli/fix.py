@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,16 +10,23 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.fix_htp import HtpWish, htp_options, htp_wish
 from qnnmem.errors import UsageError
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
+    from qnnmem.cli.fix_output import FixFolder
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.report.fix_next import Command
 
+_NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
+_INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 Budgets = tuple[tuple[str, Bytes], ...]
 
 
@@ -28,7 +36,15 @@ def _budgets(text: str) -> Budgets:
 
 
 @click.command(cls=Remembering)
-@click.argument("model", type=click.Path(), metavar="MODEL")
+@click.argument("models", nargs=-1, type=click.Path(), metavar="[MODEL...]")
+@click.option(
+    "--log",
+    "logs",
+    multiple=True,
+    type=click.Path(),
+    metavar="LOG",
+    help="Start from what failed: backend, budget and, where it is named, MODEL come from the log.",
+)
 @click.option(
     "--backend",
     type=click.Choice(["lpai", "htp"]),
@@ -43,8 +59,10 @@ def _budgets(text: str) -> Budgets:
     type=_budgets,
     metavar="POOL=SIZE",
     help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; "
-    "without one, scratch is made as small as it gets.",
+    "without one, scratch is made as small as it gets. For htp: compile, pd, vtcm, ram, weights, "
+    "io, spill-fill or host-ram, beside the limits of the SoC.",
 )
+@htp_options
 @texts.model_options
 @click.option(
     "--io",
@@ -62,6 +80,13 @@ def _budgets(text: str) -> Budgets:
     "--bits",
     type=click.Choice(["8", "16"]),
     help="Width of floating-point elements once quantized.  [default: as in the model]",
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.Choice(["order", "settings", "one-file"]),
+    help="What is not to change: the order of ops, how it is compiled for HTP, that it is one "
+    "model.",
 )
 @click.option(
     "--data",
@@ -85,6 +110,21 @@ def _budgets(text: str) -> Budgets:
     help="Seconds to search; comparing results takes as long as it needs.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Models at the same time.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="On a Dask cluster that sees the same files.")
+@click.option(
+    "--cache",
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder of what was found before.  [default: qnnmem in the user's cache folder]",
+)
+@click.option(
     "--apply",
     "recipe",
     type=click.Path(),
@@ -97,14 +137,18 @@ def _budgets(text: str) -> Budgets:
     type=click.Path(),
     required=True,
     metavar="DIR",
-    help="Folder for the changed model and its recipe.",
+    help="Folder for the changed model or its parts, recipe and report; of several, one for each.",
 )
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 @texts.form_options("qnnmem.fix/1")
 def fix(
-    model: str,
+    models: tuple[str, ...],
+    logs: tuple[str, ...],
     backend: str,
     recipe: str | None,
+    jobs: int,
+    cluster: str | None,
+    cache: str | None,
     output: str,
     force: bool,
     as_json: bool,
@@ -113,37 +157,101 @@ def fix(
     """Change MODEL so that it needs less memory and computes the same, bit by bit.
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
-    regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
-    after it was planned, run and compared with the model as it was. The changed model and a recipe
-    go to the folder of -o.
+    regions of convolutions, pooling and element-wise ops computed in bands of rows, then a cut into
+    parts that run one after the other. For HTP: VTCM size and optimisation level, the order of
+    loading, parts. A change counts after it was planned, or compiled and loaded by the real library
+    for HTP, run, and compared with the model as it was. What it becomes, a recipe and a report go
+    to the folder of -o. Several models, a pattern or a folder give a table. What was found is kept:
+    a run that was killed goes on where it was.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
-    2 bad usage or an unreadable model; 3 cannot tell.
+    2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
+    several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
     """
-    from qnnmem.cli.output import check_free, write
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.report import fix as report
-    from qnnmem.whole_file import folder_for_output
+    from qnnmem.cli import fix_log, fix_many
 
-    if backend == "htp":
-        raise UsageError(
-            "remedies for HTP are not there yet, only those for LPAI; --backend lpai, or for HTP "
-            "`qnnmem fit` and `qnnmem sweep` say what fits"
-        )
-    wish = _Wish(**chosen)
-    folder, stem = Path(output), Path(model).stem
-    targets = (folder / f"{stem}.onnx", folder / f"{stem}.recipe.json")
-    with folder_for_output(folder):
-        for target in targets:
-            check_free(target, force)
-        with ProgressBar(f"reading {Path(model).name}") as bar:
-            result = _fixed(Path(model), wish, recipe, bar)
-        files = _written(result, targets, force)
-    words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
-    next_words = [] if result.exit_code else words
+    asked = fix_log.asked_by(logs, models, recipe) if logs else None
+    if asked is not None:
+        backend = fix_log.backend_for(asked, backend)
+        chosen["soc"] = chosen["soc"] or (asked.soc if backend == "htp" else None)
+    htp = htp_wish(backend, chosen)
+    task = FixTask("", backend, _Wish(**chosen), htp, recipe, output, force, cache)
+    typed = tuple(word for word in given_words() if word.partition("=")[0] not in _NO_CHANGE)
+    task = task._replace(given=given_words("prepare"), typed=typed)
+    if asked is not None:
+        return show_fixed(fix_log.task_for(asked, models, task), as_json)
+    if not models:
+        context = click.get_current_context()
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
+    found = fix_many.named_models(models)
+    if len(models) == 1 and models == found and (htp is None or len(htp.socs) == 1):
+        return show_fixed(task._replace(model=models[0]), as_json)
+    return fix_many.run(found, task, jobs, cluster, as_json)
+
+
+class FixTask(NamedTuple):
+    """One model, what is wanted of it, and where the result goes; can be sent to a worker."""
+
+    model: str
+    backend: str
+    wish: _Wish
+    htp: HtpWish | None
+    recipe: str | None
+    output: str
+    force: bool
+    cache: str | None
+    given: tuple[str, ...] = ()  # options that `prepare` takes, too
+    typed: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()  # from a log to what is wanted
+    first: tuple[str, ...] = ()  # remedies to begin with
+    place: str = ""  # of the model, where its name is not enough to find it
+
+
+class FixOutcome(NamedTuple):
+    """A result, and what was made of it."""
+
+    result: FixResult
+    files: list[str]
+    commands: Sequence[Command]
+
+    @property
+    def exit_code(self) -> int:
+        """As the program leaves with it."""
+        return _INTERRUPTED if self.result.interrupted else self.result.exit_code
+
+
+def show_fixed(task: FixTask, as_json: bool) -> int:
+    """Fix one model and print what came of it."""
+    from qnnmem.cli.output import write
+    from qnnmem.report import fix as report
+
+    done = fix_file(task)
     render = report.render_json if as_json else report.render_text
-    write(render(result, files, next_words), None, force)
-    return result.exit_code
+    write(render(done.result, done.files, done.commands, task.chain), None, task.force)
+    return done.exit_code
+
+
+def fix_file(task: FixTask) -> FixOutcome:
+    """Fix one model, and write what it became."""
+    from qnnmem.cli.fix_output import FixFolder, fix_folder
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.chain_manifest import FIRST_PART, MANIFEST
+    from qnnmem.fix.outputs import outputs_of
+    from qnnmem.report.fix_next import next_commands
+    from qnnmem.scratch_folder import scratch_folder
+
+    path = Path(task.place or task.model)
+    place = FixFolder(Path(task.output), path.stem, task.force)
+    names = [f"{path.stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
+    names += [f"{path.stem}.bin"] if task.htp else []
+    with fix_folder(place, names), scratch_folder() as scratch:
+        with ProgressBar(f"reading {path.name}") as bar:
+            result = _fixed(path, task, bar, Path(scratch))
+        contents = outputs_of(result, path.stem)
+        made = [str(place.folder / name) for name in contents] or [task.model]
+        commands = next_commands(result, made, task.given)
+        files = _written(result, place, task, contents, commands) if contents else []
+    return FixOutcome(result, files, commands)
 
 
 class _Wish(NamedTuple):
@@ -157,24 +265,45 @@ class _Wish(NamedTuple):
     io: str
     align: int | None
     bits: str | None
+    keep: tuple[str, ...]
     data: str | None
     seed: int
     time_limit: float
 
 
-def _fixed(path: Path, wish: _Wish, recipe: str | None, bar: ProgressBar) -> FixResult:
+def _fixed(path: Path, task: FixTask, bar: ProgressBar, scratch: Path) -> FixResult:
     """The result of a search, or of a recipe."""
-    from qnnmem.fix.lpai import fix_for_lpai
+    from qnnmem.cli.fix_htp import HtpWork, fixed_for_htp
+    from qnnmem.fix.from_log import ordered
+    from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
 
+    wish, recipe, htp = task.wish, task.recipe, task.htp
     said = None if recipe is None else read_recipe(Path(recipe))
-    case = _case(path, wish, said)
-    watch = _Watcher(bar)
+    pair = None if said is None or recipe is None else (said, Path(recipe))
+    if said is not None and said.backend != ("lpai" if htp is None else "htp"):
+        raise UsageError(f"the recipe is for --backend {said.backend}")
+    case = _case(path, wish, said, htp)
+    watch, memory = _Watcher(bar), memory_of(task.cache)
+    if htp is not None:
+        limits = [pair for budgets in wish.budgets for pair in budgets]
+        work = HtpWork(scratch, memory, watch, bar.say, task.first)
+        return fixed_for_htp(case, htp, limits, work, recipe=pair)
     bar.say("planning")
     budget = _limits(wish.budgets)
-    if said is None or recipe is None:
-        return fix_for_lpai(case, budget, watch=watch)
-    return _repeated(case, budget, said, Path(recipe))
+    if pair is None:
+        remedies = ordered(REMEDIES, task.first)
+        return fix_for_lpai(case, budget, watch=watch, remedies=remedies, memory=memory)
+    return _repeated(case, budget, *pair)
+
+
+def memory_of(cache: str | None) -> ResultCache | None:
+    """Where what was found is kept; nowhere for a user who has no home."""
+    from qnnmem.cache_folder import NOWHERE, cache_folder
+    from qnnmem.kept_results import ResultCache
+
+    folder = cache_folder() if cache is None else Path(cache)
+    return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)
 
 
 def _repeated(
@@ -197,7 +326,7 @@ def _repeated(
     return FixResult(case, (judged,), has_limits=bool(budget))
 
 
-def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
+def _case(path: Path, wish: _Wish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
     from time import monotonic
 
     from qnnmem.calibration import find_samples
@@ -215,7 +344,12 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         shapes = dict(recipe.shapes)
     model = read_shaped(path, dims=dict(wish.dims), shapes=shapes, values=dict(wish.values))
     bits = None if wish.bits is None else int(wish.bits)
-    options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    options: PoolOptions | CompileOptions
+    if htp is None:
+        options = PoolOptions(io=wish.io, align=wish.align, bits=bits, states=wish.states)
+    else:
+        shaping = {"dims": dict(wish.dims), "shapes": shapes, "values": dict(wish.values)}
+        options = htp.compile_options(**shaping)
     samples = (
         () if wish.data is None else find_samples(Path(wish.data), inputs_of(write_typed(model)))
     )
@@ -223,6 +357,7 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         path,
         model,
         options,
+        keep=frozenset(wish.keep),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
@@ -259,21 +394,35 @@ class _Watcher:
                 note(HEADER)
             note(row(change))
         self._begun = True
-        self._bar.say("looking for regions to compute in bands")
+        self._bar.say("looking for changes")
 
 
-def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list[str]:
-    """The files of a change that is a change, all or none."""
+def _written(
+    result: FixResult,
+    place: FixFolder,
+    task: FixTask,
+    contents: Mapping[str, bytes],
+    commands: Sequence[Command],
+) -> list[str]:
+    """The files of a change, all or none."""
+    from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
-    from qnnmem.fix.remedy import self_contained
+    from qnnmem.report.fix_report import RunFacts, render_report
     from qnnmem.report.schema import write_json
-    from qnnmem.whole_file import write_together
 
-    best = result.best
-    if best.change.model is result.case.model:
-        return []
-    model, recipe = targets
-    content = self_contained(best.change.model).SerializeToString(deterministic=True)
-    words = write_json(recipe_of(result.case, best, "lpai")).encode()
-    write_together({model: content, recipe: words}, force=force)
-    return [str(model), str(recipe)]
+    facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
+    report = render_report(result, facts, str(place.recipe), commands)
+    recipe = write_json(recipe_of(result.case, result.best, task.backend))
+    words = {
+        place.report.name: report.encode("utf-8", "backslashreplace"),
+        place.recipe.name: recipe.encode(),
+    }
+    return place.write({**contents, **words})
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file."""
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from functools import cache, cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.fix.prove import Proof, Prover
+from qnnmem.fix.prove import SAMPLES, Proof, Prover
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
 from qnnmem.version import __version__
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qnnmem.kept_results import ResultCache
 
 _LONGEST_PROOF_S = 3600.0
+_RUNTIMES = ("onnxruntime", "onnxruntime-qnn", "onnxruntime-gpu", "onnxruntime-directml")
 ChangeJudge = Callable[[Change], Need]
 
 
@@ -63,14 +64,13 @@ class CaseBench:
         parts = _models(change)
         question = {
             "prove": [_digest_of(part) for part in parts],
-            "samples": [
-                [[name, _file_digest(path)] for name, path in one] for one in self.case.samples
-            ],
+            "samples": self._samples or SAMPLES,
             "seed": self.case.seed,
+            "runtime": list(runtime_words()),
         }
-        kept = self.remembered(question)
+        kept = _kept_proof(self.remembered(question))
         if kept is not None:
-            return Proof(**{**kept, "differing": tuple(kept["differing"])})
+            return kept
         if self._prover is None:
             self._prover = Prover(
                 self._whole,
@@ -79,8 +79,16 @@ class CaseBench:
                 time_limit_s=_LONGEST_PROOF_S,
             )
         proof = self._prover.compare(*parts)
-        self.remember(question, asdict(proof))
+        self.remember(question, proof.as_json)
         return proof
+
+    @cached_property
+    def _samples(self) -> list[list[list[str]]]:
+        """What the samples of the user hold."""
+        return [
+            [[name, Path(path).suffix, _file_digest(path)] for name, path in one]
+            for one in self.case.samples
+        ]
 
     def judged(self, change: Change) -> JudgedChange:
         """What a change needs, and whether it still computes the same."""
@@ -101,8 +109,18 @@ class CaseBench:
             self._memory.put(self._key(what), found)
 
     def _key(self, what: Mapping[str, Any]) -> str:
-        facts = {"model": self._digest, "version": __version__, "what": dict(what)}
+        facts = {"model": self._digest, "version": _version(), "what": dict(what)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _kept_proof(values: Mapping[str, Any] | None) -> Proof | None:
+    """A proof that was kept; None where a file holds something else."""
+    if values is None or not isinstance(values.get("differing"), list):
+        return None
+    try:
+        return Proof.from_json(values)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
@@ -114,6 +132,30 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
     from qnnmem.fix.chain_manifest import part_models
 
     return tuple(onnx.ModelProto.FromString(blob) for blob in part_models(change.parts))
+
+
+@cache
+def _version() -> str:
+    """Ours, and the code itself: what other code found is no answer of this one."""
+    total = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+@cache
+def runtime_words() -> tuple[str, ...]:
+    """What compared results depend on besides the models: who runs them, on which processor."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = [platform.machine(), platform.processor()]
+    for name in _RUNTIMES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return tuple(filter(None, found))
 
 
 def _digest_of(model: onnx.ModelProto) -> str:

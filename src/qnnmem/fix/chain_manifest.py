@@ -25,6 +25,7 @@ from qnnmem.whole_file import folder_for_output, write_together
 
 SCHEMA = "qnnmem.chain/1"
 MANIFEST = "chain.json"
+FIRST_PART = "part1.onnx"
 _MOST = 1 << 26  # bytes of a manifest
 _LARGEST = 1 << 32  # bytes of a model or context binary
 _ALIGN = 64

@@ -68,16 +68,17 @@ def least_cuts(
     places: Sequence[int] | None = None,
     rows: Rows | None = None,
     most_trials: int | None = None,
+    is_over: Callable[[], bool] | None = None,
 ) -> Cuts | Stuck | Undecided:
     """Cut so that every part fits: fewest parts first, then fewest bytes that cross.
 
     `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
     for the ends of the line. `places` are those where a cut is allowed, by default all. `rows`
-    tells without asking what cannot fit: `rows(first)[last]`.
+    tells without asking what cannot fit: `rows(first)[last]`. No more is asked when it `is_over`.
     """
     last = len(crossing) - 1
     allowed = sorted({0, last, *(range(last) if places is None else places)})
-    search = _CutSearch(crossing, fits, allowed, rows, most_trials)
+    search = _CutSearch(crossing, fits, allowed, rows, most_trials, is_over)
     try:
         found = search.run()
         if isinstance(found, Stuck) and search.presumed:
@@ -117,6 +118,7 @@ class _CutSearch:
     places: list[int]
     rows: Rows | None
     most_trials: int | None
+    is_over: Callable[[], bool] | None = None
     presumes: bool = True
     presumed: bool = False  # whether anything was ruled out that was not asked about
     answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
@@ -178,6 +180,8 @@ class _CutSearch:
             if first not in self.starts[last]:
                 return False
             if self.most_trials is not None and self.trials >= self.most_trials:
+                raise _NoTrialsLeftError
+            if self.is_over is not None and self.is_over():
                 raise _NoTrialsLeftError
             self.answers[key] = self.fits(self.places[first], self.places[last])
             self._learn(first, last, self.answers[key])

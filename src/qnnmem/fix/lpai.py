@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.parts import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, try_remedies
@@ -17,7 +18,7 @@ from qnnmem.kept_results import ResultCache
 from qnnmem.plan.pools import Budget
 from qnnmem.text import quote
 
-REMEDIES: tuple[ModelRemedy, ...] = (PlanRemedy(), TilingRemedy())
+REMEDIES: tuple[ModelRemedy, ...] = (PlanRemedy(), TilingRemedy(), PlannedPartsRemedy())
 
 
 def fix_for_lpai(
@@ -30,11 +31,11 @@ def fix_for_lpai(
 ) -> FixResult:
     """Try remedies until one makes the model fit its budget; without one, all of them."""
     judge = PlanJudge(budget, case.seed)
-    case = replace(case, limit=judge.limit)
+    case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
         tried, notes = try_remedies(bench, remedies, watch)
     result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
-    if result.exit_code != 1:
+    if result.exit_code != 1 or result.interrupted:
         return result
     return replace(result, obstacle=find_obstacle(case, result.best))
 

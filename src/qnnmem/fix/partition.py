@@ -11,7 +11,7 @@ nodes of the whole, and `fix.chain` compares them bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,8 +76,12 @@ def partition(
     *,
     places: Sequence[int] | None = None,
     most_trials: int | None = MOST_TRIALS,
+    is_over: Callable[[], bool] | None = None,
 ) -> Partition | NoPartition:
-    """Cut a line into the fewest parts that a judge passes, then where fewest bytes cross."""
+    """Cut a line into the fewest parts that a judge passes, then where fewest bytes cross.
+
+    `is_over` says that no more may be tried, because time is up.
+    """
     said: dict[tuple[int, int], PartVerdict] = {}
 
     def fits(first: int, last: int) -> PartFit:
@@ -87,7 +91,9 @@ def partition(
     if places is None and len(line) > MOST_PLACES:
         places = narrow_places(line.crossing, line.work, MOST_PLACES)
     rows = judge.rows(line)
-    found = least_cuts(line.crossing, fits, places=places, rows=rows, most_trials=most_trials)
+    found = least_cuts(
+        line.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
+    )
     if isinstance(found, Cuts):
         parts = tuple(line.stretch(*ends) for ends in found.parts)
         verdicts = tuple(said[ends] for ends in found.parts)

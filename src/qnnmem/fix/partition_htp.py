@@ -6,8 +6,8 @@ Parts that do not find room in one process domain together are loaded and freed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import CannotTell, UsageError
@@ -15,15 +15,12 @@ from qnnmem.fix.cut import PartFit, Rows, narrow_places
 from qnnmem.fix.partition import NoPartition, Partition, PartVerdict, partition
 from qnnmem.fix.partition_line import OpLine, Stretch
 from qnnmem.fix.partition_model import write_part
-from qnnmem.htp.bill import Bill
+from qnnmem.fix.trial import LibraryTrial
+from qnnmem.fix.trials import HtpSource, LibraryTrials
 from qnnmem.htp.bill.loading import load_binaries
-from qnnmem.htp.bill.measure import measure
-from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, no_progress
-from qnnmem.htp.fit import Check, Fit, fit_failure
-from qnnmem.htp.fit.model import fit_measured
-from qnnmem.htp.place import Residency, plan_residency, resident
-from qnnmem.htp.worker import Worker
-from qnnmem.provenance import Sourced
+from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.fit import Check, Fit
+from qnnmem.htp.place import Residency, plan_residency
 from qnnmem.targets.socs import Soc, pd_budget
 from qnnmem.text import counted
 from qnnmem.units import MAX_BYTES
@@ -73,32 +70,42 @@ class _Guess:
 
 @dataclass(frozen=True)
 class LibraryJudge:
-    """Compiles and loads stretches of a line; their binaries stay in a folder of the caller's.
+    """Compiles and loads stretches of a line.
 
     One judge is for one line: it remembers what the library said.
     """
 
-    soc: Soc
-    worker: Worker
-    folder: Path
+    trials: LibraryTrials
     options: CompileOptions = field(default_factory=CompileOptions)
-    budgets: Mapping[str, Sourced] = field(default_factory=dict)
-    progress: Progress = no_progress
-    fits: dict[tuple[int, int], Fit] = field(default_factory=dict)
-    bills: dict[tuple[int, int], Bill] = field(default_factory=dict)
+    found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
 
     def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
         """Whether a stretch compiles, loads and stays within every limit."""
-        key = (stretch.first, stretch.last)
-        if key not in self.fits:
-            self.fits[key] = self._fit(line, stretch)
-        fit = self.fits[key]
+        fit = self.trial(line, stretch).fit
         worst = fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
         if fit.fits:
             return PartVerdict(PartFit.YES, "", need)
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
+
+    def trial(self, line: OpLine, stretch: Stretch) -> LibraryTrial:
+        """What the library says of a stretch."""
+        key = (stretch.first, stretch.last)
+        if key not in self.found:
+            ops = counted(stretch.last - stretch.first, "op")
+            self.trials.progress(f"compiling {ops} from {stretch.first}")
+            self.found[key] = self.trials.trial(_source(line, stretch), self.options)
+        # An op that is not taken in the whole is no matter of size. In a part it may be one that
+        # only stays at a cut, such as a Dropout whose result the part gives.
+        found = self.found[key]
+        if not found.is_taken and stretch.last - stretch.first == len(line):
+            raise CannotTell(found.fit.why)
+        return found
+
+    def binary(self, line: OpLine, stretch: Stretch) -> Path:
+        """Where the context binary of a stretch is."""
+        return self.trials.binary(_source(line, stretch), self.options)
 
     def rows(self, line: OpLine) -> Rows | None:
         """Rule out what the bill, or the refusal, of the whole lets expect to be far too large."""
@@ -113,47 +120,22 @@ class LibraryJudge:
         return row
 
     def _guesses(self, line: OpLine) -> Iterator[_Guess]:
-        key = (0, len(line))
+        whole = self.found.get((0, len(line)))
         weights, io = (sizes[-1] for sizes in line.around(0, MAX_BYTES))
-        for check in self.fits[key].checks if key in self.fits else ():
+        for check in () if whole is None else whole.fit.checks:
             if check.fits is not False or check.pool not in _OF_SIZE:
                 continue
             counts_io = check.pool != "weights"
             filled = weights // 2 + (io if counts_io else 0)
-            if check.need is not None and check.limit is not None and filled:
-                base = self._vtcm(key) if check.pool in ("pd", "ram") else 0
+            if whole is not None and check.need is not None and check.limit is not None and filled:
+                base = whole.vtcm if check.pool in ("pd", "ram") else 0
                 rate = max(0, check.need.low.value - base) / filled
                 yield _Guess(check.limit.value, base, rate, counts_io)
 
-    def _vtcm(self, key: tuple[int, int]) -> int:
-        bill = self.bills.get(key)
-        return 0 if bill is None or bill.vtcm is None else bill.vtcm.value
 
-    def binary(self, stretch: Stretch) -> Path:
-        """Where the context binary of a stretch is."""
-        return self.folder / f"{stretch.first}-{stretch.last}.bin"
-
-    def _fit(self, line: OpLine, stretch: Stretch) -> Fit:
-        ops = counted(stretch.last - stretch.first, "op")
-        self.progress(f"compiling {ops} from {stretch.first}")
-        model = self.folder / f"{stretch.first}-{stretch.last}.onnx"
-        model.write_bytes(write_part(line, stretch, 1))
-        # Shapes and values of the whole are in the part already.
-        options = replace(self.options, dims={}, shapes={}, values={})
-        try:
-            made = measure(
-                model, self.soc, options, output=self.binary(stretch), worker=self.worker
-            )
-        finally:
-            model.unlink(missing_ok=True)
-        if not isinstance(made, CompileFailure):
-            self.bills[stretch.first, stretch.last] = made.bill
-            return fit_measured(made, self.budgets)
-        # An op that is not taken in the whole is no matter of size. In a part it may be one that
-        # only stays at a cut, such as a Dropout whose result the part gives.
-        if made.stage == "partition" and stretch.last - stretch.first == len(line):
-            raise CannotTell(made.why)
-        return fit_failure(made, self.budgets)
+def _source(line: OpLine, stretch: Stretch) -> HtpSource:
+    """The same bytes, whichever part of a chain the stretch becomes."""
+    return HtpSource(write_part(line, stretch, 1))
 
 
 def _is_inside(broken: Check, stretch: Stretch) -> bool:
@@ -175,39 +157,50 @@ def io_bytes(stretch: Stretch) -> int:
 
 
 def partition_htp(
-    line: OpLine, judge: LibraryJudge, *, most_trials: int = MOST_TRIALS
+    line: OpLine,
+    judge: LibraryJudge,
+    *,
+    most_trials: int = MOST_TRIALS,
+    is_over: Callable[[], bool] | None = None,
 ) -> HtpParts | NoPartition:
     """Cut a model into the fewest parts that the library compiles and loads.
 
     Cuts are looked for at the narrowest of some places first, and at all places where that fails.
+    `is_over` says that no more may be tried, because time is up.
     """
     if judge.options.precision is not HtpPrecision.FP16:
         raise UsageError("a model is quantized as a whole before it is cut")
     judge(line, line.stretch(0, len(line)))  # what it needs tells where to look
     places = narrow_places(line.crossing, line.work, PLACES)
-    found = partition(line, judge, places=places, most_trials=most_trials)
+    found = partition(line, judge, places=places, most_trials=most_trials, is_over=is_over)
     left = most_trials - found.trials
     if isinstance(found, NoPartition) and left > 0 and len(line) > len(places) + 1:
-        found = partition(line, judge, most_trials=left)
-    return found if isinstance(found, NoPartition) else _loaded(found, judge)
+        found = partition(line, judge, most_trials=left, is_over=is_over)
+    return found if isinstance(found, NoPartition) else loaded_parts(found, judge)
 
 
-def _loaded(found: Partition, judge: LibraryJudge) -> HtpParts:
-    binaries = tuple(judge.binary(part) for part in found.parts)
-    judge.progress(f"loading {counted(len(binaries), 'part')} together")
-    codes = load_binaries(judge.worker, binaries, judge.soc.model_id).codes
+def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
+    """The parts, loaded together into the one process domain that the library has here."""
+    trials, soc = judge.trials, judge.trials.soc
+    binaries = tuple(judge.binary(found.line, part) for part in found.parts)
+    trials.progress(f"loading {counted(len(binaries), 'part')} together")
+    codes = load_binaries(trials.worker, binaries, soc.model_id).codes
     refused = next((n for n, code in enumerate(codes, start=1) if code), None)
     if refused is None and len(codes) < len(binaries):  # the library died at the next one
         refused = len(codes) + 1
-    keys = [(part.first, part.last) for part in found.parts]
-    known = (resident(f"part{n}", judge.bills[key]) for n, key in enumerate(keys, start=1))
+    parts = [judge.trial(found.line, part) for part in found.parts]
+    known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))
+    budget = trials.budgets.get("pd", pd_budget())
+    residency = plan_residency([one for one in known if one is not None], budget)
+    if refused is None and len(residency.given.domains) > 1:  # by a budget of the user's
+        refused = residency.given.domains[1].members[0] + 1
     return HtpParts(
         partition=found,
-        soc=judge.soc,
-        library=judge.worker.library.name,
-        fits=tuple(judge.fits[key] for key in keys),
+        soc=soc,
+        library=trials.worker.library.name,
+        fits=tuple(part.fit for part in parts),
         binaries=binaries,
         together=refused is None,
         refused=refused,
-        residency=plan_residency([one for one in known if one is not None], pd_budget()),
+        residency=residency,
     )

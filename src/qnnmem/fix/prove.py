@@ -6,8 +6,8 @@ must hold their own data; a model cut into parts is run part by part, tensors ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,22 @@ class Proof:
         """Whether every bit of every output is the same."""
         return not self.differing
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Proof:
+        """From what a child said, or from what `as_json` gave."""
+        return cls(
+            int(found["samples"]),
+            int(found["outputs"]),
+            tuple(map(str, found["differing"])),
+            float(found["largest"]),
+            float(found["relative"]),
+        )
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as JSON has it."""
+        return asdict(self)
+
 
 class Prover(ChildProcess):
     """Keeps what a model computes, and compares any number of changed ones with it."""
@@ -64,14 +80,7 @@ class Prover(ChildProcess):
         if self._model is not None:
             self._asked(self._header, (self._model,))
             self._model = None
-        found = self._asked({"verb": "compare"}, parts)
-        return Proof(
-            int(found["samples"]),
-            int(found["outputs"]),
-            tuple(map(str, found["differing"])),
-            float(found["largest"]),
-            float(found["relative"]),
-        )
+        return Proof.from_json(self._asked({"verb": "compare"}, parts))
 
     def _asked(self, header: dict[str, Any], models: Sequence[onnx.ModelProto]) -> dict[str, Any]:
         if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qnnmem.errors import LoadError, Words
-from qnnmem.plan.pools import MemoryPlan, PoolOptions
+from qnnmem.plan.pools import Budget, MemoryPlan, PoolOptions
 
 if TYPE_CHECKING:
     import onnx
@@ -40,6 +40,7 @@ class FixCase:
     model: ShapedModel
     options: PoolOptions | CompileOptions
     limit: int | None = None  # bytes that a remedy is to reach; None: as few as possible
+    budget: Budget | None = None  # of the pools of LPAI
     allow: frozenset[str] = frozenset()  # remedies that change results
     keep: frozenset[str] = frozenset()  # what is not to be touched
     samples: Sequence[Sample] = ()
@@ -63,6 +64,7 @@ class Change:
     steps: tuple[Step, ...] = ()  # from the model as it was, in order
     of: Change | None = None  # what the last step was done to
     parts: Partition | None = None  # where it is cut
+    rounds: tuple[tuple[str, ...], ...] = ()  # contexts that are loaded at the same time, in order
     macs: int = 0  # multiply-adds of the model as it was, where they are known
     extra_macs: int = 0
     is_lossy: bool = False  # results are others, how far is measured
@@ -79,6 +81,13 @@ class Change:
         """How LPAI plans it."""
         if not isinstance(self.options, PoolOptions):
             raise TypeError("only what is planned for LPAI has these")
+        return self.options
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """How HTP compiles it."""
+        if isinstance(self.options, PoolOptions):
+            raise TypeError("only what is compiled for HTP has these")
         return self.options
 
 
@@ -201,11 +210,10 @@ def self_contained(model: ShapedModel) -> onnx.ModelProto:
 
 def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
     """A model that another tool made, with a type for every tensor; its data must be inside."""
-    from tempfile import TemporaryDirectory
-
     from qnnmem.load.onnx import read_shaped
+    from qnnmem.scratch_folder import scratch_folder
 
-    with TemporaryDirectory(".qnnmem") as folder:
+    with scratch_folder() as folder:
         path = Path(folder, "changed.onnx")
         path.write_bytes(model.SerializeToString())
         return read_shaped(path, time_limit_s=time_limit_s)

@@ -1,6 +1,7 @@
 """Remedies in turn, the mildest first, until one suffices.
 
 Each remedy starts from the best that was found before it, so that a few small changes add up.
+Ctrl-C ends the search as the clock does: what is known by then is the result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from qnnmem.errors import ChildFailed
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy
 
 Watcher = Callable[[JudgedChange], None]
+_INTERRUPTED = "interrupted; this is the best of what was tried until then"
+_LATE = "the time limit ended the search; with more time it may find less"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class FixResult:
     def fits(self) -> bool | None:
         """Whether every limit holds in the end; None without one."""
         return self.best.fits
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search."""
+        return _INTERRUPTED in self.notes
 
     @property
     def exit_code(self) -> int:
@@ -58,19 +66,29 @@ def try_remedies(
     notes: list[str] = []
     if watch is not None:
         watch(tried[0])
-    for remedy in remedies:
-        if any(one.is_enough for one in tried):
-            break
-        try:
-            for change in remedy.changes(bench, best_of(tried)):
-                tried.append(change)
-                if watch is not None:
-                    watch(change)
-                if change.is_enough:
-                    break
-        except ChildFailed as exc:
-            notes.append(f"{remedy.name} could not be judged: {exc}")
+    try:
+        for remedy in remedies:
+            if any(one.is_enough for one in tried):
+                break
+            try:
+                _try(remedy, bench, tried, watch)
+            except ChildFailed as exc:
+                notes.append(f"{remedy.name} could not be judged: {exc}")
+    except KeyboardInterrupt:
+        notes.append(_INTERRUPTED)
     if not case.seconds_left and not any(one.is_enough for one in tried):
-        notes.append("the time limit ended the search; with more time it may find less")
+        notes.append(_LATE)
     notes += (note for note in best_of(tried).change.notes if note not in notes)
     return tuple(tried), tuple(notes)
+
+
+def _try(
+    remedy: ModelRemedy, bench: FixBench, tried: list[JudgedChange], watch: Watcher | None
+) -> None:
+    """Add what a remedy brings, until something is enough."""
+    for change in remedy.changes(bench, best_of(tried)):
+        tried.append(change)
+        if watch is not None:
+            watch(change)
+        if change.is_enough:
+            return

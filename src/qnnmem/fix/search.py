@@ -12,9 +12,10 @@ unless the clock ends the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
@@ -45,6 +46,27 @@ class TileCover:
         return sum(one.extra_macs for one in self.regions)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCover:
+    """What was found for a limit before: regions, or that there are none."""
+
+    regions: tuple[TileRegion, ...] | None
+
+
+class KeptCovers(Protocol):
+    """Covers that earlier runs found for the same model and options."""
+
+    def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
+        """What was found; None where nobody has looked yet."""
+        ...
+
+    def keep(
+        self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
+    ) -> None:
+        """Keep what was found, or that nothing was."""
+        ...
+
+
 class RegionSearch:
     """Looks for covers of one model; remembers what every region costs."""
 
@@ -55,11 +77,12 @@ class RegionSearch:
         *,
         seconds: float = 60.0,
         say: Callable[[str], None] | None = None,
+        kept: KeptCovers | None = None,
     ) -> None:
         self.graph, self.bander = graph, Bander(graph)
         self.costs = RegionCosts(graph, options)
         self._ends_at = monotonic() + seconds
-        self._say = say
+        self._say, self._kept = say, kept
         self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
         self.banned: set[TileRegion] = set()  # whose results were not the same
         self.cut_by_clock = False
@@ -86,9 +109,30 @@ class RegionSearch:
 
     def cover(self, limit: int) -> TileCover | None:
         """Regions that bring the model within a limit; None if none are found."""
-        found = self._from(0, limit, set(), _MOST_REGIONS)
-        if found is None:
-            return None
+        known = None if self._kept is None else self._kept.find(limit, self.banned)
+        if known is not None:
+            again = None if known.regions is None else self._again(known.regions)
+            if known.regions is None or (again is not None and again.peak <= limit):
+                return again
+        regions = self._from(0, limit, set(), _MOST_REGIONS)
+        if self._kept is not None and not self.cut_by_clock:
+            self._kept.keep(limit, self.banned, regions)
+        return None if regions is None else self._covered(regions)
+
+    def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
+        """The cover of regions that were found before; None if they are none of this model."""
+        found, done = [], 0
+        for region in regions:
+            inside = done <= region.first < region.end <= self._end
+            is_ours = inside and region.bands in BANDS and region.axis in AXES
+            if not is_ours or region in self.banned or self._cost(region) is None:
+                return None
+            one = self._found(region)
+            found += [] if one is None else [one]
+            done = region.end
+        return self._covered(found)
+
+    def _covered(self, found: Sequence[BandedRegion]) -> TileCover:
         inside = {at for one in found for at in one.region.nodes}
         rest = [size for at, size in enumerate(self.costs.at_node) if at not in inside]
         sizes = [self._cost(one.region) or 0 for one in found]

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from qnnmem.errors import ChildFailed, UsageError
+from qnnmem.fix.covers import RememberedCovers
 from qnnmem.fix.order import reordered
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.search import RegionSearch, TileCover
@@ -31,6 +32,8 @@ class TilingRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """With the options as they are, then with ops in place."""
+        if base.need.over and "scratch" not in base.need.over:
+            return  # bands change nothing else
         start = base.change
         if start.remedy == "plan" and start.of is not None:
             start = start.of  # which bands go with which order and options is found out here
@@ -38,7 +41,9 @@ class TilingRemedy:
         choices = list(dict.fromkeys((options, replace(options, inplace=True))))
         graph = TiledGraph.of(start.model)
         for left, own in zip(range(len(choices), 0, -1), choices, strict=True):
-            search = RegionSearch(graph, own, seconds=bench.case.seconds_left / left)
+            kept = RememberedCovers(bench, start, own)
+            seconds = bench.case.seconds_left / left
+            search = RegionSearch(graph, own, seconds=seconds, kept=kept)
             yield from self._with(bench, start, search, is_last=left == 1)
 
     def _with(

@@ -25,6 +25,7 @@ PLACEHOLDERS = {
     "SOC": "the device's SoC, as `qnnmem socs` lists it (--soc fills it in)",
     "DIM": "a free dimension of the model, such as batch",
     "CODE": "the error code in that line",
+    "LOG": "the log's file",
     "CONFIG": "the config file of the tool",
 }
 
@@ -36,7 +37,7 @@ _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MODELS, _BINARIES = (".onnx", ".tflite"), (".bin",)
 _CODES = ("code", "error", "status")
 _TAKE_BINARIES = ("fit", "footprint", "qmem")
-_NEED_ONNX = ("fit", "footprint", "qmem", "sweep", "prepare")
+_NEED_ONNX = ("fit", "fix", "footprint", "qmem", "sweep", "prepare")
 
 
 class Advice(NamedTuple):
@@ -122,6 +123,7 @@ class Guide:
             "SOC": self._named["SOC"] or _soc(values),
             "DIM": dims[0] if dims else None,
             "CODE": codes[0] if codes else None,
+            "LOG": incident.file,
         }
         if known["MODEL"] is None and verb in _TAKE_BINARIES:
             known["MODEL"] = known["BINARY"]

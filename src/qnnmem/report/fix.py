@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.errors import join_words
+from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
+from qnnmem.report.fix_next import Command, command_lines, one_line
+from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
-from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.fix/1"
-_SHAPING = ("--dim", "--shape", "--value")
-_OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
 _WIDE = 400
 _REMEDY = 11
 _CHANGE = 44  # columns for what a remedy changes
@@ -24,15 +24,24 @@ _TITLES = "  ratio  fits  results    extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
-def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
-    """Verdict, what was tried, what was written, and how to go on."""
-    lines = [verdict(result), "", HEADER, *(row(change) for change in result.tried)]
+def render_text(
+    result: FixResult,
+    files: Sequence[str],
+    commands: Sequence[Command],
+    chain: Sequence[str] = (),
+) -> str:
+    """Verdict, what was tried, what was written, and how to go on.
+
+    `chain` leads from a line of a log to what was wanted.
+    """
+    lines = [verdict(result)]
+    lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
+    lines += ["", HEADER, *(row(change) for change in result.tried)]
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
-    if next_words:
-        lines += [next_line(_why(result), next_words)]
+    lines += command_lines(commands)
     return "\n".join(line for line in lines if line is not None) + "\n"
 
 
@@ -40,7 +49,9 @@ def verdict(result: FixResult) -> str:
     """The answer in one line."""
     best, need = result.best, result.best.need
     if need.size is None:
-        why = join_words(need.why)
+        why = with_flags(need.why)
+        if need.fits is False:
+            return f"does not fit: {why}"
         return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
     what = f"{need.what} {counted(need.size, 'byte')}"
     was = _was(best)
@@ -50,7 +61,7 @@ def verdict(result: FixResult) -> str:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
     if need.fits:
-        kept = "fits as it is" if best is result.tried[0] else "fits"
+        kept = "fits" if best.change.steps else "fits as it is"
         of = "" if need.limit is None else f" of {need.limit:,}"
         return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
@@ -61,6 +72,8 @@ def verdict(result: FixResult) -> str:
 
 def _was(change: JudgedChange) -> str:
     before, after = change.before.size, change.need.size
+    if before and change.before.what != change.need.what:
+        return f"before it was {change.before.what} {before:,}"
     if not before or after is None or change.before.what != change.need.what:
         return "as before" if change.before.size == after else "before that not known"
     return f"{after / before:.2f} of {before:,}"
@@ -79,7 +92,9 @@ def row(change: JudgedChange) -> str:
     made, need, before = change.change, change.need, change.before
     fits = {True: "yes", False: "no", None: "-"}[change.fits]
     size = "-" if need.size is None else f"{need.size:,}"
-    ratio = f"{need.size / before.size:.2f}" if before.size and need.size is not None else "-"
+    ratio = "-"
+    if before.size and need.size is not None and before.what == need.what:
+        ratio = f"{need.size / before.size:.2f}"
     extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
     return (
         f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
@@ -93,32 +108,38 @@ def _results(change: JudgedChange) -> str:
     return "the same" if change.proof.identical else f"{change.proof.largest:.2g} off"
 
 
-def _why(result: FixResult) -> str:
-    changed = result.best.change.model is not result.case.model
-    return "prepare the changed model" if changed else "prepare it so"
-
-
-def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
+def render_json(
+    result: FixResult,
+    files: Sequence[str],
+    commands: Sequence[Command],
+    chain: Sequence[str] = (),
+) -> str:
     """One JSON object."""
+    said = {"from_log": list(chain)} if chain else {}
+    return write_json({**as_values(result, files, commands), **said})
+
+
+def as_values(
+    result: FixResult, files: Sequence[str], commands: Sequence[Command]
+) -> dict[str, Any]:
+    """The same as JSON has it."""
     best = result.best
-    command = next_line("", next_words).removeprefix("next: : ") if next_words else ""
-    return write_json(
-        {
-            "schema": SCHEMA,
-            "input": str(result.case.path),
-            "fits": result.fits,
-            "before_bytes": best.before.size,
-            "after_bytes": best.need.size,
-            "limit_bytes": best.need.limit,
-            "over_budget": list(best.need.over),
-            "best": result.tried.index(best),
-            "tried": [dict(_change(change)) for change in result.tried],
-            "obstacle": result.obstacle,
-            "notes": list(result.notes),
-            "files": list(files),
-            "next": command,
-        }
-    )
+    return {
+        "schema": SCHEMA,
+        "input": str(result.case.path),
+        "fits": result.fits,
+        "before_bytes": best.before.size,
+        "after_bytes": best.need.size,
+        "limit_bytes": best.need.limit,
+        "over_budget": list(best.need.over),
+        "best": result.tried.index(best),
+        "tried": [dict(_change(change)) for change in result.tried],
+        "obstacle": result.obstacle,
+        "notes": list(result.notes),
+        "files": list(files),
+        "next": one_line(commands),
+        **({"soc": result.soc.name} if isinstance(result, HtpFixResult) and result.soc else {}),
+    }
 
 
 def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
@@ -141,19 +162,3 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "extra_macs", made.extra_macs
     yield "seconds", round(change.seconds, 3)
     yield "steps", [dict(step) for step in made.steps]
-
-
-def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[str]:
-    """The command that prepares the result; `given` are the words of this run that fit there."""
-    best = result.best
-    options = best.change.pool_options
-    fixed = (
-        _SHAPING if best.change.model is not result.case.model else ()
-    )  # shapes are in the changed model
-    kept = [word for word in given if word.partition("=")[0] not in (*_OURS, *fixed)]
-    words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
-    tensors = best.plan.model.tensors
-    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
-    if any(tensors[name].dtype.is_float for name in made):
-        words.append("--float" if options.bits is None else f"--quantize=int{options.bits}")
-    return [*words, "-o", file_word(f"{model.removesuffix('.onnx')}.bin")]

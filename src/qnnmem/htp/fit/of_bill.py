@@ -27,7 +27,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
         soc=soc,
         fits=fits,
         checks=checks,
-        why=_why(checks, fits) or wrong_arch,
+        why=why_not(checks, fits) or wrong_arch,
         largest=_largest(bill),
         parts=tuple(Item("", name, "part", size) for name, size in bill.parts if size is not None),
         total=bill.ram,
@@ -78,7 +78,8 @@ def _wrong_architecture(bill: Bill, soc: Soc) -> str:
     )
 
 
-def _why(checks: tuple[Check, ...], fits: bool | None) -> Words:
+def why_not(checks: tuple[Check, ...], fits: bool | None) -> Words:
+    """The check that decides, in a sentence; empty where all hold."""
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value

@@ -24,7 +24,7 @@ def from_kept(values: Mapping[str, Any] | None) -> Result | None:
     if values is None or set(values) != {field.name for field in fields(Result)}:
         return None
     rest = dict(values)
-    state, reason = rest.pop("state"), _words(rest.pop("reason"))
+    state, reason = rest.pop("state"), read_words(rest.pop("reason"))
     seconds = rest.pop("seconds")
     if state not in _STATES or reason is None or not _is_time(seconds):
         return None
@@ -41,7 +41,7 @@ def _is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < _MAX_SECONDS  # type: ignore[operator]
 
 
-def _words(value: object) -> Words | None:
+def read_words(value: object) -> Words | None:
     """A text, or texts and settings, as JSON holds them."""
     if isinstance(value, str):
         return value

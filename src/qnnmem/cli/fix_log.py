@@ -1,0 +1,100 @@
+"""`qnnmem fix --log`: from a failing log to a model that works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qnnmem.errors import CannotTell, UsageError
+from qnnmem.text import plain_or_quoted, quote
+
+if TYPE_CHECKING:
+    from qnnmem.cli.fix import FixTask
+    from qnnmem.doctor.incident import Incident
+    from qnnmem.fix.from_log import LogWish
+
+_MOST = 10_000  # incidents that are looked at
+
+
+def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
+    """What the logs ask for."""
+    if len(models) > 1:
+        raise UsageError("--log is about one model; name one")
+    if recipe is not None:
+        raise UsageError("--log looks for a change, and --apply repeats one; leave one of them")
+    return _wished(logs)
+
+
+def _wished(logs: Sequence[str]) -> LogWish:
+    """What the first failure asks for that a change of the model may help."""
+    from qnnmem.fix.from_log import wish_of
+    from qnnmem.report.doctor_words import verdict
+
+    incidents = _incidents(logs)
+    asked = next(filter(None, map(wish_of, incidents)), None)
+    if asked is not None:
+        return asked
+    named = plain_or_quoted(logs[0], 200)
+    if not incidents:
+        raise CannotTell(f"nothing failed in {named}, so there is nothing to fix by it")
+    raise CannotTell(
+        f"{verdict(incidents[0])}: no change of the model helps that",
+        where=logs[0],
+        cure=f"what does: qnnmem doctor {named}",
+    )
+
+
+def _incidents(logs: Sequence[str]) -> list[Incident]:
+    from itertools import islice
+
+    from qnnmem.cli.log_names import log_names
+    from qnnmem.doctor.diagnose import diagnose
+    from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.logs.kind import without_other_kinds
+    from qnnmem.doctor.logs.source import find_logs
+
+    found = without_other_kinds(find_logs(log_names(logs)))
+    if found.unread:
+        raise found.unread[0]
+    diagnosis = diagnose(found.streams, with_own(()))
+    try:
+        return list(islice(diagnosis.incidents(), _MOST))
+    finally:
+        diagnosis.close()
+
+
+def backend_for(wish: LogWish, given: str) -> str:
+    """Whose memory it is: as the user says, else as the lines do."""
+    context = click.get_current_context()
+    if context.get_parameter_source("backend") is click.core.ParameterSource.COMMANDLINE:
+        return given
+    if not wish.backend:
+        raise UsageError("the log does not tell whose memory is short; --backend lpai or htp does")
+    return wish.backend
+
+
+def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
+    """The task with what the log says; what the user says goes before."""
+    mine = [pair for budgets in task.wish.budgets for pair in budgets]
+    known = wish.with_given(task.backend, mine)
+    budgets = (known.budget,) if known.budget else ()
+    return task._replace(
+        model=models[0] if models else _found(wish),
+        wish=task.wish._replace(budgets=budgets),
+        chain=known.sentences(),
+        first=wish.first,
+    )
+
+
+def _found(wish: LogWish) -> str:
+    """The model that a line names, if it is here."""
+    if wish.model is None:
+        raise UsageError("the log does not name the model that failed; name it: MODEL")
+    beside = Path(wish.file).parent / Path(wish.model).name
+    for path in (Path(wish.model), beside):
+        if path.is_file():
+            return str(path)
+    raise UsageError(f"the log names {quote(wish.model)}, which is not here; name its place: MODEL")

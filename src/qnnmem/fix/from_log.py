@@ -1,0 +1,134 @@
+"""From what failed in a log to what is wanted of the model: backend, budget, and where to begin.
+
+A line that prints a limit gives the budget. Where none does, the model is made as small as it gets
+(LPAI), or is to compile and load (HTP). Failures that no change of a model helps are not answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from qnnmem.doctor.backend import HTP, LPAI, backend_of
+from qnnmem.doctor.incident import Incident
+from qnnmem.fix.remedy import ModelRemedy
+from qnnmem.units import Bytes
+
+_HEAP_POOLS = ("scratch", "persistent", "io")  # that the application allocates for LPAI
+_LPAI_CAUSES = frozenset({"mem_tcm_pool", "mem_system_ram", "mem_unknown", "mem_activation"})
+# Causes on HTP, the limit that their lines print, and what to begin with.
+_HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "mem_graph_limit": ("compile", ("partition",)),
+    "mem_vtcm": ("vtcm", ("settings",)),
+    "mem_dsp_va": ("", ("placement", "settings")),
+    "mem_activation": ("", ("settings",)),
+    "mem_spill_fill": ("", ("settings",)),
+    "mem_buffer_cap": ("", ("partition",)),
+    "mem_multi_context": ("", ("placement",)),
+    "mem_unknown": ("", ()),
+}
+# Where the lines do not name the cause: contexts that were not freed show before any graph does.
+_BY_STAGE = {"init": ("placement", "settings")}
+_LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # which is not scratch
+
+
+@dataclass(frozen=True, slots=True)
+class LogWish:
+    """What a failure asks for, and the line that says so."""
+
+    file: str
+    line: int
+    text: str
+    stage: str
+    cause: str
+    meaning: str
+    entry: str | None
+    shortage: int | None  # bytes
+    backend: str  # empty where the lines do not tell
+    budget: tuple[tuple[str, Bytes], ...] = ()  # pools and bytes
+    first: tuple[str, ...] = ()  # remedies to begin with
+    model: str | None = None  # a file that a line names
+    soc: str | None = None
+    is_given: bool = False  # whether the budget is the user's
+
+    def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
+        """With what the user says, which goes before."""
+        known = budget or (self.budget if backend == self.backend else ())
+        return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
+
+    def sentences(self) -> tuple[str, ...]:
+        """The way from the line to what is wanted."""
+        missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
+        known = "" if self.entry is None else f" (entry {self.entry})"
+        limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
+        aim = "compile and load" if self.backend == HTP else "need as little as it can"
+        wanted = f"hold {limits}{', as given' * self.is_given}"
+        if not limits:
+            wanted = f"{aim}, as no line says what there is"
+        return (
+            f"{self.file}:{self.line}: {self.text}",
+            f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",
+            f"so for {self.backend.upper() or 'the device'} the model is to {wanted}",
+        )
+
+
+def wish_of(incident: Incident) -> LogWish | None:
+    """What an incident asks for; None where no change of a model helps."""
+    backend = backend_of(incident)
+    if incident.is_memory is not True or incident.verdict == "undecided":
+        return None
+    helped = _LPAI_CAUSES if backend == LPAI else _HTP_CAUSES.keys()
+    if incident.cause not in helped:
+        return None
+    decides = next((one for one in incident.evidence if one.decides), incident.evidence[0])
+    values = incident.quantities
+    soc = values.get("soc")
+    pool, first = _HTP_CAUSES.get(incident.cause, ("", ()))
+    first = _LPAI_FIRST.get(incident.cause, ()) if backend == LPAI else first
+    return LogWish(
+        decides.file,
+        decides.line,
+        decides.text,
+        incident.stage,
+        incident.cause,
+        incident.cause_meaning,
+        incident.entry,
+        incident.shortage_bytes,
+        backend,
+        _lpai_budget(incident) if backend == LPAI else _printed_limit(pool, values),
+        first or (_BY_STAGE.get(incident.stage, ()) if backend != LPAI else ()),
+        _named_model(values),
+        None if soc is None else str(soc),
+    )
+
+
+def _lpai_budget(incident: Incident) -> tuple[tuple[str, Bytes], ...]:
+    """The whole pool for TCM, what is free of a heap for a buffer in it."""
+    values = incident.quantities
+    size, taken = values.get("size_bytes"), values.get("in_use_bytes")
+    if not isinstance(size, int) or size <= 0:
+        return ()
+    if incident.cause == "mem_tcm_pool":
+        return (("tcm", Bytes(size)),)
+    pool = str(values.get("buffer", "")).strip("'\"").lower()
+    if pool not in _HEAP_POOLS or not isinstance(taken, int) or not 0 <= taken < size:
+        return ()
+    return ((pool, Bytes(size - taken)),)
+
+
+def _printed_limit(pool: str, values: Mapping[str, int | str]) -> tuple[tuple[str, Bytes], ...]:
+    limit = values.get("limit_bytes")
+    return ((pool, Bytes(limit)),) if pool and isinstance(limit, int) and limit > 0 else ()
+
+
+def _named_model(values: Mapping[str, int | str]) -> str | None:
+    for value in values.values():
+        if isinstance(value, str) and value.strip().lower().endswith(".onnx"):
+            return value.strip()
+    return None
+
+
+def ordered(remedies: Sequence[ModelRemedy], first: Sequence[str]) -> tuple[ModelRemedy, ...]:
+    """Remedies with those that a cause asks for in front; else as they were."""
+    places = {name: at for at, name in enumerate(first)}
+    return tuple(sorted(remedies, key=lambda one: places.get(one.name, len(places))))

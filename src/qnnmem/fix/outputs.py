@@ -1,0 +1,43 @@
+"""The files that a change becomes: one model or parts, context binaries where there are some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qnnmem.fix.chain_manifest import MANIFEST, Chain, as_json, describe_chain, part_models
+from qnnmem.fix.htp import HtpFixResult
+from qnnmem.fix.partition import Partition
+from qnnmem.fix.partition_htp import HtpParts
+from qnnmem.fix.remedy import self_contained
+from qnnmem.fix.run import FixResult
+
+
+def outputs_of(result: FixResult, stem: str) -> dict[str, bytes]:
+    """Contents by name, in the order in which they are told; nothing where nothing changed."""
+    best = result.best
+    binaries = result.binaries if isinstance(result, HtpFixResult) else ()
+    blobs = [path.read_bytes() for path in binaries]
+    if isinstance(result, HtpFixResult) and not best.is_enough:
+        return {}
+    if best.change.parts is not None:
+        parts = result.parts if isinstance(result, HtpFixResult) else None
+        return _chain(best.change.parts, parts, blobs)
+    found = {}
+    if best.change.model is not result.case.model:
+        model = self_contained(best.change.model)
+        found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
+    return {**found, **{f"{stem}.bin": blob for blob in blobs}}
+
+
+def _chain(cut: Partition, parts: HtpParts | None, binaries: Sequence[bytes]) -> dict[str, bytes]:
+    from qnnmem.fix.chain_htp import describe_htp
+
+    models = part_models(cut)
+    chain: Chain = describe_chain(cut, models)
+    if parts is not None:
+        chain = replace(chain, htp=describe_htp(parts, binaries))
+    names = [name for name, _digest in chain.files]
+    named = dict(zip(names, (*models, *binaries), strict=True))
+    return {**named, MANIFEST: json.dumps(as_json(chain), indent=1).encode()}

@@ -1,0 +1,116 @@
+"""`qnnmem fix --log`: from a failing log to a model that works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from command_line import exit_code, run, sentence
+from fix_samples import wide_picture
+
+from qnnmem.report.schema import load_schema
+
+KEPT = ("--cache", "kept")
+HEAP = (
+    "QNN_COMMON_ERROR_MEM_ALLOC (1002) [H1]: the DDR heap of {size:,} bytes has no room for "
+    "{need:,} bytes for '{buffer}', {taken:,} are taken\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand beside a model that needs 11,264 bytes of scratch."""
+    monkeypatch.chdir(tmp_path)
+    wide_picture(Path("wide.onnx"))
+
+
+def fix(*words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and what a fix of the model says."""
+    done = run("fix", "wide.onnx", "--dim", "batch=1", "--log", "run.log", *words, *KEPT, "--json")
+    return exit_code(done), json.loads(done.stdout) if done.stdout else {}
+
+
+def test_a_full_heap_gives_the_budget() -> None:
+    """What is free of the heap is what scratch may have; the chain starts at the line."""
+    Path("run.log").write_text(
+        "hello\n" + HEAP.format(size=65536, need=11264, buffer="scratch", taken=56832)
+    )
+    code, told = fix("-o", "out")
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
+    assert code == 0
+    assert told["limit_bytes"] == 65536 - 56832
+    assert Path("out/wide.onnx").exists()
+    line, found, wanted = told["from_log"]
+    assert line.startswith("run.log:2: QNN_COMMON_ERROR_MEM_ALLOC")
+    assert "memreg stage, mem_system_ram" in found
+    assert wanted.endswith("the model is to hold scratch in 8,704 bytes")
+    assert "hold scratch in 8,704 bytes" in Path("out/wide.report.md").read_text("utf-8")
+
+
+def test_a_full_pool_of_tcm_is_judged_whole() -> None:
+    """TCM holds binary and IO; its whole size is the budget."""
+    Path("run.log").write_text(
+        "TCM pool current size: 0 max_size: 2048\n"
+        "Allocate size 1024 from tcm pool 0\n"
+        "TCM memory allocation failure: required size: 3072\n"
+    )
+    code, told = fix("-o", "out", "--time-limit", "0")
+    assert (code, told["over_budget"]) == (1, ["tcm"])
+
+
+def test_what_the_user_says_goes_before() -> None:
+    """A budget that is given is not taken from the log."""
+    Path("run.log").write_text(HEAP.format(size=100, need=11264, buffer="scratch", taken=0))
+    code, told = fix("--budget", "scratch=1M", "-o", "out")
+    assert (code, told["limit_bytes"]) == (0, 1 << 20)
+
+
+def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
+    """A line that only says that it failed gives no budget."""
+    Path("run.log").write_text("Fail to allocate scratch buffer\n")
+    code, told = fix("-o", "out", "--time-limit", "0")
+    assert (code, told["limit_bytes"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "said"),
+    [
+        ("dlopen failed: cannot find libQnnHtpV73Skel.so", 3, "not memory"),
+        ("healthy", 3, "nothing failed in run.log"),
+        (
+            "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000) [R4]: scratch needs 256 bytes, 192 were given",
+            3,
+            "no change of the model helps",
+        ),
+    ],
+)
+def test_what_no_change_helps_is_said(lines: str, code: int, said: str) -> None:
+    """Cannot tell, with what it is and where to go on."""
+    Path("run.log").write_text(f"{lines}\n")
+    done = run("fix", "wide.onnx", "--log", "run.log", "-o", "out")
+    assert exit_code(done) == code
+    assert said in sentence(done)
+    assert not Path("out").exists()
+
+
+def test_the_log_may_name_no_model() -> None:
+    """Then it has to be named; two are one too many."""
+    Path("run.log").write_text("Fail to allocate scratch buffer\n")
+    done = run("fix", "--log", "run.log", "-o", "out")
+    assert (exit_code(done), "does not name the model" in sentence(done)) == (2, True)
+    done = run("fix", "wide.onnx", "other.onnx", "--log", "run.log", "-o", "out")
+    assert (exit_code(done), "one model" in sentence(done)) == (2, True)
+    done = run("fix", "wide.onnx", "--log", "gone.log", "-o", "out")
+    assert exit_code(done) == 2
+
+
+def test_the_doctor_names_the_fix() -> None:
+    """Its first remedy is the command with the user's files, and that command works."""
+    Path("run.log").write_text(HEAP.format(size=65536, need=11264, buffer="scratch", taken=56832))
+    done = run("doctor", "run.log", "--model", "wide.onnx", "--dim", "batch=1")
+    command = "qnnmem fix wide.onnx --dim batch=1 --log run.log -o fixed"
+    assert command in done.stdout
+    assert exit_code(run(*command.split()[1:], *KEPT)) == 0

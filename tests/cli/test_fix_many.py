@@ -1,0 +1,150 @@
+"""`qnnmem fix` of several models, Ctrl-C, and where answers are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from command_line import exit_code, run, sentence
+from fix_samples import wide_picture
+
+from qnnmem.cli import fix_many
+from qnnmem.cli.fix import FixTask, memory_of
+from qnnmem.fix.search import RegionSearch
+from qnnmem.report.fix_table import FixedFile
+from qnnmem.report.schema import load_schema
+from qnnmem.report.several import RefusedFile
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two models of one name in two folders, one whose batch is fixed, and one that is broken."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        Path("models", name).mkdir(parents=True)
+        wide_picture(Path("models", name, "wide.onnx"))
+    Path("models/broken.onnx").write_bytes(b"\x08\x09\x3a\x05broken")
+    Path("models/readme.txt").write_text("hello")
+    return tmp_path
+
+
+def test_a_folder_of_models_is_a_table(folder: Path) -> None:
+    """A row and a folder for each; one that cannot be read is a row, too."""
+    done = run("fix", "models", "--dim", "batch=1", "-o", "out", "--cache", "kept", "--json")
+    told = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fixes/1")).validate(told)
+    for one in told["results"]:
+        jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(one)
+    assert (exit_code(done), told["exit_code"]) == (2, 2)
+    assert [one["input"] for one in told["refused"]] == ["models/broken.onnx"]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["wide", "wide-2"]
+    made = [Path("out", name, "wide.onnx").read_bytes() for name in ("wide", "wide-2")]
+    assert made[0] == made[1]
+    again = run("fix", "models/a/wide.onnx", "models/*.onnx", "-o", "new", "--cache", "kept")
+    assert again.stdout.splitlines()[2].split() == [
+        *("file", "before", "after", "ratio", "remedy", "results", "answer"),
+    ]
+
+
+def test_processes_give_what_one_gives(folder: Path) -> None:
+    """With --jobs the same rows come, in the order of the files."""
+    words = ("models/a/wide.onnx", "models/b/wide.onnx", "--dim", "batch=1", "--cache", "kept")
+    alone = run("fix", *words, "-o", "out", "--json")
+    spread = run("fix", *words, "-o", "out", "--force", "--jobs", "2", "--json")
+    assert (exit_code(alone), exit_code(spread)) == (0, 0)
+    rows = [json.loads(done.stdout)["results"] for done in (alone, spread)]
+    for row in (one for told in rows for one in told):
+        for tried in row["tried"]:
+            del tried["seconds"]
+    assert rows[0] == rows[1]
+
+
+class _Losing(Executor):
+    """An executor whose workers die, once or always, of one model."""
+
+    def __init__(self, model: str, deaths: int) -> None:
+        self._model, self._deaths = model, deaths
+
+    def submit(self, fn: Any, /, *words: Any, **named: Any) -> Future[Any]:
+        """Answers at once, or loses the worker."""
+        job: Future[Any] = Future()
+        if words[0].model == self._model and self._deaths:
+            self._deaths -= 1
+            job.set_exception(BrokenExecutor())
+        else:
+            job.set_result(FixedFile(words[0].model, {"fits": True}, 0))
+        return job
+
+
+@pytest.mark.parametrize(("deaths", "kind"), [(1, FixedFile), (2, RefusedFile)])
+def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
+    """What was lost is tried once more; a model that kills its worker is a row without answer."""
+    tasks = [FixTask(name, "lpai", None, None, None, "", False, None) for name in "abc"]  # type: ignore[arg-type]
+    rows = {row.input: row for _, row in fix_many.rows_with(_Losing("b", deaths), tasks)}
+    assert rows.keys() == {"a", "b", "c"}
+    assert isinstance(rows["b"], kind)
+    assert rows["a"].exit_code == rows["c"].exit_code == 0
+
+
+def test_jobs_and_a_cluster_exclude_each_other(folder: Path) -> None:
+    """One sentence, before any work."""
+    words = ("--jobs", "2", "--cluster", "tcp://nowhere:1")
+    done = run("fix", "models/a/wide.onnx", "models/b/wide.onnx", *words, "-o", "out")
+    assert exit_code(done) == 2
+    assert "exclude each other" in sentence(done)
+
+
+def interrupted_at(monkeypatch: pytest.MonkeyPatch, search: int) -> None:
+    """Have Ctrl-C come when a search begins."""
+    real, seen = RegionSearch.fewest, [0]
+
+    def fewest(self: RegionSearch) -> Any:
+        seen[0] += 1
+        if seen[0] == search:
+            raise KeyboardInterrupt
+        return real(self)
+
+    monkeypatch.setattr(RegionSearch, "fewest", fewest)
+
+
+def test_ctrl_c_keeps_the_best(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was proven until then is written and reported, with the exit code of Ctrl-C."""
+    interrupted_at(monkeypatch, 2)
+    words = ("--dim", "batch=1", "-o", "out", "--cache", "kept")
+    done = run("fix", "models/a/wide.onnx", *words)
+    assert exit_code(done) == 130
+    assert "note: interrupted" in done.stdout
+    assert "Wrote out/wide.onnx" in done.stdout
+    assert Path("out/wide.onnx").exists()
+
+
+def test_ctrl_c_ends_several(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are done are shown; no other model is begun."""
+    interrupted_at(monkeypatch, 1)
+    words = ("models/a/wide.onnx", "models/b/wide.onnx", "--dim", "batch=1", "--cache", "kept")
+    done = run("fix", *words, "-o", "out", "--json")
+    assert exit_code(done) == 130
+    assert [one["input"] for one in json.loads(done.stdout)["results"]] == ["models/a/wide.onnx"]
+
+
+def test_without_a_home_nothing_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The user's cache folder is the default; a user without one is no error."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/nonexistent")
+    words: Sequence[str] = ("models/a/wide.onnx", "--dim", "batch=1", "--time-limit", "0")
+    assert exit_code(run("fix", *words, "-o", "out")) == 0
+    assert not Path("/nonexistent").exists()
+    task = memory_of(str(tmp_path))
+    assert task is not None
+    assert task.folder == tmp_path / "fix"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = memory_of(None)
+    assert kept is not None
+    assert kept.folder == tmp_path / "cache" / "qnnmem" / "fix"

@@ -1,0 +1,342 @@
+"""`qnnmem fix --backend htp`: with a worker that is told what to answer, and with the library."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
+
+import jsonschema
+import numpy
+import onnx
+import pytest
+from click.testing import Result
+from command_line import exit_code, run, sentence
+from onnx import TensorProto, helper, numpy_helper
+from told_worker import ToldWorker, done, refused
+
+from qnnmem.errors import NoCompiler, UsageError
+from qnnmem.fix import settings_htp
+from qnnmem.fix.chain import run_chain
+from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
+from qnnmem.fix.recipe import Recipe, apply_recipe
+from qnnmem.fix.remedy import Change, FixCase
+from qnnmem.fix.trial import from_kept, to_kept
+from qnnmem.fix.trials import HtpSource, LibraryTrials
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.log import read_line as log_line
+from qnnmem.htp.provoke import models
+from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.kept_results import ResultCache
+from qnnmem.load.onnx import read_shaped
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.report.schema import load_schema
+from qnnmem.targets.socs import find_soc
+
+SM8650 = find_soc("SM8650")
+HTP = ("--backend", "htp", "--soc", "SM8650")
+needs_library = pytest.mark.skipif(
+    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+)
+
+
+def layers(count: int = 6) -> onnx.ModelProto:
+    """Products with 128 KiB of 16-bit weights each."""
+    random = numpy.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(random.normal(size=(256, 256)).astype("float32") / 16, f"w{n}")
+        for n in range(count)
+    ]
+    nodes = [
+        helper.make_node("MatMul", [f"t{n}", f"w{n}"], [f"t{n + 1}"], f"layer{n}")
+        for n in range(count)
+    ]
+    ends = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 256])
+        for name in ("t0", f"t{count}")
+    )
+    graph = helper.make_graph(nodes, "layers", [next(ends)], [next(ends)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+# --- Told answers --------------------------------------------------------------------------------
+
+
+class Told:
+    """A library that takes models with at most so many products."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.compiles = most, 0
+        self.worker = ToldWorker(self._answer)
+
+    def _answer(self, verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
+        if verb == "load":
+            lines = []
+            for number in range(1, len(options["binaries"]) + 1):
+                lines.append(f"Setting context {number} reserved space to 1000000")
+                lines.append(f"PD 0 chosen for context {number}")
+            codes = [{"code": 0, "bytes": 1} for _ in options["binaries"]]
+            return RequestOutcome("done", {"binaries": codes}, log=tuple(map(log_line, lines)))
+        self.compiles += 1
+        products = len(onnx.load(options["model"]).graph.node)
+        if products <= self.most:
+            return done(options)
+        need = products * 1_000_000
+        text = f"graph requires estimated allocation of {need} KB, limit is 3670016 KB"
+        return refused(f"x.cc:1::ERROR:{text}")
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> FixCase:
+    """Six products, for HTP."""
+    path = tmp_path / "layers.onnx"
+    onnx.save(layers(), path)
+    return FixCase(path, read_shaped(path), CompileOptions())
+
+
+def target(told: Told, folder: Path, **more: Any) -> FixTarget:
+    """A library that is told its answers."""
+    return FixTarget(SM8650, folder, {}, worker=cast("Worker", told.worker), **more)
+
+
+def test_a_search_goes_on_where_another_was_killed(case: FixCase, tmp_path: Path) -> None:
+    """What was compiled once is known; only the binaries of the result are made again."""
+    memory = ResultCache(tmp_path / "kept", "fix")
+    first, again = Told(3), Told(3)
+    for told, name in ((first, "one"), (again, "two")):
+        (tmp_path / name).mkdir()
+        found = fix_for_htp(case, target(told, tmp_path / name, memory=memory))
+        assert [one.change.what for one in found.tried] == ["as it is", "2 parts, all resident"]
+        assert (found.exit_code, len(found.binaries)) == (0, 2)
+    assert first.compiles > again.compiles == 2
+
+
+def test_what_was_kept_and_damaged_is_asked_again(case: FixCase, tmp_path: Path) -> None:
+    """A kept answer comes back as it was; one with something wrong in it counts as none."""
+    told = Told(3)
+    trials = LibraryTrials(SM8650, cast("Worker", told.worker), tmp_path)
+    source = HtpSource(layers(2).SerializeToString())
+    made = trials.trial(source, CompileOptions())
+    kept = json.loads(json.dumps(to_kept(made)))
+    assert to_kept(cast("Any", from_kept(kept, SM8650))) == to_kept(made)
+    for wrong in ({"fits": 3}, {"checks": [["magic"]]}, {"numbers": [-1, 0, 0]}, {"why": 7}):
+        assert from_kept({**kept, **wrong}, SM8650) is None
+
+
+def test_a_model_whose_ops_are_not_taken_is_not_cut(case: FixCase, tmp_path: Path) -> None:
+    """That is no matter of size: the answer is that it cannot be told."""
+
+    def answer(*_all: object) -> RequestOutcome:
+        return refused("Unsupported nodes in QNN EP: { name: layer0, type: MatMul }", code=None)
+
+    worker = cast("Worker", ToldWorker(answer))
+    found = fix_for_htp(case, FixTarget(SM8650, tmp_path, {}, worker=worker))
+    assert (found.exit_code, len(found.tried)) == (3, 1)
+    assert "cannot take 1 node" in "".join(map(str, found.best.need.why))
+
+
+def test_no_parts_where_one_file_is_kept_or_time_is_up(case: FixCase, tmp_path: Path) -> None:
+    """Nothing is compiled beyond the model as it is."""
+    for number, own in enumerate(
+        (replace(case, keep=frozenset(["one-file"])), replace(case, ends_at=monotonic()))
+    ):
+        (tmp_path / str(number)).mkdir()
+        told = Told(3)
+        found = fix_for_htp(own, target(told, tmp_path / str(number)))
+        assert (found.exit_code, len(found.tried), told.compiles) == (1, 1, 1)
+        assert found.obstacle
+
+
+def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -> None:
+    """Contexts that it loads must be there, and the model among them."""
+    for names in (["other.bin", "model"], ["other.bin"]):
+        step = {"remedy": "placement", "rounds": [names]}
+        recipe = Recipe("htp", {}, (step,))
+
+        def repeat(own: FixCase, recipe: Recipe = recipe) -> Change:
+            return apply_recipe(own, recipe, tmp_path, REMEDIES)
+
+        with pytest.raises(UsageError, match="other contexts beside the model"):
+            repeat_for_htp(case, target(Told(6), tmp_path), repeat)
+
+
+def test_sizes_of_vtcm_halve() -> None:
+    """Down to one MiB."""
+    assert list(settings_htp._halves(8)) == [4, 2, 1]
+
+
+# --- The real library ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models, and what all tests of this module compiled."""
+    made = tmp_path_factory.mktemp("fixed")
+    onnx.save(layers(), made / "layers.onnx")
+    (made / "sliced.onnx").write_bytes(models.sliced_inputs(4, 2))
+    (made / "softmax.onnx").write_bytes(models.wide_softmax(3 << 20))
+    return made
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in that folder, with a cache of its own."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return folder
+
+
+def commands(done: Result) -> list[list[str]]:
+    """What the output says to do next, as words for `run`."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
+    return [shlex.split(line.partition(" qnnmem ")[2]) for line in lines]
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_graph_over_the_compile_limit_becomes_parts(here: Path) -> None:
+    """The parts compile and load, compute the same, and their chain runs."""
+    done = run("fix", "sliced.onnx", *HTP, "--budget", "compile=5M", "-o", "sliced")
+    assert exit_code(done) == 0
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("fits: graph 4,")
+    assert first.endswith("results the same bit by bit")
+    assert "2 parts, all resident" in done.stdout
+    whole = onnx.load("sliced.onnx")
+    inputs = {item.name: numpy.ones((1, 2, 1024, 1024), "uint8") for item in whole.graph.input}
+    assert set(run_chain(here / "sliced", inputs)) == {item.name for item in whole.graph.output}
+    for command in commands(done):
+        assert command[0] == "place"
+        assert exit_code(run(*command)) == 0
+    assert exit_code(run("fit", "sliced/part1.bin", "--budget", "compile=5M")) == 0
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_recipe_cuts_again(here: Path) -> None:
+    """The same parts without a search; another model is refused."""
+    words = ("fix", "layers.onnx", *HTP, "--budget", "weights=450000")
+    assert exit_code(run(*words, "-o", "cut")) == 0
+    recipe = json.loads(Path("cut/layers.recipe.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix-recipe/1")).validate(recipe)
+    assert exit_code(run(*words, "--apply", "cut/layers.recipe.json", "-o", "again")) == 0
+    for name in ("part1.onnx", "part2.onnx", "part1.bin", "part2.bin"):
+        assert Path("cut", name).read_bytes() == Path("again", name).read_bytes(), name
+    onnx.save(layers(5), "other.onnx")
+    other = run("fix", "other.onnx", *HTP, "--apply", "cut/layers.recipe.json", "-o", "never")
+    assert exit_code(other) == 2
+    assert "for a model of 6 ops" in sentence(other)
+    lpai = run("fix", "layers.onnx", "--apply", "cut/layers.recipe.json", "-o", "never")
+    assert "the recipe is for --backend htp" in sentence(lpai)
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_context_over_the_process_domain_gets_less_vtcm(here: Path) -> None:
+    """The largest VTCM that is enough; the command that is told makes the same binary."""
+    done = run("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "domain", "--json")
+    told = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
+    assert [one["change"] for one in told["tried"]] == ["as it is", "VTCM 2 MiB"]
+    assert told["files"] == ["domain/layers.bin", "domain/layers.recipe.json"]
+    made = Path("domain/layers.bin").read_bytes()
+    assert exit_code(run(*shlex.split(told["next"])[1:])) == 0
+    assert Path("domain/layers.bin").read_bytes() == made
+
+
+@pytest.mark.htp
+@needs_library
+def test_an_op_over_vtcm_gets_all_that_the_soc_has(here: Path) -> None:
+    """What the library refuses with 2 MiB it compiles with 8; kept settings are an answer no."""
+    words = ("fix", "softmax.onnx", *HTP, "--vtcm-mb", "2")
+    done = run(*words, "-o", "softmax")
+    assert exit_code(done) == 0
+    assert "VTCM 8 MiB" in done.stdout
+    kept = run(*words, "--keep", "settings", "-o", "never")
+    assert exit_code(kept) == 1
+    less = run("fix", "layers.onnx", *HTP, "--budget", "vtcm=1M", "--keep", "settings", "-o", "x")
+    assert (exit_code(less), "all the VTCM that it is given" in less.stdout) == (1, True)
+    assert "in the way: parts that fit lead only up to Softmax 'softmax'" in kept.stdout
+    assert not Path("never").exists()
+
+
+@pytest.mark.htp
+@needs_library
+def test_a_budget_below_one_op_is_refused_with_the_reason(here: Path) -> None:
+    """Exit code 1, and one sentence that names the op."""
+    words = ("--budget", "weights=50000", "-o", "never", "--json")
+    done = run("fix", "layers.onnx", *HTP, *words)
+    told = json.loads(done.stdout)
+    assert (exit_code(done), told["fits"], told["files"]) == (1, False, [])
+    assert "MatMul 'layer0'; alone, weights budget needs" in told["obstacle"]
+
+
+@pytest.mark.htp
+@needs_library
+def test_contexts_that_stay_loaded_give_way(here: Path) -> None:
+    """Where all do not fit the domains of a process, the fewest are freed in the meantime."""
+    assert exit_code(run("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "small")) == 0
+    others = [word for _ in range(4) for word in ("--with", "small/layers.bin")]
+    words = ("fix", "layers.onnx", *HTP, "--budget", "pd=11M", *others, *others)
+    done = run(*words, "--keep", "settings", "-o", "beside")
+    assert exit_code(done) == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[3:6]] == [
+        *("none", "placement", "placement")
+    ]
+    first, second = commands(done)
+    assert (first.count("small/layers.bin"), second.count("small/layers.bin")) == (8, 6)
+    for command in (first, second):
+        assert exit_code(run(*command)) == 0
+
+
+# --- What is refused before anything is compiled -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--backend", "htp"), "needs --soc"),
+        (("--soc", "SM8650"), "--soc is for --backend htp"),
+        ((*HTP, "--io", "outside"), "--io is for --backend lpai"),
+        ((*HTP, "--budget", "scratch=1K"), "'scratch' is not a pool of HTP"),
+        ((*HTP, "--budget", "pd=1K,PD=2K"), "two budgets"),
+        ((*HTP, "--vtcm-mb", "64"), "SM8650 has 8 MiB of VTCM"),
+    ],
+)
+def test_wrong_words_are_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
+    """Exit code 2, and no folder is left."""
+    done = run("fix", folder / "layers.onnx", *words, "-o", folder / "wrong")
+    assert exit_code(done) == 2
+    assert said in sentence(done)
+    assert not (folder / "wrong").exists()
+
+
+def test_without_the_library_it_says_what_is_needed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3, as the other verbs that compile."""
+
+    def missing() -> None:
+        raise NoCompiler("the HTP library is not here")
+
+    monkeypatch.setattr("qnnmem.htp.library.find_library", missing)
+    done = run("fix", folder / "layers.onnx", *HTP, "-o", folder / "missing")
+    assert exit_code(done) == 3
+    assert "the HTP library is not here" in sentence(done)
+
+
+def test_budgets_are_held_against_what_was_measured(tmp_path: Path) -> None:
+    """One compile answers every budget."""
+    told = Told(6)
+    budget = {"weights": Sourced(1, Origin.GIVEN, "test")}
+    trials = LibraryTrials(SM8650, cast("Worker", told.worker), tmp_path)
+    source = HtpSource(layers(2).SerializeToString())
+    assert trials.trial(source, CompileOptions()).fit.fits
+    tight = replace(trials, budgets=budget).trial(source, CompileOptions()).fit
+    assert (tight.fits, told.compiles) == (False, 1)
+    assert "weights budget needs" in "".join(map(str, tight.why))

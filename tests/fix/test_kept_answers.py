@@ -1,0 +1,143 @@
+"""What a fix found is found again: by content, whole or not at all, and checked when it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fix_samples import wide_picture
+
+from qnnmem.fix import bench as bench_module
+from qnnmem.fix import prove
+from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.covers import RememberedCovers
+from qnnmem.fix.lpai import fix_for_lpai
+from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.remedy import Change, FixCase
+from qnnmem.fix.run import FixResult
+from qnnmem.fix.search import RegionSearch
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.kept_results import ResultCache
+from qnnmem.load.onnx import read_shaped
+from qnnmem.plan import PoolOptions
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> FixCase:
+    """A model that bands help."""
+    model = read_shaped(wide_picture(tmp_path / "wide.onnx"), dims={"batch": 1})
+    return FixCase(tmp_path / "wide.onnx", model, PoolOptions())
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[FixCase, FixResult, Path]:
+    """A case that was fixed once, and where its answers are kept."""
+    folder = tmp_path_factory.mktemp("known")
+    model = read_shaped(wide_picture(folder / "wide.onnx"), dims={"batch": 1})
+    case = FixCase(folder / "wide.onnx", model, PoolOptions())
+    return case, fix_for_lpai(case, memory=ResultCache(folder, "fix")), folder
+
+
+def test_the_second_run_neither_searches_nor_compares(
+    known: tuple[FixCase, FixResult, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every region and every proof is known, and the result is the same."""
+    case, first, folder = known
+    searched: list[int] = []
+    monkeypatch.setattr(RegionSearch, "_from", lambda *_: searched.append(1))
+    monkeypatch.setattr(bench_module, "Prover", None)
+    again = fix_for_lpai(case, memory=ResultCache(folder, "fix"))
+    assert not searched
+    assert first.best.change.steps
+    assert again.best.change.steps == first.best.change.steps
+    assert [one.need.size for one in again.tried] == [one.need.size for one in first.tried]
+    assert again.best.proof == first.best.proof
+
+
+def test_a_bad_file_counts_as_missing(
+    known: tuple[FixCase, FixResult, Path], tmp_path: Path
+) -> None:
+    """Cut, empty, other types: all of it is found anew."""
+    case, first, folder = known
+    bad = (b"", b"{", b"[]", b'{"key": 1}')
+    for number, path in enumerate(sorted(folder.rglob("fix/*/*.json"))):
+        copy = tmp_path / path.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(bad[number % len(bad)])
+        copy.chmod(0o600)
+    again = fix_for_lpai(case, memory=ResultCache(tmp_path, "fix"))
+    assert again.best.change.steps == first.best.change.steps
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"regions": "all"},
+        {"regions": [[0, 2]]},
+        {"regions": [[0, 2, 2.5, -2]]},
+        {"regions": [[0, 99, 2, -2]]},
+        {"regions": [[1, 0, 2, -2]]},
+        {"regions": [[0, 2, 5, -2]]},
+        {"regions": [[0, 2, 2, 7]]},
+        {"regions": [], "more": 1},
+    ],
+)
+def test_regions_that_cannot_be_are_not_believed(
+    case: FixCase, tmp_path: Path, kept: dict[str, object]
+) -> None:
+    """A kept cover is one of this model, within its limit, or it is searched for."""
+    start = Change("none", "as it is", case.model, case.options)
+    with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
+        covers = RememberedCovers(bench, start, PoolOptions())
+        search = RegionSearch(TiledGraph.of(case.model), PoolOptions())
+        limit = search.peak * 3 // 4
+        bench.remember(covers._question(limit, ()), kept)
+        honest = search.cover(limit)
+        told = RegionSearch(TiledGraph.of(case.model), PoolOptions(), kept=covers).cover(limit)
+        assert honest is not None
+        assert told == honest
+        assert covers.find(limit, ()) is not None  # and kept in its place
+
+
+def test_what_the_clock_cut_is_not_kept(case: FixCase, tmp_path: Path) -> None:
+    """That nothing was found in no time is no answer for later."""
+    start = Change("none", "as it is", case.model, case.options)
+    with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
+        covers = RememberedCovers(bench, start, PoolOptions())
+        search = RegionSearch(TiledGraph.of(case.model), PoolOptions(), seconds=-1, kept=covers)
+        assert search.cover(search.peak // 2) is None
+        assert covers.find(search.peak // 2, ()) is None
+
+
+def test_a_proof_is_asked_for_by_all_it_depends_on(
+    case: FixCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another runtime, seed or sample is another question; a wrong answer is none."""
+    asked: list[str] = []
+    same = prove.Proof(3, 1, (), 0.0, 0.0)
+    monkeypatch.setattr(prove.Prover, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(prove.Prover, "__exit__", lambda *_: None)
+
+    def compare(*_: object, **__: object) -> prove.Proof:
+        asked.append("")
+        return same
+
+    monkeypatch.setattr(prove.Prover, "compare", compare)
+    start = Change("none", "as it is", case.model, case.options)
+
+    def questions(seed: int = 0) -> int:
+        from dataclasses import replace
+
+        with CaseBench(replace(case, seed=seed), PlanJudge(), ResultCache(tmp_path)) as bench:
+            assert bench.prove(start) == same
+        return len(asked)
+
+    assert [questions(), questions(), questions(seed=1)] == [1, 1, 2]
+    monkeypatch.setattr(bench_module, "runtime_words", lambda: ("another",))
+    assert questions() == 3
+    for path in tmp_path.rglob("*.json"):
+        values = json.loads(path.read_text())
+        values["result"]["differing"] = "none"
+        path.write_text(json.dumps(values))
+    assert questions() == 4

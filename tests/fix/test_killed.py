@@ -1,0 +1,90 @@
+"""A fix that is killed leaves nothing half done, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fix_samples import wide_picture
+
+from qnnmem import scratch_folder
+from qnnmem.cli.fix_output import FixFolder, fix_folder
+from qnnmem.errors import OutputError
+
+TOOL = Path(__file__).parents[2] / "tools" / "kill_fix.py"
+posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
+
+
+@posix
+def test_kills_at_any_moment(tmp_path: Path) -> None:
+    """Half of them at a random moment, half just before a file gets its name."""
+    model = wide_picture(tmp_path / "wide.onnx")
+    words = ["--kills", "6", "--model", str(model), "--", "--dim", "batch=1"]
+    done = subprocess.run([sys.executable, TOOL, *words], capture_output=True, text=True)
+    assert done.stdout.splitlines()[1:] == ["nothing was wrong"], done.stdout + done.stderr
+
+
+NAMES = ("a.onnx", "a.report.md", "a.recipe.json")
+CONTENTS = dict.fromkeys(NAMES, b"whole")
+
+
+def left_by_a_kill(folder: Path, content: bytes) -> FixFolder:
+    """What a run leaves that is killed after the first of three files has its name."""
+    (folder / NAMES[0]).write_bytes(content)
+    for name in NAMES[1:]:
+        (folder / f".{name}.{'0' * 16}").write_text("half")
+    return FixFolder(folder, "a")
+
+
+def test_the_next_run_goes_on_where_one_was_killed(tmp_path: Path) -> None:
+    """What is there already is the same; what was half there is removed."""
+    place = left_by_a_kill(tmp_path, b"whole")
+    with fix_folder(place, NAMES):
+        place.write(CONTENTS)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == CONTENTS
+
+
+def test_what_is_not_the_same_is_not_replaced(tmp_path: Path) -> None:
+    """A model that came of other options stays, unless --force is given."""
+    place = left_by_a_kill(tmp_path, b"other")
+    with fix_folder(place, NAMES), pytest.raises(OutputError, match="exists already"):
+        place.write(CONTENTS)
+    assert (tmp_path / NAMES[0]).read_bytes() == b"other"
+    forced = FixFolder(tmp_path, "a", force=True)
+    with fix_folder(forced, NAMES):
+        forced.write(CONTENTS)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == CONTENTS
+
+
+def test_files_of_others_are_in_the_way(tmp_path: Path) -> None:
+    """A model without a recipe, and no trace of a kill: that is refused before the work."""
+    (tmp_path / NAMES[0]).write_bytes(b"mine")
+    (tmp_path / ".a.recipe.json.backup").write_bytes(b"mine")
+    place = FixFolder(tmp_path, "a")
+    with pytest.raises(OutputError), fix_folder(place, NAMES):
+        raise AssertionError("never here")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@posix
+def test_abandoned_scratch_folders_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that nobody holds, after a while; not those in use, and not those of others."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old = {name: tmp_path / name for name in ("qnnmem-dead", "qnnmem-held", "other-dead")}
+    for folder in old.values():
+        folder.mkdir()
+        os.utime(folder, (time.time() - 60,) * 2)
+    (tmp_path / "qnnmem-new").mkdir()
+    lock = scratch_folder.lock_folder(old["qnnmem-held"])
+    scratch_folder._remove_abandoned.cache_clear()
+    with scratch_folder.scratch_folder() as own:
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"qnnmem-held", "other-dead", "qnnmem-new", Path(own).name}
+    assert lock is not None
+    os.close(lock)
