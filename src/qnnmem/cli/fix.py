@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.fix.validate import Validation
     from qnnmem.load.onnx.fixed import InputValue
 
 Budgets = tuple[tuple[str, Bytes], ...]
@@ -92,6 +93,11 @@ def _budgets(text: str) -> Budgets:
     help="Do again what a recipe of an earlier run says, without a search.",
 )
 @click.option(
+    "--validate",
+    is_flag=True,
+    help="Run the result on the CPU and in planned memory, and say how far every output is off.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(),
@@ -105,6 +111,7 @@ def fix(
     model: str,
     backend: str,
     recipe: str | None,
+    validate: bool,
     output: str,
     force: bool,
     as_json: bool,
@@ -117,8 +124,8 @@ def fix(
     after it was planned, run and compared with the model as it was. The changed model and a recipe
     go to the folder of -o.
 
-    Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
-    2 bad usage or an unreadable model; 3 cannot tell.
+    Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough, or
+    --validate found a fault; 2 bad usage or an unreadable model; 3 cannot tell.
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
@@ -138,12 +145,21 @@ def fix(
             check_free(target, force)
         with ProgressBar(f"reading {Path(model).name}") as bar:
             result = _fixed(Path(model), wish, recipe, bar)
+            found = _validated(result, bar) if validate else None
         files = _written(result, targets, force)
     words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
-    next_words = [] if result.exit_code else words
+    code = result.exit_code or int(found is not None and not found.holds)
     render = report.render_json if as_json else report.render_text
-    write(render(result, files, next_words), None, force)
-    return result.exit_code
+    write(render(result, files, [] if code else words, found), None, force)
+    return code
+
+
+def _validated(result: FixResult, bar: ProgressBar) -> Validation:
+    """The result run once more, output by output."""
+    from qnnmem.fix.validate import validate
+
+    bar.say("validating")
+    return validate(result.case, result.best.change)
 
 
 class _Wish(NamedTuple):
@@ -182,13 +198,13 @@ def _repeated(
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
-    from qnnmem.fix.lpai import REMEDIES
+    from qnnmem.fix.lpai import REMEDIES, REQUIRED
     from qnnmem.fix.planned import PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, REMEDIES)
+    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.judged(change)

@@ -9,6 +9,8 @@ from typing import Any
 from qnnmem.errors import join_words
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
+from qnnmem.fix.validate import Validation
+from qnnmem.report import fix_validation
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, shorten
@@ -24,12 +26,18 @@ _TITLES = "  ratio  fits  results    extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
-def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
+def render_text(
+    result: FixResult,
+    files: Sequence[str],
+    next_words: Sequence[str],
+    validation: Validation | None = None,
+) -> str:
     """Verdict, what was tried, what was written, and how to go on."""
     lines = [verdict(result), "", HEADER, *(row(change) for change in result.tried)]
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
+    lines += ["", *fix_validation.lines(validation)] if validation is not None else []
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     if next_words:
         lines += [next_line(_why(result), next_words)]
@@ -44,13 +52,14 @@ def verdict(result: FixResult) -> str:
         return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
     what = f"{need.what} {counted(need.size, 'byte')}"
     was = _was(best)
-    if best is result.tried[0] and not result.has_limits:
+    as_it_is = best is result.tried[0] and not best.change.steps
+    if as_it_is and not result.has_limits:
         return f"{what} ({format_size(need.size)}), and nothing that was tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
     if need.fits:
-        kept = "fits as it is" if best is result.tried[0] else "fits"
+        kept = "fits as it is" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
         return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
@@ -98,7 +107,12 @@ def _why(result: FixResult) -> str:
     return "prepare the changed model" if changed else "prepare it so"
 
 
-def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
+def render_json(
+    result: FixResult,
+    files: Sequence[str],
+    next_words: Sequence[str],
+    validation: Validation | None = None,
+) -> str:
     """One JSON object."""
     best = result.best
     command = next_line("", next_words).removeprefix("next: : ") if next_words else ""
@@ -115,6 +129,7 @@ def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[st
             "tried": [dict(_change(change)) for change in result.tried],
             "obstacle": result.obstacle,
             "notes": list(result.notes),
+            "validation": fix_validation.as_json(validation),
             "files": list(files),
             "next": command,
         }
