@@ -146,7 +146,7 @@ def fix(
         with ProgressBar(f"reading {Path(model).name}") as bar:
             result = _fixed(Path(model), wish, recipe, bar)
             found = _validated(result, bar) if validate else None
-        files = _written(result, targets, force)
+        files = [] if found and not found.holds else _written(result, targets, force)
     words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
     code = result.exit_code or int(found is not None and not found.holds)
     render = report.render_json if as_json else report.render_text

@@ -1,8 +1,8 @@
 """Einsum as Transpose, Reshape, MatMul and ReduceSum, where two operands or one are enough of it.
 
-    letters of both operands and the result   several products at once
-    of both, not of the result                what is summed over
-    of one and the result                     rows of the left, columns of the right operand
+letters of both operands and the result   several products at once
+of both, not of the result                what is summed over
+of one and the result                     rows of the left, columns of the right operand
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
 from qnnmem.fix.einsum import without_einsum
@@ -172,7 +172,8 @@ def has_definition(model: ShapedModel, kind: str) -> bool:
         schema = onnx.defs.get_schema(kind, min(versions, default=1), "")
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    known: Any = schema  # onnx leaves these two out of its types
+    return bool(known.has_function or known.has_context_dependent_function)
 
 
 def about_operators(model: ShapedModel) -> str:

@@ -61,7 +61,8 @@ class RecomputeRemedy:
         graph = SteppedGraph(TiledGraph.of(start.model))
         if not graph.is_whole:
             return
-        redos, work = [], 0
+        redos: list[dict[str, Any]] = []
+        work = 0
         limit = bench.case.limit
         while len(redos) < _MOST_REDOS and bench.case.seconds_left:
             search = _RedoSearch(graph, start.pool_options)

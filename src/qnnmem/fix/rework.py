@@ -58,7 +58,9 @@ def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     ranks: list[int] = []
     for node in nodes:  # makers come first in any order that works
         own = [place[name] for name in node.output if name in place]
-        sources = (ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks))
+        sources = (
+            ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks)
+        )
         ranks.append(min(own) if own else max(sources, default=-1))
     order = _sorted(needs, ranks)
     del after.graph.node[:]
@@ -106,6 +108,7 @@ class _Reworker(ChildProcess):
         if "error" in frame[0]:
             raise ChildFailed(str(frame[0]["error"]))
         try:
-            return onnx.ModelProto.FromString(frame[1])
+            made: onnx.ModelProto = onnx.ModelProto.FromString(frame[1])
         except DecodeError as exc:
             raise ChildFailed("what was written is no model") from exc
+        return made

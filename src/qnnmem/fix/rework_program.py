@@ -17,9 +17,19 @@ from qnnmem.text import sentence
 if TYPE_CHECKING:
     import onnx
 
+# Gives a pooling more padding than its kernel has rows, which onnxruntime itself then refuses.
+_OVERZEALOUS = "Pad_Fusion"
+
 
 def optimise(without: list[str], blob: bytes) -> bytes:
     """The model after the optimiser's first level, which knows only ops of the standard."""
+    try:
+        return _optimised(without, blob)
+    except Exception:  # onnxruntime's classes have no common base of their own
+        return _optimised([*without, _OVERZEALOUS], blob)
+
+
+def _optimised(without: list[str], blob: bytes) -> bytes:
     onnxruntime = import_onnxruntime()
     target = Path(os.environ.get("TMPDIR", "."), "optimised.onnx")
     options = onnxruntime.SessionOptions()
@@ -52,7 +62,7 @@ def inline(kinds: list[str], blob: bytes) -> bytes:
     _cast_plainly(made.graph)
     del made.graph.input[inputs:]
     _share_outputs(model, made)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
