@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -129,6 +130,7 @@ def fix(
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.shapes import shape_sets
     from qnnmem.report import fix as report
     from qnnmem.whole_file import folder_for_output
 
@@ -139,6 +141,11 @@ def fix(
         )
     wish = _Wish(**chosen)
     folder, stem = Path(output), Path(model).stem
+    sets = shape_sets(wish.shapes)
+    if len(sets) > 1:
+        if as_json or recipe is not None:
+            raise UsageError("several shapes go with neither --json nor --apply; one at a time")
+        return _several(Path(model), wish, sets, folder, force=force, validate=validate)
     targets = (folder / f"{stem}.onnx", folder / f"{stem}.recipe.json")
     with folder_for_output(folder):
         for target in targets:
@@ -152,6 +159,42 @@ def fix(
     render = report.render_json if as_json else report.render_text
     write(render(result, files, [] if code else words, found), None, force)
     return code
+
+
+def _several(
+    model: Path,
+    wish: _Wish,
+    sets: Sequence[Mapping[str, tuple[int, ...]]],
+    folder: Path,
+    *,
+    force: bool,
+    validate: bool,
+) -> int:
+    """One model for each set of shapes, and the command that makes one binary of them."""
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.shapes import set_names
+    from qnnmem.report import fix as report
+    from qnnmem.whole_file import folder_for_output
+
+    results, files, codes, parts = [], [], [], []
+    with folder_for_output(folder):
+        for name, shapes in zip(set_names(sets), sets, strict=True):
+            stem = f"{model.stem}_{name}"
+            targets = (folder / f"{stem}.onnx", folder / f"{stem}.recipe.json")
+            for target in targets:
+                check_free(target, force)
+            with ProgressBar(f"reading {model.name}") as bar:
+                result = _fixed(model, wish._replace(shapes=tuple(shapes.items())), None, bar)
+                found = _validated(result, bar) if validate else None
+            codes.append(result.exit_code or int(found is not None and not found.holds))
+            written = [] if codes[-1] else _written(result, targets, force, always=True)
+            parts.append(f"{name}: {report.render_text(result, written, [], found)}")
+            results.append(result)
+            files += written[:1]
+    last = "" if any(codes) else report.together_line(results, files, folder / f"{model.stem}.bin")
+    write("\n".join(parts) + last, None, force)
+    return max(codes)
 
 
 def _validated(result: FixResult, bar: ProgressBar) -> Validation:
@@ -278,7 +321,9 @@ class _Watcher:
         self._bar.say("looking for regions to compute in bands")
 
 
-def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list[str]:
+def _written(
+    result: FixResult, targets: tuple[Path, Path], force: bool, *, always: bool = False
+) -> list[str]:
     """The files of a change that is a change, all or none."""
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.fix.remedy import self_contained
@@ -286,7 +331,7 @@ def _written(result: FixResult, targets: tuple[Path, Path], force: bool) -> list
     from qnnmem.whole_file import write_together
 
     best = result.best
-    if best.change.model is result.case.model:
+    if best.change.model is result.case.model and not always:
         return []
     model, recipe = targets
     content = self_contained(best.change.model).SerializeToString(deterministic=True)

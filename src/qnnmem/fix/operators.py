@@ -156,9 +156,9 @@ def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
     """Which of these operators the standard defines by others."""
     found = set()
     for node in model.scope.graph.node:
-        if node.op_type in kinds and node.domain in ONNX_DOMAINS:
-            if node.op_type == "Einsum" or has_definition(model, node.op_type):
-                found.add(node.op_type)
+        ours = node.op_type in kinds and node.domain in ONNX_DOMAINS
+        if ours and (node.op_type == "Einsum" or has_definition(model, node.op_type)):
+            found.add(node.op_type)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import join_words
@@ -158,6 +159,17 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "steps", [dict(step) for step in made.steps]
 
 
+def together_line(results: Sequence[FixResult], files: Sequence[str], binary: Path) -> str:
+    """The command that makes one binary of a model for several shapes."""
+    inplace = any(one.best.change.pool_options.inplace for one in results)
+    words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
+    words += _precision_words(results[0].best)
+    return (
+        next_line("one binary of them, weights stored once", [*words, "-o", file_word(str(binary))])
+        + "\n"
+    )
+
+
 def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[str]:
     """The command that prepares the result; `given` are the words of this run that fit there."""
     best = result.best
@@ -167,8 +179,14 @@ def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[s
     )  # shapes are in the changed model
     kept = [word for word in given if word.partition("=")[0] not in (*_OURS, *fixed)]
     words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
-    tensors = best.plan.model.tensors
-    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
-    if any(tensors[name].dtype.is_float for name in made):
-        words.append("--float" if options.bits is None else f"--quantize=int{options.bits}")
+    words += _precision_words(best)
     return [*words, "-o", file_word(f"{model.removesuffix('.onnx')}.bin")]
+
+
+def _precision_words(best: JudgedChange) -> list[str]:
+    """How a model that computes in floats is prepared."""
+    tensors, bits = best.plan.model.tensors, best.change.pool_options.bits
+    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
+    if not any(tensors[name].dtype.is_float for name in made):
+        return []
+    return ["--float" if bits is None else f"--quantize=int{bits}"]
