@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
-from qnnmem.fix.rework import optimised
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, self_contained
+from qnnmem.fix.rework import Reworker, optimised, taken_over
 from qnnmem.fix.settings import PlanRemedy, unplanned
 from qnnmem.fix.tile import count
 from qnnmem.text import counted, quote
@@ -46,17 +46,18 @@ class FusionRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """What rounds nothing otherwise, then all that is known."""
-        start = unplanned(base.change)
-        seen = _kinds(start.model)
-        for level in LEVELS:
-            model = optimised(bench.case, start.model, LEVELS[level])
-            kinds = _kinds(model)
-            if kinds == seen:
-                continue
-            seen = kinds
-            change = self._change(start, model, level)
-            judged = bench.judged(PlanRemedy().best(bench, change))
-            yield judged if level == "exact" else allowed_to_round(bench.case, judged)
+        start, case = unplanned(base.change), bench.case
+        seen, before = _kinds(start.model), self_contained(start.model)
+        with Reworker() as child:
+            for level, without in LEVELS.items():
+                made = child.optimised(before, without)
+                kinds = Counter(node.op_type for node in made.graph.node)
+                if kinds == seen:
+                    continue
+                seen = kinds
+                change = self._change(start, taken_over(case, before, made), level)
+                judged = bench.judged(PlanRemedy().best(bench, change))
+                yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """The same rules on the same nodes."""

@@ -26,21 +26,23 @@ _TIME_LIMIT_S = 300.0
 
 def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
     """The model after the optimiser's first level, some of its rules left out."""
-    return _reworked(case, model, "optimise", without)
+    before = self_contained(model)
+    with Reworker() as child:
+        return taken_over(case, before, child.optimised(before, without))
 
 
 def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
     """The model with the standard's own words in the place of operators of these kinds."""
-    return _reworked(case, model, "inline", kinds)
-
-
-def _reworked(case: FixCase, model: ShapedModel, verb: str, names: Sequence[str]) -> ShapedModel:
     before = self_contained(model)
-    with _Reworker(_TIME_LIMIT_S) as child:
-        after = child.asked(verb, names, before)
+    with Reworker() as child:
+        return taken_over(case, before, child.inlined(before, kinds))
+
+
+def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
+    """A rewritten model as one of ours, its nodes in the order they had."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
-        raise ChildFailed("the optimiser put in operators that are not of the standard")
+        raise ChildFailed("operators were put in that are not of the standard")
     keep_order(before, after)
     try:
         made = read_again(after)
@@ -87,13 +89,21 @@ def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
     return found
 
 
-class _Reworker(ChildProcess):
+class Reworker(ChildProcess):
     """Optimiser and inliner at arm's length."""
 
-    def __init__(self, time_limit_s: float) -> None:
+    def __init__(self, time_limit_s: float = _TIME_LIMIT_S) -> None:
         super().__init__("qnnmem.fix.rework_program", time_limit_s)
 
-    def asked(self, verb: str, names: Sequence[str], model: onnx.ModelProto) -> onnx.ModelProto:
+    def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
+        """What onnxruntime's optimiser makes of a model without some of its rules."""
+        return self._asked("optimise", without, model)
+
+    def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
+        """What onnx's inliner makes of a model with operators of these kinds."""
+        return self._asked("inline", kinds, model)
+
+    def _asked(self, verb: str, names: Sequence[str], model: onnx.ModelProto) -> onnx.ModelProto:
         """The model that comes back."""
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
