@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -271,7 +271,8 @@ def _quantized(grown: Growing, x: Picture) -> Picture:
     return Picture(large, x.channels, x.rows, x.columns)
 
 
-_GROWTH: tuple[Callable[[Growing, Picture], Picture], ...] = (
+Growth = Callable[[Growing, Picture], Picture]
+_GROWTH: tuple[Growth, ...] = (
     *(_conv, _conv, _conv, _conv, _pool, _pool, _residual, _residual, _residual, _alike, _alike),
     *(_normalise, _scaled, _padded, _transposed, _blocks, _shuffled, _split, _shifted, _quantized),
     _excited,
@@ -279,8 +280,8 @@ _GROWTH: tuple[Callable[[Growing, Picture], Picture], ...] = (
 _MOST_PIXELS, _MOST_CHANNELS = 900, 24
 
 
-def make(seed: int) -> onnx.ModelProto:
-    """The graph of a seed."""
+def make(seed: int, more: Sequence[Growth] = ()) -> onnx.ModelProto:
+    """The graph of a seed, of more kinds of nodes where they are given."""
     random = Random(seed)  # noqa: S311 - graphs, not secrets
     grown = Growing(random, numpy.random.default_rng(seed))
     x = Picture("x", random.randint(1, 4), random.randint(7, 20), random.randint(7, 20))
@@ -289,7 +290,7 @@ def make(seed: int) -> onnx.ModelProto:
         source = made[-1] if random.random() < 0.8 else random.choice(made)
         if source.rows * source.columns > _MOST_PIXELS or source.channels > _MOST_CHANNELS:
             continue
-        made.append(random.choice(_GROWTH)(grown, source))
+        made.append(random.choice((*_GROWTH, *more))(grown, source))
     results = [one for one in made if one is not first]
     chosen = {made[-1].name: made[-1]}
     for one in results:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
+    from qnnmem.fix.validate import Validation
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
@@ -132,6 +133,11 @@ def _budgets(text: str) -> Budgets:
     help="Do again what a recipe of an earlier run says, without a search.",
 )
 @click.option(
+    "--validate",
+    is_flag=True,
+    help="Run the result on the CPU and in planned memory, and say how far every output is off.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(),
@@ -149,6 +155,7 @@ def fix(
     jobs: int,
     cluster: str | None,
     cache: str | None,
+    validate: bool,
     output: str,
     force: bool,
     as_json: bool,
@@ -167,8 +174,9 @@ def fix(
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
     several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
+    1 also where --validate found a fault.
     """
-    from qnnmem.cli import fix_log, fix_many
+    from qnnmem.cli import fix_log, fix_many, fix_shapes
 
     asked = fix_log.asked_by(logs, models, recipe) if logs else None
     if asked is not None:
@@ -177,7 +185,7 @@ def fix(
     htp = htp_wish(backend, chosen)
     task = FixTask("", backend, _Wish(**chosen), htp, recipe, output, force, cache)
     typed = tuple(word for word in given_words() if word.partition("=")[0] not in _NO_CHANGE)
-    task = task._replace(given=given_words("prepare"), typed=typed)
+    task = task._replace(given=given_words("prepare"), typed=typed, validate=validate)
     if asked is not None:
         return show_fixed(fix_log.task_for(asked, models, task), as_json)
     if not models:
@@ -185,6 +193,8 @@ def fix(
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
     found = fix_many.named_models(models)
     if len(models) == 1 and models == found and (htp is None or len(htp.socs) == 1):
+        if fix_shapes.is_for_several(task):
+            return fix_shapes.run(task._replace(model=models[0]), as_json)
         return show_fixed(task._replace(model=models[0]), as_json)
     return fix_many.run(found, task, jobs, cluster, as_json)
 
@@ -205,6 +215,9 @@ class FixTask(NamedTuple):
     chain: tuple[str, ...] = ()  # from a log to what is wanted
     first: tuple[str, ...] = ()  # remedies to begin with
     place: str = ""  # of the model, where its name is not enough to find it
+    validate: bool = False
+    stem: str = ""  # of the files, where that of the model is not enough
+    always: bool = False  # write a model that did not have to be changed, too
 
 
 class FixOutcome(NamedTuple):
@@ -213,11 +226,15 @@ class FixOutcome(NamedTuple):
     result: FixResult
     files: list[str]
     commands: Sequence[Command]
+    validation: Validation | None = None
 
     @property
     def exit_code(self) -> int:
         """As the program leaves with it."""
-        return _INTERRUPTED if self.result.interrupted else self.result.exit_code
+        if self.result.interrupted:
+            return _INTERRUPTED
+        is_wrong = self.validation is not None and not self.validation.holds
+        return self.result.exit_code or int(is_wrong)
 
 
 def show_fixed(task: FixTask, as_json: bool) -> int:
@@ -227,7 +244,8 @@ def show_fixed(task: FixTask, as_json: bool) -> int:
 
     done = fix_file(task)
     render = report.render_json if as_json else report.render_text
-    write(render(done.result, done.files, done.commands, task.chain), None, task.force)
+    text = render(done.result, done.files, done.commands, task.chain, done.validation)
+    write(text, None, task.force)
     return done.exit_code
 
 
@@ -241,17 +259,29 @@ def fix_file(task: FixTask) -> FixOutcome:
     from qnnmem.scratch_folder import scratch_folder
 
     path = Path(task.place or task.model)
-    place = FixFolder(Path(task.output), path.stem, task.force)
-    names = [f"{path.stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
-    names += [f"{path.stem}.bin"] if task.htp else []
+    stem = task.stem or path.stem
+    place = FixFolder(Path(task.output), stem, task.force)
+    names = [f"{stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
+    names += [f"{stem}.bin"] if task.htp else []
     with fix_folder(place, names), scratch_folder() as scratch:
         with ProgressBar(f"reading {path.name}") as bar:
             result = _fixed(path, task, bar, Path(scratch))
-        contents = outputs_of(result, path.stem)
+            found = _validated(result, bar) if task.validate else None
+        if found is not None and not found.holds:
+            return FixOutcome(result, [], (), found)
+        contents = outputs_of(result, stem, always=task.always)
         made = [str(place.folder / name) for name in contents] or [task.model]
         commands = next_commands(result, made, task.given)
         files = _written(result, place, task, contents, commands) if contents else []
-    return FixOutcome(result, files, commands)
+    return FixOutcome(result, files, commands, found)
+
+
+def _validated(result: FixResult, bar: ProgressBar) -> Validation:
+    """The result run once more, output by output."""
+    from qnnmem.fix.validate import validate
+
+    bar.say("validating")
+    return validate(result.case, result.best.change)
 
 
 class _Wish(NamedTuple):
@@ -311,13 +341,13 @@ def _repeated(
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
-    from qnnmem.fix.lpai import REMEDIES
+    from qnnmem.fix.lpai import REMEDIES, REQUIRED
     from qnnmem.fix.planned import PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, REMEDIES)
+    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.judged(change)

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.fusion import FusionRemedy
+from qnnmem.fix.operators import OperatorRemedy, about_operators
 from qnnmem.fix.parts import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.recompute import RecomputeRemedy
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, try_remedies
 from qnnmem.fix.search import RegionSearch
@@ -18,7 +21,16 @@ from qnnmem.kept_results import ResultCache
 from qnnmem.plan.pools import Budget
 from qnnmem.text import quote
 
-REMEDIES: tuple[ModelRemedy, ...] = (PlanRemedy(), TilingRemedy(), PlannedPartsRemedy())
+# The mildest first; tiling is the only one that costs more than a little work.
+REMEDIES: tuple[ModelRemedy, ...] = (
+    PlanRemedy(),
+    FusionRemedy(),
+    RecomputeRemedy(),
+    TilingRemedy(),
+    PlannedPartsRemedy(),
+)
+# Not for memory: what is replaced stays so, whatever it needs.
+REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
 
 def fix_for_lpai(
@@ -33,7 +45,9 @@ def fix_for_lpai(
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
-        tried, notes = try_remedies(bench, remedies, watch)
+        tried, notes = try_remedies(bench, remedies, watch, REQUIRED)
+    about = about_operators(tried[0].change.model)
+    notes = (*notes, about) if about else notes
     result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
     if result.exit_code != 1 or result.interrupted:
         return result

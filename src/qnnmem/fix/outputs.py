@@ -14,8 +14,11 @@ from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
 
 
-def outputs_of(result: FixResult, stem: str) -> dict[str, bytes]:
-    """Contents by name, in the order in which they are told; nothing where nothing changed."""
+def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
+    """Contents by name, in the order in which they are told; nothing where nothing changed.
+
+    With `always` a model that did not have to be changed is among them, its shapes fixed.
+    """
     best = result.best
     binaries = result.binaries if isinstance(result, HtpFixResult) else ()
     blobs = [path.read_bytes() for path in binaries]
@@ -25,7 +28,7 @@ def outputs_of(result: FixResult, stem: str) -> dict[str, bytes]:
         parts = result.parts if isinstance(result, HtpFixResult) else None
         return _chain(best.change.parts, parts, blobs)
     found = {}
-    if best.change.model is not result.case.model:
+    if always or best.change.model is not result.case.model:
         model = self_contained(best.change.model)
         found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
     return {**found, **{f"{stem}.bin": blob for blob in blobs}}

@@ -26,13 +26,14 @@ def keep(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
     """Run the model as it was and keep what it is given and gives."""
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     _KEPT.clear()
-    sessions = [_session(blob) for blob in blobs]
-    for feed in _feeds(options, inputs):
-        _KEPT.append((feed, _run(sessions, feed)))
+    sessions = [open_session(blob) for blob in blobs]
+    for feed in feeds(options, inputs):
+        _KEPT.append((feed, run_parts(sessions, feed)))
     return {}
 
 
-def _feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
+def feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
+    """Samples of the user, or made-up ones."""
     for sample in options["samples"]:
         yield read_sample(tuple((name, path) for name, path in sample), inputs)
     if not options["samples"]:
@@ -42,17 +43,17 @@ def _feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]
 
 def compare(_options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
     """Run a changed model on the same data."""
-    sessions = [_session(blob) for blob in blobs]
+    sessions = [open_session(blob) for blob in blobs]
     differing: dict[str, None] = {}
     largest = relative = 0.0
     for feed, wanted in _KEPT:
-        found = _run(sessions, feed)
+        found = run_parts(sessions, feed)
         for name, value in wanted.items():
             if name not in found:
                 raise ValueError(f"the changed model has no output {name!r}")
-            if not _is_same(value, found[name]):
+            if not is_same(value, found[name]):
                 differing[name] = None
-                gap, part = _difference(value, found[name])
+                gap, part = difference(value, found[name])
                 largest, relative = max(largest, gap), max(relative, part)
     return {
         "samples": len(_KEPT),
@@ -63,7 +64,7 @@ def compare(_options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
     }
 
 
-def _run(sessions: list[Any], feed: Tensors) -> Tensors:
+def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
     """Outputs of all parts by name; each part reads inputs and what parts before it gave."""
     known: Tensors = dict(feed)
     given: Tensors = {}
@@ -76,12 +77,13 @@ def _run(sessions: list[Any], feed: Tensors) -> Tensors:
     return given
 
 
-def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether every bit is the same."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and one.tobytes() == other.tobytes()
 
 
-def _difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
+def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     """Largest difference, and the same as part of the largest value."""
     import numpy
 
@@ -98,7 +100,8 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     return gap, gap / top if top else (endless if gap else 0.0)
 
 
-def _session(blob: bytes) -> Any:
+def open_session(blob: bytes) -> Any:
+    """A session in which nothing is optimised, on one thread."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

@@ -58,12 +58,23 @@ def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
 
 
 def try_remedies(
-    bench: FixBench, remedies: Sequence[ModelRemedy], watch: Watcher | None = None
+    bench: FixBench,
+    remedies: Sequence[ModelRemedy],
+    watch: Watcher | None = None,
+    required: Sequence[ModelRemedy] = (),
 ) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
-    """What was tried until something was enough, and notes about what could not be."""
+    """What was tried until something was enough, and notes about what could not be.
+
+    What a required remedy brings is what the others start from, whether it needs less or not.
+    """
     case = bench.case
     tried = [bench.judged(Change("none", "as it is", case.model, case.options))]
     notes: list[str] = []
+    for remedy in required:
+        try:
+            tried = [one for one in remedy.changes(bench, tried[0]) if one.holds][-1:] or tried
+        except ChildFailed as exc:
+            notes.append(f"{remedy.name} could not be judged: {exc}")
     if watch is not None:
         watch(tried[0])
     try:

@@ -12,7 +12,7 @@ from qnnmem.fix.covers import RememberedCovers
 from qnnmem.fix.order import reordered
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.search import RegionSearch, TileCover
-from qnnmem.fix.settings import flag
+from qnnmem.fix.settings import flag, unplanned
 from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.fix.tiling.rewrite import rewrite
@@ -34,9 +34,7 @@ class TilingRemedy:
         """With the options as they are, then with ops in place."""
         if base.need.over and "scratch" not in base.need.over:
             return  # bands change nothing else
-        start = base.change
-        if start.remedy == "plan" and start.of is not None:
-            start = start.of  # which bands go with which order and options is found out here
+        start = unplanned(base.change)
         options = start.pool_options
         choices = list(dict.fromkeys((options, replace(options, inplace=True))))
         graph = TiledGraph.of(start.model)

@@ -30,7 +30,8 @@ from qnnmem.errors import (
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import InputValue
-from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, FrameWindow
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow
+from qnnmem.lpai.constant_block import ConstantBlock
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BLOCKING, BufferWindow
@@ -40,7 +41,6 @@ from qnnmem.plan import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.plan.planner import Watcher
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
-from qnnmem.units import round_up
 
 if TYPE_CHECKING:
     import onnx
@@ -109,7 +109,7 @@ def prepare(
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
     errors: list[QuantizeError] = []
-    block = bytearray()
+    block = ConstantBlock()
     deadline = Deadline.after(options.time_limit_s)
     for name, path in files.items():
         with scratch_folder() as folder:
@@ -117,15 +117,12 @@ def prepare(
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
-            graph, plan, constants = _compile(
-                name, loaded, options, len(block), say, deadline, watch
-            )
+            graph, plan, constants = _compile(name, loaded, options, say, deadline, watch)
         warnings += _likely_states(plan.likely_states)
-        block.extend(bytes(round_up(len(block), CONSTANT_ALIGN) - len(block)) + constants)
-        graphs.append(graph)
+        graphs.append(block.taken(graph, constants))
         plans.append(plan)
     context = CompiledContext(
-        tuple(graphs), options.hw_version, f"qnnmem {__version__}", memoryview(bytes(block))
+        tuple(graphs), options.hw_version, f"qnnmem {__version__}", block.view()
     )
     return Prepared(context, tuple(plans), tuple(warnings), tuple(errors))
 
@@ -297,12 +294,11 @@ def _compile(
     name: str,
     loaded: _Loaded,
     options: PrepareOptions,
-    start: int,
     say: Say,
     deadline: Deadline,
     watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
-    """One graph, its plan, and its constants from `start` on."""
+    """One graph, its plan, and its constants, which begin at 0."""
     is_list = loaded.model.format == "csv"
     pools = PoolOptions(
         io=options.io,
@@ -334,7 +330,7 @@ def _compile(
     if loaded.proto is None:
         return graph, plan, b""
     say(f"trying {name}")
-    graph, constants = _with_program(graph, loaded.proto, loaded.folder, start, deadline)
+    graph, constants = _with_program(graph, loaded.proto, loaded.folder, deadline)
     return graph, plan, constants
 
 
@@ -376,14 +372,12 @@ def _with_program(
     graph: CompiledGraph,
     proto: onnx.ModelProto,
     folder: Path | None,
-    start: int,
     deadline: Deadline,
 ) -> tuple[CompiledGraph, bytes]:
     from qnnmem.lpai.program import arrange
     from qnnmem.lpai.program.run import Parts, runs_in_order
 
-    begin = round_up(start, CONSTANT_ALIGN)
-    program = arrange(proto, graph.model, folder, begin, deadline.left(_READ_S))
+    program = arrange(proto, graph.model, folder, time_limit_s=deadline.left(_READ_S))
     constants = program.constant_bytes()
     graph = replace(
         graph,
@@ -392,9 +386,7 @@ def _with_program(
         constants=program.constants,
         program=program.proto.SerializeToString(deterministic=True),
     )
-    # Offsets count from the first graph's constants; a view that begins earlier saves copying.
-    here = memoryview(bytes(begin) + constants)
-    in_order = runs_in_order(Parts(graph, here), deadline.left(_TRY_S))
+    in_order = runs_in_order(Parts(graph, memoryview(constants)), deadline.left(_TRY_S))
     return replace(graph, in_order=in_order), constants
 
 

@@ -10,6 +10,8 @@ from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
+from qnnmem.fix.validate import Validation
+from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
@@ -29,6 +31,7 @@ def render_text(
     files: Sequence[str],
     commands: Sequence[Command],
     chain: Sequence[str] = (),
+    validation: Validation | None = None,
 ) -> str:
     """Verdict, what was tried, what was written, and how to go on.
 
@@ -40,6 +43,7 @@ def render_text(
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
+    lines += ["", *fix_validation.lines(validation)] if validation is not None else []
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     lines += command_lines(commands)
     return "\n".join(line for line in lines if line is not None) + "\n"
@@ -55,13 +59,14 @@ def verdict(result: FixResult) -> str:
         return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
     what = f"{need.what} {counted(need.size, 'byte')}"
     was = _was(best)
-    if best is result.tried[0] and not result.has_limits:
+    as_it_is = best is result.tried[0] and not best.change.steps
+    if as_it_is and not result.has_limits:
         return f"{what} ({format_size(need.size)}), and nothing that was tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
     if need.fits:
-        kept = "fits" if best.change.steps else "fits as it is"
+        kept = "fits as it is" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
         return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
@@ -113,14 +118,18 @@ def render_json(
     files: Sequence[str],
     commands: Sequence[Command],
     chain: Sequence[str] = (),
+    validation: Validation | None = None,
 ) -> str:
     """One JSON object."""
     said = {"from_log": list(chain)} if chain else {}
-    return write_json({**as_values(result, files, commands), **said})
+    return write_json({**as_values(result, files, commands, validation), **said})
 
 
 def as_values(
-    result: FixResult, files: Sequence[str], commands: Sequence[Command]
+    result: FixResult,
+    files: Sequence[str],
+    commands: Sequence[Command],
+    validation: Validation | None = None,
 ) -> dict[str, Any]:
     """The same as JSON has it."""
     best = result.best
@@ -136,6 +145,7 @@ def as_values(
         "tried": [dict(_change(change)) for change in result.tried],
         "obstacle": result.obstacle,
         "notes": list(result.notes),
+        "validation": fix_validation.as_json(validation),
         "files": list(files),
         "next": one_line(commands),
         **({"soc": result.soc.name} if isinstance(result, HtpFixResult) and result.soc else {}),

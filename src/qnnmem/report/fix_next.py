@@ -8,6 +8,7 @@ from pathlib import Path
 from qnnmem.fix.compiled import MODEL
 from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.partition_line import Stretch
+from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.report.shell import file_word, next_line
 
@@ -48,11 +49,25 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
     best = result.best
     options = best.change.pool_options
     words = ["qnnmem", "prepare", file_word(model), *kept, *["--inplace"] * options.inplace]
-    tensors = best.plan.model.tensors
-    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
-    if any(tensors[name].dtype.is_float for name in made):
-        words.append("--float" if options.bits is None else f"--quantize=int{options.bits}")
+    words += _precision_words(best)
     return [*words, "-o", file_word(f"{model.removesuffix('.onnx')}.bin")]
+
+
+def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
+    """The command that makes one binary of a model for several shapes."""
+    inplace = any(one.best.change.pool_options.inplace for one in results)
+    words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
+    words += [*_precision_words(results[0].best), "-o", file_word(binary)]
+    return "one binary of them, weights stored once", words
+
+
+def _precision_words(best: JudgedChange) -> list[str]:
+    """How a model that computes in floats is prepared."""
+    tensors, bits = best.plan.model.tensors, best.change.pool_options.bits
+    made = (name for op in best.plan.model.ops for name in op.outputs if name in tensors)
+    if not any(tensors[name].dtype.is_float for name in made):
+        return []
+    return ["--float" if bits is None else f"--quantize=int{bits}"]
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:

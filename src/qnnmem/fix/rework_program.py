@@ -1,0 +1,122 @@
+"""Child program in which onnxruntime's optimiser and onnx's inliner rewrite a model.
+
+A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.text import sentence
+
+if TYPE_CHECKING:
+    import onnx
+
+# Gives a pooling more padding than its kernel has rows, which onnxruntime itself then refuses.
+_OVERZEALOUS = "Pad_Fusion"
+
+
+def optimise(without: list[str], blob: bytes) -> bytes:
+    """The model after the optimiser's first level, which knows only ops of the standard."""
+    try:
+        return _optimised(without, blob)
+    except Exception:  # onnxruntime's classes have no common base of their own
+        return _optimised([*without, _OVERZEALOUS], blob)
+
+
+def _optimised(without: list[str], blob: bytes) -> bytes:
+    onnxruntime = import_onnxruntime()
+    target = Path(os.environ.get("TMPDIR", "."), "optimised.onnx")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    onnxruntime.InferenceSession(
+        blob, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+    )
+    return target.read_bytes()
+
+
+def inline(kinds: list[str], blob: bytes) -> bytes:
+    """The model with what the standard says in the place of some of its operators."""
+    import onnx
+    import onnx.shape_inference
+    from onnx.inliner import inline_selected_functions
+
+    model = onnx.ModelProto.FromString(blob)
+    inputs = len(model.graph.input)
+    for tensor in model.graph.initializer:  # the inliner knows types of inputs only
+        info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        model.graph.input.append(info)
+    _say_defaults(model, kinds)
+    wanted = [("", kind) for kind in kinds]
+    made = inline_selected_functions(model, wanted, inline_schema_functions=True)
+    made = onnx.shape_inference.infer_shapes(made)
+    _cast_plainly(made.graph)
+    del made.graph.input[inputs:]
+    _share_outputs(model, made)
+    return bytes(made.SerializeToString())
+
+
+def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
+    """Write down attributes that nodes leave to the standard: the inliner would lose them."""
+    import onnx
+
+    version = min((one.version for one in model.opset_import if not one.domain), default=1)
+    for node in model.graph.node:
+        if node.op_type in kinds and node.domain in ("", "ai.onnx"):
+            said = {one.name for one in node.attribute}
+            known = onnx.defs.get_schema(node.op_type, version, "").attributes
+            defaults = (one.default_value for name, one in known.items() if name not in said)
+            node.attribute.extend(one for one in defaults if one.type)
+
+
+def _cast_plainly(graph: onnx.GraphProto) -> None:
+    """Cast in the place of CastLike, which names a tensor of the type it means."""
+    import onnx
+
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    kinds = {info.name: info.type.tensor_type.elem_type for info in infos}
+    for node in graph.node:
+        if node.op_type == "CastLike" and kinds.get(node.input[1]):
+            kind = kinds[node.input.pop()]
+            node.op_type = "Cast"
+            node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=kind)
+
+
+def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Refuse a rewritten model that is called otherwise."""
+    names = [[item.name for item in one.graph.output] for one in (before, after)]
+    if names[0] != names[1]:
+        raise ValueError("the rewritten model has other outputs")
+
+
+def main() -> int:
+    """Answer requests until the parent closes the pipe."""
+    limit = int(sys.argv[1])
+    limit_memory(limit)
+    replies = open_replies()
+    verbs = {"optimise": optimise, "inline": inline}
+    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
+        options, blob = frame
+        header: dict[str, Any] = {}
+        made = b""
+        try:
+            made = verbs[options["verb"]](options["names"], blob)
+        except MemoryError:
+            header = {"error": f"{describe_limit(limit)} are used up"}
+        except Exception as exc:  # the parent reports it
+            header = {"error": sentence(exc)}
+        write_frame(replies, header, made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Several shapes of one model: each becomes a model of its own, and together they are one binary.
+
+On LPAI every shape is fixed when a model is prepared. A model that runs at two resolutions is two
+graphs; in one binary they share their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from qnnmem.errors import UsageError
+from qnnmem.text import quote
+
+Shape = tuple[int, ...]
+_MOST_SETS = 16
+
+
+def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ...]:
+    """Shapes of all inputs for each graph: what is given once holds for all of them."""
+    found: dict[str, list[Shape]] = {}
+    for name, shape in given:
+        found.setdefault(name, []).append(shape)
+    counts = {len(shapes) for shapes in found.values()} - {1}
+    if len(counts) > 1:
+        few, many = sorted(counts)[0], sorted(counts)[-1]
+        raise UsageError(
+            f"one tensor has {many} shapes and another {few}; each has one shape, or as many as "
+            "there are graphs"
+        )
+    graphs = max(counts, default=1)
+    if graphs > _MOST_SETS:
+        raise UsageError(f"{graphs} shapes are more than {_MOST_SETS}, too many graphs")
+    sets = [
+        {name: shapes[at if len(shapes) > 1 else 0] for name, shapes in found.items()}
+        for at in range(graphs)
+    ]
+    repeated = next((one for at, one in enumerate(sets) if one in sets[:at]), None)
+    if repeated is not None:
+        name = next(iter(repeated))
+        raise UsageError(f"{quote(name)} has the same shape twice; two graphs would be the same")
+    return tuple(sets)
+
+
+def set_names(sets: Sequence[Mapping[str, Shape]]) -> list[str]:
+    """A word for each set: the shapes that tell them apart."""
+    several = [name for name in sets[0] if len({one[name] for one in sets}) > 1]
+    return ["_".join("x".join(map(str, one[name])) for name in several) for one in sets]

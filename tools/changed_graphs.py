@@ -1,0 +1,177 @@
+"""Seeded random graphs, fused, computed again and said by other operators, and compared.
+
+    python tools/changed_graphs.py              500 graphs
+    python tools/changed_graphs.py 200 --seed 7
+
+The graphs of `picture_graphs.py` with nodes that can be fused and operators that can be replaced.
+Of each:
+
+    exact      fused without other weights: the same bit by bit, or it would be dropped
+    rounding   fused with all that is known: the same but for rounding
+    again      ops chosen at random are done again before a later reader: the same bit by bit
+    replaced   operators by what the standard says of them: the same but for rounding
+
+What is more than rounded is refused by `qnnmem fix`, and listed. The exit code is 1 for ops done
+again that are not the same. These graphs are our own, so all is done in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from os import environ
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import onnx
+from picture_graphs import Growing, Growth, Picture, make, run, shaped
+
+from qnnmem.fix.fusion import LEVELS, MOST_ROUNDING
+from qnnmem.fix.prove_program import difference, is_same
+from qnnmem.fix.redo import Redo, SteppedGraph, redone
+from qnnmem.fix.rework import keep_order
+from qnnmem.fix.rework_program import inline, optimise
+from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.load.onnx.typed import write_typed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_REDOS = 3
+_REPLACED = (
+    *("Celu", "Softsign", "Mish", "Softplus", "Elu", "Selu", "HardSigmoid", "HardSwish", "Shrink"),
+    *("ThresholdedRelu", "MeanVarianceNormalization", "LeakyRelu"),
+)
+
+
+def _kind(op: str, **attributes: Any) -> Growth:
+    """A node that keeps the shape."""
+
+    def grow(grown: Growing, x: Picture) -> Picture:
+        return Picture(grown.add(op, [x.name], **attributes)[0], x.channels, x.rows, x.columns)
+
+    return grow
+
+
+def _padded_conv(grown: Growing, x: Picture) -> Picture:
+    ends = grown.constant(numpy.array([0, 0, 1, 1, 0, 0, 1, 1], numpy.int64))
+    (wide,) = grown.add("Pad", [x.name, ends])
+    weights = grown.weights(x.channels, x.channels, 3, 3)
+    return Picture(grown.add("Conv", [wide, weights])[0], x.channels, x.rows, x.columns)
+
+
+def _scaled_conv(grown: Growing, x: Picture) -> Picture:
+    (made,) = grown.add("Conv", [x.name, grown.weights(x.channels, x.channels, 1, 1)])
+    (more,) = grown.add("Mul", [made, grown.weights(1, x.channels, 1, 1)])
+    (name,) = grown.add("Add", [more, grown.weights(1, x.channels, 1, 1)])
+    return Picture(name, x.channels, x.rows, x.columns)
+
+
+def _to_and_fro(grown: Growing, x: Picture) -> Picture:
+    (there,) = grown.add("Transpose", [x.name], perm=[0, 2, 3, 1])
+    (between,) = grown.add("Relu", [there])
+    (back,) = grown.add("Transpose", [between], perm=[0, 3, 1, 2])
+    return Picture(back, x.channels, x.rows, x.columns)
+
+
+def _twice(grown: Growing, x: Picture) -> Picture:
+    one, other = (grown.add("Sigmoid", [x.name])[0] for _ in range(2))
+    return Picture(grown.add("Mul", [one, other])[0], x.channels, x.rows, x.columns)
+
+
+_MORE: tuple[Growth, ...] = (
+    *(_padded_conv, _scaled_conv, _to_and_fro, _twice, _kind("Identity"), _kind("Dropout")),
+    *(_kind("Cast", to=1), _kind("Shrink", lambd=0.4), _kind("Celu", alpha=0.7)),
+    *map(_kind, ("Celu", "Softsign", "Mish", "Softplus", "Elu", "Selu", "HardSigmoid")),
+    *(_kind("ThresholdedRelu"), _kind("MeanVarianceNormalization", axes=[0, 2, 3])),
+)
+
+
+def change_and_compare(seed: int) -> dict[str, list[float]]:
+    """Gaps of all changes of one graph, by what was changed."""
+    model = make(seed, _MORE)
+    model.opset_import[0].version = 18
+    graph = SteppedGraph(TiledGraph.of(shaped(model)))
+    plain = write_typed(graph.graph.model)
+    shape = tuple(size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim)
+    values = numpy.random.default_rng(seed).standard_normal(shape).astype(numpy.float32)
+    wanted = run(plain, {"x": values})
+    found: dict[str, list[float]] = {}
+    for name, changed in _changed(seed, plain, graph):
+        gap = _gap(wanted, run(changed, {"x": values}))
+        found.setdefault(name, []).append(gap)
+    return found
+
+
+def _changed(
+    seed: int, plain: onnx.ModelProto, graph: SteppedGraph
+) -> Iterator[tuple[str, onnx.ModelProto]]:
+    kinds = Counter(node.op_type for node in plain.graph.node)
+    for level, without in LEVELS.items():
+        made = onnx.ModelProto.FromString(optimise(list(without), plain.SerializeToString()))
+        if Counter(node.op_type for node in made.graph.node) != kinds:
+            keep_order(plain, made)
+            yield level, made
+    there = [kind for kind in _REPLACED if kind in kinds]
+    if there:
+        made = onnx.ModelProto.FromString(inline(there, plain.SerializeToString()))
+        keep_order(plain, made)
+        yield "replaced", made
+    random = Random(-seed - 1)  # noqa: S311 - graphs, not secrets
+    steps = len(graph.model.ops)
+    for _ in range(_REDOS if graph.is_whole and steps > 1 else 0):
+        before = random.randrange(1, steps)
+        several = random.sample(range(before), min(before, random.randint(1, 3)))
+        graph = redone(graph, Redo(tuple(sorted(several)), before))
+        steps = len(graph.model.ops)
+        yield "again", write_typed(graph.graph.model)
+
+
+def _gap(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> float:
+    """As part of the largest value; 0 where every bit is the same, infinite for numbers lost."""
+    pairs = zip(wanted, found, strict=True)
+    return max(0.0 if is_same(*both) else difference(*both)[1] or 1e-30 for both in pairs)
+
+
+def main() -> int:
+    """Try many graphs, and say what came of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("count", nargs="?", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    counts: Counter[tuple[str, str]] = Counter()
+    worst: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        environ["TMPDIR"] = folder
+        for seed in range(chosen.seed, chosen.seed + chosen.count):
+            for name, gaps in change_and_compare(seed).items():
+                for gap in gaps:
+                    word = _judged(name, gap)
+                    counts[name, word] += 1
+                    if word == "rounded":
+                        worst[name] = max(worst.get(name, 0.0), gap)
+                    elif word != "same":
+                        print(f"seed {seed}: {name}: {word}, {gap:.3g}")
+    for name in dict.fromkeys(one for one, _ in counts):
+        words = ("same", "rounded", "refused", "wrong")
+        same, rounded, refused, wrong = (counts[name, word] for word in words)
+        most = f" by at most {worst[name]:.2g}" if rounded else ""
+        print(f"{name}: {same} the same, {rounded} rounded{most}, {refused} refused, {wrong} wrong")
+    return int(any(word == "wrong" for _, word in counts))
+
+
+def _judged(name: str, gap: float) -> str:
+    """What `qnnmem fix` makes of a gap: what is more than rounded is never taken."""
+    if not gap:
+        return "same"
+    if name == "again":
+        return "wrong"
+    return "rounded" if gap <= MOST_ROUNDING else "refused"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
