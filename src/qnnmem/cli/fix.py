@@ -10,6 +10,7 @@ import click
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
 from qnnmem.errors import UsageError
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ Budgets = tuple[tuple[str, Bytes], ...]
 def _budgets(text: str) -> Budgets:
     """`scratch=256K`, also `scratch=256K,tcm=1M`."""
     return tuple(texts.budget(part) for part in text.split(","))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """`int8`, also `int16,batch`."""
+    return tuple(word.strip().lower() for word in text.split(","))
 
 
 @click.command(cls=Remembering)
@@ -64,10 +70,18 @@ def _budgets(text: str) -> Budgets:
     help="Width of floating-point elements once quantized.  [default: as in the model]",
 )
 @click.option(
+    "--allow",
+    multiple=True,
+    type=_words,
+    metavar="WORD",
+    help="What may change results: int16, w8a16, int8 (fp16 for htp), batch, resolution, or all.",
+)
+@click.option(
     "--data",
     type=click.Path(),
     metavar="DIR",
-    help="Sample inputs (.npy, .npz, .raw) to compare results on.  [default: random data]",
+    help="Sample inputs (.npy, .npz, .raw) to compare results on, and to quantize with.  "
+    "[default: random data]",
 )
 @click.option(
     "--seed",
@@ -141,6 +155,9 @@ def fix(
         files = _written(result, targets, force)
     words = report.prepare_words(result, files[0] if files else model, given_words("prepare"))
     next_words = [] if result.exit_code else words
+    if result.hints:
+        place = ["-o", output, *["--force"] * bool(files)]
+        next_words = report.allow_words(result, model, given_words(), place)
     render = report.render_json if as_json else report.render_text
     write(render(result, files, next_words), None, force)
     return result.exit_code
@@ -157,6 +174,7 @@ class _Wish(NamedTuple):
     io: str
     align: int | None
     bits: str | None
+    allow: tuple[tuple[str, ...], ...]
     data: str | None
     seed: int
     time_limit: float
@@ -182,19 +200,24 @@ def _repeated(
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
+    from qnnmem.fix.lossy import LOSSY_REMEDIES, judged_steps, lossy_words, needed_words
     from qnnmem.fix.lpai import REMEDIES
     from qnnmem.fix.planned import PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, REMEDIES)
+    known = set(lossy_words("lpai")) - case.allow
+    refused = [word for word in needed_words(recipe.steps) if word in known]
+    if refused:
+        raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
+    change = apply_recipe(case, recipe, path, (*REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
-        judged = bench.judged(change)
+        judged = judged_steps(bench, change)
     if not judged.holds:
         raise UsageError("with this model the recipe gives other results; search anew without it")
-    return FixResult(case, (judged,), has_limits=bool(budget))
+    return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
 def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
@@ -223,10 +246,25 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None) -> FixCase:
         path,
         model,
         options,
+        allow=_allowed(wish.allow, "lpai"),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
     )
+
+
+def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]:
+    """What may change results; a word that means nothing here is refused."""
+    from qnnmem.fix.lossy import lossy_words
+
+    words = [word for several in given for word in several]
+    known = lossy_words(backend)
+    for word in words:
+        if word not in (*known, "all"):
+            raise UsageError(
+                f"--allow takes {', '.join(known)} or all for {backend}, not {quote(word)}"
+            )
+    return frozenset(known if "all" in words else words)
 
 
 def _limits(given: tuple[Budgets, ...]) -> dict[str, Bytes] | None:

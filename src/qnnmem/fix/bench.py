@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -67,10 +66,11 @@ class CaseBench:
                 [[name, _file_digest(path)] for name, path in one] for one in self.case.samples
             ],
             "seed": self.case.seed,
+            "lossy": change.is_lossy,
         }
         kept = self.remembered(question)
         if kept is not None:
-            return Proof(**{**kept, "differing": tuple(kept["differing"])})
+            return Proof.from_json(kept)
         if self._prover is None:
             self._prover = Prover(
                 self._whole,
@@ -78,8 +78,8 @@ class CaseBench:
                 seed=self.case.seed,
                 time_limit_s=_LONGEST_PROOF_S,
             )
-        proof = self._prover.compare(*parts)
-        self.remember(question, asdict(proof))
+        proof = self._prover.compare(*parts, lossy=change.is_lossy)
+        self.remember(question, proof.as_json)
         return proof
 
     def judged(self, change: Change) -> JudgedChange:

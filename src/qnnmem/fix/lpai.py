@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_remedies
 from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.precision import without_layout
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, try_remedies
 from qnnmem.fix.search import RegionSearch
@@ -31,12 +33,16 @@ def fix_for_lpai(
     """Try remedies until one makes the model fit its budget; without one, all of them."""
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit)
+    lossy = lossy_remedies(case, remedies)
     with CaseBench(case, judge, memory) as bench:
-        tried, notes = try_remedies(bench, remedies, watch)
-    result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
-    if result.exit_code != 1:
-        return result
-    return replace(result, obstacle=find_obstacle(case, result.best))
+        tried, notes = try_remedies(bench, (*remedies, *lossy), watch)
+        result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
+        if result.exit_code != 1:
+            return result
+        hints = find_hints(bench, result.best)
+    if not hints:
+        result = replace(result, notes=(*notes, FEWER_CHANNELS))
+    return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
@@ -45,7 +51,8 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
         return f"{' and '.join(others)} cannot be made smaller without changing results"
-    search = RegionSearch(TiledGraph.of(case.model), best.change.pool_options, seconds=1.0)
+    model = without_layout(best.change).model
+    search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
     found = list(search.obstacles(case.limit or 0))
     if found:
         at, reason = max(found, key=lambda one: (search.costs.at_node[one[0]], -one[0]))

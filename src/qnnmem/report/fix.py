@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.errors import join_words
-from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.prove import OutputGap
+from qnnmem.fix.remedy import JudgedChange, LossyHint
 from qnnmem.fix.run import FixResult
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.fix/1"
@@ -19,6 +20,7 @@ _SHAPING = ("--dim", "--shape", "--value")
 _OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
 _WIDE = 400
 _REMEDY = 11
+_OUTPUTS = 8  # of which it is said how far they are off
 _CHANGE = 44  # columns for what a remedy changes
 _TITLES = "  ratio  fits  results    extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
@@ -27,13 +29,37 @@ HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[str]) -> str:
     """Verdict, what was tried, what was written, and how to go on."""
     lines = [verdict(result), "", HEADER, *(row(change) for change in result.tried)]
+    lines += _gaps(result.best)
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
+    lines += map(_hint, result.hints)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     if next_words:
         lines += [next_line(_why(result), next_words)]
     return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _gaps(best: JudgedChange) -> Iterator[str]:
+    """How far each output is off, the worst first."""
+    if best.proof is None or best.proof.identical:
+        return
+    yield ""
+    each = sorted(best.proof.each, key=lambda one: (-one.relative, one.name))
+    for one in each[:_OUTPUTS]:
+        noise = "" if one.decibels is None else f", signal to noise {one.decibels:.1f} dB"
+        part = f"{one.relative:.2%} of its largest value"
+        name = shorten(quote(one.name), _CHANGE)
+        yield f"output {name} is off by at most {one.largest:.3g}, {part}{noise}"
+    if len(each) > _OUTPUTS:
+        yield f"{counted(len(each) - _OUTPUTS, 'more output')} less far"
+    for name in best.proof.unmeasured[:_OUTPUTS]:
+        yield f"output {shorten(quote(name), _CHANGE)} has another shape: not comparable"
+
+
+def _hint(hint: LossyHint) -> str:
+    size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
+    return f"{hint.allow} would fit{size}; it changes results and is not allowed yet"
 
 
 def verdict(result: FixResult) -> str:
@@ -71,7 +97,11 @@ def _unchanged(change: JudgedChange) -> str:
         return "results untouched"
     if change.proof.identical:
         return "results the same bit by bit"
-    return f"results differ by at most {change.proof.largest:.2g}"
+    proof = change.proof
+    if proof.unmeasured and not proof.differing:
+        return "results have other shapes"
+    noise = "" if proof.decibels is None else f", {proof.decibels:.0f} dB"
+    return f"results differ by at most {proof.largest:.2g} ({proof.relative:.2%}{noise})"
 
 
 def row(change: JudgedChange) -> str:
@@ -90,10 +120,14 @@ def row(change: JudgedChange) -> str:
 def _results(change: JudgedChange) -> str:
     if change.proof is None:
         return "untouched"
+    if change.proof.unmeasured and not change.proof.differing:
+        return "reshaped"
     return "the same" if change.proof.identical else f"{change.proof.largest:.2g} off"
 
 
 def _why(result: FixResult) -> str:
+    if result.hints:
+        return "allow what loses least"
     changed = result.best.change.model is not result.case.model
     return "prepare the changed model" if changed else "prepare it so"
 
@@ -115,6 +149,10 @@ def render_json(result: FixResult, files: Sequence[str], next_words: Sequence[st
             "tried": [dict(_change(change)) for change in result.tried],
             "obstacle": result.obstacle,
             "notes": list(result.notes),
+            "would_fit": [
+                {"allow": one.allow, "pool": one.need.what, "bytes": one.need.size}
+                for one in result.hints
+            ],
             "files": list(files),
             "next": command,
         }
@@ -136,11 +174,36 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "lossy", made.is_lossy
     yield "samples", 0 if proof is None else proof.samples
     largest = 0.0 if proof is None else proof.largest
-    yield "largest_difference", largest if math.isfinite(largest) else None  # JSON has no infinity
+    yield "largest_difference", _finite(largest)
+    yield "relative_difference", _finite(0.0 if proof is None else proof.relative)
+    yield "outputs", [] if proof is None else [_output(one) for one in proof.each]
+    yield "reshaped_outputs", [] if proof is None else list(proof.unmeasured)
     yield "macs", made.macs
     yield "extra_macs", made.extra_macs
     yield "seconds", round(change.seconds, 3)
     yield "steps", [dict(step) for step in made.steps]
+
+
+def _output(gap: OutputGap) -> dict[str, Any]:
+    return {
+        "name": gap.name,
+        "largest_difference": _finite(gap.largest),
+        "relative_difference": _finite(gap.relative),
+        "signal_to_noise_db": None if gap.decibels is None else round(gap.decibels, 2),
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None  # JSON has no infinity
+
+
+def allow_words(
+    result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
+) -> list[str]:
+    """The same command with what loses least of what would fit allowed, and where it writes."""
+    allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
+    kept = [word for word in given if word.partition("=")[0] != "--allow"]
+    return ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
 
 
 def prepare_words(result: FixResult, model: str, given: Sequence[str]) -> list[str]:
