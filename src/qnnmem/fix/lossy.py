@@ -8,7 +8,9 @@ for each change that loses and is not enough:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 from qnnmem.errors import ChildFailed
@@ -43,25 +45,53 @@ FEWER_CHANNELS = (
 _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 
-class LossyBench:
-    """A bench on which a change that loses is the model as it is: nothing more may be lost."""
+class HurriedBench:
+    """A bench with half of the time that is left; the rest is for what comes after."""
 
-    def __init__(self, bench: FixBench, base: JudgedChange) -> None:
-        self._bench, self._base = bench, base
-        made = base.change
-        self.case: FixCase = replace(bench.case, model=made.model, options=made.options)
+    def __init__(self, bench: FixBench) -> None:
+        self._bench = bench
+        half = monotonic() + bench.case.seconds_left / 2
+        self.case: FixCase = replace(bench.case, ends_at=half)
 
     def judge(self, change: Change) -> Need:
         """What it needs."""
         return self._bench.judge(change)
 
     def prove(self, change: Change) -> Proof:
+        """How its results compare."""
+        return self._bench.prove(change)
+
+    def judged(self, change: Change) -> JudgedChange:
+        """Both."""
+        return self._bench.judged(change)
+
+    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What an earlier run found."""
+        return self._bench.remembered(what)
+
+    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Keep an answer."""
+        self._bench.remember(what, found)
+
+
+class LossyBench(HurriedBench):
+    """A bench on which a change that loses is the model as it is: nothing more may be lost."""
+
+    def __init__(self, bench: FixBench, base: JudgedChange) -> None:
+        super().__init__(bench)
+        self._base = base
+        self.case = replace(self.case, model=base.change.model, options=base.change.options)
+
+    def prove(self, change: Change) -> Proof:
         """Compare with the change that loses, by digests of all results."""
-        found, base = self._bench.prove(change), self._base.proof
-        if base is not None and found.digest == base.digest:
+        found = self._bench.prove(change)
+        if self._is_same(found):
             return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
         every = tuple(item.name for item in self.case.model.scope.graph.output)
         return replace(found, differing=found.differing or every)
+
+    def _is_same(self, found: Proof) -> bool:
+        return self._base.proof is not None and found.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
         """What it needs, and how far it is from the model of the user."""
@@ -69,17 +99,41 @@ class LossyBench:
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)
         judged = self._bench.judged(change)
-        if self.prove(change).identical:
+        if judged.proof is None or self._is_same(judged.proof):
             return judged
         # As a change that was to lose nothing it does not count.
         return replace(judged, change=replace(change, is_lossy=False))
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Nothing: answers are kept for the user's model."""
-        return None
+        """What an earlier run found for this question about this change."""
+        return super().remembered(self._about(what))
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep nothing."""
+        """Keep an answer."""
+        super().remember(self._about(what), found)
+
+    def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
+        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}
+
+
+@dataclass(frozen=True, slots=True)
+class HurriedRemedy:
+    """A remedy that leaves time to those after it."""
+
+    first: ModelRemedy
+
+    @property
+    def name(self) -> str:
+        """That of the remedy."""
+        return self.first.name
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """What it brings in half of the time."""
+        return self.first.changes(HurriedBench(bench), base)
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """As the remedy does it."""
+        return self.first.again(case, base, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +150,16 @@ class FollowedRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """Each change, then what the others bring on top of it."""
+        failure: ChildFailed | None = None
         for made in self.first.changes(bench, base):
             yield made
             if made.holds and not made.is_enough:
-                yield from self._on_top(bench, made)
+                try:
+                    yield from self._on_top(bench, made)
+                except ChildFailed as exc:  # another change may do all the same
+                    failure = exc
+        if failure is not None:
+            raise failure
 
     def _on_top(self, bench: FixBench, made: JudgedChange) -> Iterator[JudgedChange]:
         tried, inner = [made], LossyBench(bench, made)
@@ -115,17 +175,20 @@ class FollowedRemedy:
         return self.first.again(case, base, step)
 
 
-def lossy_remedies(case: FixCase, then: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:
-    """What the user allows, in the order it is tried; `then` are remedies that lose nothing."""
+def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:
+    """Remedies that lose nothing, then what the user allows, in the order they are tried."""
     words = tuple(word for word in precisions_for(case) if word in case.allow)
-    found: list[ModelRemedy] = []
+    lossy: list[ModelRemedy] = []
     if "batch" in case.allow:
-        found.append(BatchRemedy())
+        lossy.append(BatchRemedy())
     if words:
-        found.append(PrecisionRemedy(words))
+        lossy.append(PrecisionRemedy(words))
     if "resolution" in case.allow:
-        found.append(ResolutionRemedy())
-    return tuple(FollowedRemedy(one, tuple(then)) for one in found)
+        lossy.append(ResolutionRemedy())
+    if not lossy:
+        return tuple(remedies)
+    followed = (FollowedRemedy(one, tuple(remedies)) for one in lossy)
+    return (*map(HurriedRemedy, remedies), *followed)
 
 
 def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
@@ -157,21 +220,18 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
     """Changes that lose, as far as the planner needs them."""
-    options = best.options
+    options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return
+    with suppress(ChildFailed):  # the model takes no other batch
+        if batch_of(case) > 1:
+            yield "batch", BatchRemedy().again(case, base, {"size": 1})
     for word, (bits, _) in LPAI_WIDTHS.items():
         if options.bits is None and word != "w8a16":
             yield word, replace(best, options=replace(options, bits=bits))
-    try:
-        if batch_of(case) > 1:
-            yield "batch", BatchRemedy().again(case, without_layout(best), {"size": 1})
-        sizes = smaller_pictures(case, 0.5)
-        if sizes:
-            step = {"shapes": sizes}
-            yield "resolution", ResolutionRemedy().again(case, without_layout(best), step)
-    except ChildFailed:
-        return  # the model takes no other sizes
+    with suppress(ChildFailed):  # or no other pictures
+        if sizes := smaller_pictures(case, 0.5):
+            yield "resolution", ResolutionRemedy().again(case, base, {"shapes": sizes})
 
 
 def lossy_words(backend: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_remedies
+from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.precision import without_layout
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
@@ -33,14 +33,13 @@ def fix_for_lpai(
     """Try remedies until one makes the model fit its budget; without one, all of them."""
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit)
-    lossy = lossy_remedies(case, remedies)
     with CaseBench(case, judge, memory) as bench:
-        tried, notes = try_remedies(bench, (*remedies, *lossy), watch)
+        tried, notes = try_remedies(bench, with_lossy(case, remedies), watch)
         result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
         if result.exit_code != 1:
             return result
         hints = find_hints(bench, result.best)
-    if not hints:
+    if case.allow.issuperset(lossy_words("lpai")):
         result = replace(result, notes=(*notes, FEWER_CHANNELS))
     return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)
 

@@ -1,7 +1,7 @@
 """The remedy that computes in fewer bits: a model that is really quantized, and measured.
 
     LPAI   int16, w8a16, int8   as preparation quantizes for LPAI: integers at the border, too
-    HTP    fp16, w8a16, int8    as a compile quantizes for HTP
+    HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
 
 What the judge is shown is the quantized model itself, and its results are those that are compared:
 nothing is quantized after the proof. So other remedies, bands or parts, can come on top of it.
@@ -59,11 +59,13 @@ class PrecisionRemedy:
         """Those that lose least first; the same scratch with other weights only if they matter."""
         start = without_layout(base.change)
         last: tuple[int, Need] | None = None
-        for word in precisions_for(bench.case):
-            width = LPAI_WIDTHS[word][0] if word in LPAI_WIDTHS else 16
-            if word not in self.words or _is_narrow(start, width):
-                continue
-            if last is not None and last[0] == width and not _weights_matter(last[1]):
+        for word in (one for one in precisions_for(bench.case) if one in self.words):
+            width = 0  # of no interest for HTP: weights are part of all that it limits
+            if isinstance(start.options, PoolOptions):
+                width = LPAI_WIDTHS[word][0]
+                if start.options.bits is not None and start.options.bits <= width:
+                    continue  # numbers are counted with as few bits already
+            if last is not None and width and last[0] == width and not _weights_matter(last[1]):
                 continue
             begin = monotonic()
             judged = bench.judged(self._made(bench.case, start, word))
@@ -82,6 +84,8 @@ class PrecisionRemedy:
             model, notes = _quantized(case, base, word)
         except (LoadError, UsageError) as exc:
             raise ChildFailed(f"{word}: {join_words(exc.what)}") from exc
+        kind = "float16" if word == "fp16" else "integers, whose scales the file notes"
+        notes = (f"inputs and outputs that were floats are {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
                 f"WARNING: ranges of {word} were learnt from made-up data: sizes are right, "
@@ -117,12 +121,6 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
         if step["remedy"] == "precision":
             change = PrecisionRemedy().again(case, change, step)
     return change
-
-
-def _is_narrow(change: Change, width: int) -> bool:
-    """Whether numbers are counted with as few bits already."""
-    options = change.options
-    return isinstance(options, PoolOptions) and options.bits is not None and options.bits <= width
 
 
 def _weights_matter(need: Need) -> bool:
@@ -172,9 +170,12 @@ def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> 
 
 
 def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -> tuple[str, ...]:
+    import onnx
+
     from qnnmem.htp.compile import HtpPrecision, quantize_request
     from qnnmem.htp.compile.model import ModelSource
     from qnnmem.htp.worker import Worker
+    from qnnmem.lpai.quantize.graph import integer_io
 
     source, target, samples = files
     wanted = replace(options, precision=HtpPrecision(word), calibration=samples, seed=case.seed)
@@ -185,6 +186,9 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
         outcome = worker.ask("quantize", quantize_request(wanted, model, scratch, target))
     if not outcome.is_done:
         raise ChildFailed(f"{word}: {outcome.sentence}")
+    made = onnx.load(target)
+    integer_io(made)  # else inputs and outputs stay as large as they were
+    onnx.save(made, target)
     return ()
 
 

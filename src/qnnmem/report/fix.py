@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.errors import join_words
+from qnnmem.fix.lossy import lossy_words
 from qnnmem.fix.prove import OutputGap
 from qnnmem.fix.remedy import JudgedChange, LossyHint
 from qnnmem.fix.run import FixResult
+from qnnmem.plan.pools import PoolOptions
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.text import counted, quote, shorten
@@ -32,7 +34,7 @@ def render_text(result: FixResult, files: Sequence[str], next_words: Sequence[st
     lines += _gaps(result.best)
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
-    lines += map(_hint, result.hints)
+    lines += map(_hint, result.hints) if result.hints else _untried(result)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     if next_words:
@@ -59,7 +61,17 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 def _hint(hint: LossyHint) -> str:
     size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
-    return f"{hint.allow} would fit{size}; it changes results and is not allowed yet"
+    return f"{hint.allow} would fit by its plan{size}; it changes results and is not allowed yet"
+
+
+def _untried(result: FixResult) -> Iterator[str]:
+    """What changes results and was not tried for that."""
+    if result.exit_code != 1:
+        return
+    backend = "lpai" if isinstance(result.case.options, PoolOptions) else "htp"
+    words = [word for word in lossy_words(backend) if word not in result.case.allow]
+    if words:
+        yield f"not tried, as they change results: {', '.join(words)}; --allow names those to try"
 
 
 def verdict(result: FixResult) -> str:
