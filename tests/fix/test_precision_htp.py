@@ -39,7 +39,7 @@ def layers(path: Path) -> Path:
 @pytest.mark.htp
 @needs_library
 def test_fewer_bits_compile_to_fewer_bytes(tmp_path: Path) -> None:
-    """Floats of 16 bits lose next to nothing, 8 bits little; each is compiled as it was compared."""
+    """Floats of 16 bits lose next to nothing, 8 bits little; what was compared is compiled."""
     path = layers(tmp_path / "layers.onnx")
     case = FixCase(path, read_shaped(path), CompileOptions())
     soc = find_soc("SM8650")

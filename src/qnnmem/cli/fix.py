@@ -129,7 +129,8 @@ def fix(
     Tries what changes least first: element-wise ops in place and another order of ops, then
     regions of convolutions, pooling and element-wise ops computed in bands of rows. A change counts
     after it was planned, run and compared with the model as it was. The changed model and a recipe
-    go to the folder of -o.
+    go to the folder of -o. Fewer bits, smaller batches and smaller pictures change results: they
+    are tried only where --allow says so, and the difference is measured.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell.

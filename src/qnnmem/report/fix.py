@@ -24,7 +24,7 @@ _WIDE = 400
 _REMEDY = 11
 _OUTPUTS = 8  # of which it is said how far they are off
 _CHANGE = 44  # columns for what a remedy changes
-_TITLES = "  ratio  fits  results    extra work  seconds"
+_TITLES = "  ratio  fits  results      extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
@@ -125,7 +125,7 @@ def row(change: JudgedChange) -> str:
     extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
     return (
         f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
-        f"{ratio:>5}  {fits:<4}  {_results(change):<9}  {extra:>10}  {change.seconds:>7.1f}"
+        f"{ratio:>5}  {fits:<4}  {_results(change):<11}  {extra:>10}  {change.seconds:>7.1f}"
     )
 
 
