@@ -12,19 +12,22 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.fix.batch import BatchRemedy, batch_of
 from qnnmem.fix.batch_run import run_in_batches
 from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.calibrate import calibration_folder
 from qnnmem.fix.lossy import LOSSY_REMEDIES, LossyBench, judged_steps, needed_words
 from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.precision import PrecisionRemedy, without_layout
-from qnnmem.fix.prove import Proof, prove
+from qnnmem.fix.prove import Proof, inputs_of, prove
 from qnnmem.fix.prove_border import ModelBorder, resized
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
 from qnnmem.fix.resolution import ResolutionRemedy, smaller_pictures
+from qnnmem.fix.sizes import with_sizes
 from qnnmem.load.onnx import read_shaped
 from qnnmem.lpai.quantize import classify
 from qnnmem.plan import PoolOptions
@@ -233,6 +236,19 @@ def test_what_is_quantized_already_is_said(
         pytest.raises(ChildFailed, match="int8: is quantized in part already"),
     ):
         list(PrecisionRemedy(("int8",)).changes(bench, first(bench)))
+
+
+def test_samples_are_cut_for_a_smaller_batch(tmp_path: Path) -> None:
+    """Ranges of a model of a smaller batch are learnt from all items of the user's samples."""
+    x = numpy.random.default_rng(0).random((4, 8)).astype("float32")
+    numpy.save(tmp_path / "s.npy", x)
+    case = case_of(mixing(4), tmp_path, samples=((("x", str(tmp_path / "s.npy")),),))
+    small = with_sizes(case.model, {"x": (2, 8)})
+    folder = calibration_folder(case, small, tmp_path / "samples")
+    assert folder is not None
+    files = find_samples(folder, inputs_of(self_contained(small)))
+    read = [read_sample(one, inputs_of(self_contained(small)))["x"] for one in files]
+    assert numpy.array_equal(numpy.concatenate(read), x)
 
 
 # --- Batches -------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_fewer_bits_compile_to_fewer_bytes(tmp_path: Path) -> None:
             (tmp_path / f"{word}.onnx").write_bytes(
                 self_contained(made.change.model).SerializeToString()
             )
-            found = compile_model(tmp_path / f"{word}.onnx", soc, case.options, worker=worker)
+            found = compile_model(tmp_path / f"{word}.onnx", soc, worker=worker)
             assert isinstance(found, Compiled)
             sizes[word] = len(found.binary or b"")
     assert sizes["fp16"] - sizes["int8"] > 60_000  # half of the weights

@@ -50,6 +50,7 @@ class HurriedBench:
 
     def __init__(self, bench: FixBench) -> None:
         self._bench = bench
+        self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
         half = monotonic() + bench.case.seconds_left / 2
         self.case: FixCase = replace(bench.case, ends_at=half)
 
@@ -98,11 +99,13 @@ class LossyBench(HurriedBench):
         base = self._base
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)
-        judged = self._bench.judged(change)
+        return self.checked(self._bench.judged(change))
+
+    def checked(self, judged: JudgedChange) -> JudgedChange:
+        """The same; what gives other results was to lose nothing and does not count."""
         if judged.proof is None or self._is_same(judged.proof):
             return judged
-        # As a change that was to lose nothing it does not count.
-        return replace(judged, change=replace(change, is_lossy=False))
+        return replace(judged, change=replace(judged.change, is_lossy=False))
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What an earlier run found for this question about this change."""
@@ -164,7 +167,8 @@ class FollowedRemedy:
     def _on_top(self, bench: FixBench, made: JudgedChange) -> Iterator[JudgedChange]:
         tried, inner = [made], LossyBench(bench, made)
         for remedy in self.then:
-            for one in remedy.changes(inner, best_of(tried)):
+            for found in remedy.changes(inner, best_of(tried)):
+                one = inner.checked(found)
                 tried.append(one)
                 yield one
                 if one.is_enough:

@@ -10,7 +10,7 @@ from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.planned import PlanJudge
 from qnnmem.fix.precision import without_layout
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
-from qnnmem.fix.run import FixResult, Watcher, try_remedies
+from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
 from qnnmem.fix.search import RegionSearch
 from qnnmem.fix.settings import PlanRemedy
 from qnnmem.fix.tile import TilingRemedy
@@ -38,7 +38,7 @@ def fix_for_lpai(
         result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
         if result.exit_code != 1:
             return result
-        hints = find_hints(bench, result.best)
+        hints = find_hints(bench, best_of([one for one in tried if not one.change.is_lossy]))
     if case.allow.issuperset(lossy_words("lpai")):
         result = replace(result, notes=(*notes, FEWER_CHANNELS))
     return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)

@@ -45,7 +45,7 @@ LPAI_WIDTHS: dict[str, tuple[Literal[8, 16], Literal[8, 16]]] = {
     "int8": (8, 8),
 }
 HTP_WORDS = ("fp16", "w8a16", "int8")
-_LAYOUT = ("plan", "tiling")  # found anew for a quantized model
+_LAYOUT = ("plan", "tiling", "placement")  # found anew for a quantized model
 
 
 @dataclass(frozen=True, slots=True)

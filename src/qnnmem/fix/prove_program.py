@@ -31,13 +31,14 @@ def keep(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
     """Run the model as it was and keep what it is given and gives."""
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     _KEPT.clear()
-    sessions = [_session(blob) for blob in blobs]
-    for feed in _feeds(options, inputs):
-        _KEPT.append((feed, _run(sessions, feed)))
+    sessions = [open_session(blob) for blob in blobs]
+    for feed in feeds(options, inputs):
+        _KEPT.append((feed, run_parts(sessions, feed)))
     return {}
 
 
-def _feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
+def feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
+    """Samples of the user, or made-up ones."""
     for sample in options["samples"]:
         yield read_sample(tuple((name, path) for name, path in sample), inputs)
     if not options["samples"]:
@@ -58,7 +59,7 @@ class _Gap:
         """Take in the results of one more sample."""
         import numpy
 
-        gap, part = _difference(exact, rough)
+        gap, part = difference(exact, rough)
         self.largest, self.relative = max(self.largest, gap), max(self.relative, part)
         if math.isfinite(gap):
             true, other = exact.astype(numpy.float64), rough.astype(numpy.float64)
@@ -76,28 +77,28 @@ class _Gap:
 
 def compare(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
     """Run a changed model on the same data; only one that may lose may have another border."""
-    sessions = [_session(blob) for blob in blobs]
-    border = _border(sessions)
+    sessions = [open_session(blob) for blob in blobs]
+    border = _border(sessions) if options.get("lossy") else None
     gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
     others: dict[str, None] = {}  # outputs of other shapes
     digest = hashlib.sha256()
     for feed, wanted in _KEPT:
-        if options.get("lossy"):
-            runs = [_run(sessions, one) for one in border.feeds(feed)]
+        if border is not None:
+            runs = [run_parts(sessions, one) for one in border.feeds(feed)]
             found = border.joined(runs, wanted)
         else:
-            found = _run(sessions, feed)
+            found = run_parts(sessions, feed)
         for name, value in wanted.items():
             if name not in found:
                 raise ValueError(f"the changed model has no output {quote(name)}")
             digest.update(found[name].tobytes())
             gap = gaps.setdefault(name, _Gap())
-            if options.get("lossy") and value.shape != found[name].shape:
+            if border is not None and value.shape != found[name].shape:
                 others[name] = None
                 continue
             gap.add(value, found[name])
-            if not _is_same(value, found[name]):
+            if not is_same(value, found[name]):
                 differing[name] = None
     measured = [gap for name, gap in gaps.items() if name not in others]
     return {
@@ -129,7 +130,7 @@ def _border(sessions: list[Any]) -> ModelBorder:
     return ModelBorder(inputs, scales)
 
 
-def _run(sessions: list[Any], feed: Tensors) -> Tensors:
+def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
     """Outputs of all parts by name; each part reads inputs and what parts before it gave."""
     known: Tensors = dict(feed)
     given: Tensors = {}
@@ -142,12 +143,13 @@ def _run(sessions: list[Any], feed: Tensors) -> Tensors:
     return given
 
 
-def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether every bit is the same."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and one.tobytes() == other.tobytes()
 
 
-def _difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
+def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     """Largest difference, and the same as part of the largest value."""
     import numpy
 
@@ -164,7 +166,8 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     return gap, gap / top if top else (endless if gap else 0.0)
 
 
-def _session(blob: bytes) -> Any:
+def open_session(blob: bytes) -> Any:
+    """A session in which nothing is optimised, on one thread."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
