@@ -225,6 +225,16 @@ def _quantized_one(tried: tuple[JudgedChange, ...]) -> JudgedChange:
     return next(one for one in tried if one.change.remedy == "precision")
 
 
+def test_what_does_not_fit_by_its_plan_is_not_made(tmp_path: Path) -> None:
+    """Quantizing takes long, so wider numbers are left out where a plan says enough."""
+    case = case_of(picture(), tmp_path)
+    with bench_of(case, scratch=3000) as bench:
+        remedy = PrecisionRemedy(("int16", "w8a16", "int8"))
+        made = next(remedy.changes(bench, first(bench)))
+    assert made.change.what == "int8"
+    assert "int16 loses less and by its plan does not fit" in made.change.notes
+
+
 def test_what_is_quantized_already_is_said(
     tmp_path: Path, quantized: tuple[CaseBench, JudgedChange]
 ) -> None:

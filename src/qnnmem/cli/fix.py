@@ -96,7 +96,7 @@ def _words(text: str) -> tuple[str, ...]:
     metavar="S",
     default=120.0,
     show_default=True,
-    help="Seconds to search; comparing results takes as long as it needs.",
+    help="Seconds to search; quantizing and comparing results take as long as they need.",
 )
 @click.option(
     "--apply",

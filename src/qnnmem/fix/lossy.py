@@ -46,13 +46,12 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 
 class HurriedBench:
-    """A bench with half of the time that is left; the rest is for what comes after."""
+    """A bench with less time, so that some is left for what comes after."""
 
-    def __init__(self, bench: FixBench) -> None:
+    def __init__(self, bench: FixBench, seconds: float) -> None:
         self._bench = bench
         self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
-        half = monotonic() + bench.case.seconds_left / 2
-        self.case: FixCase = replace(bench.case, ends_at=half)
+        self.case: FixCase = replace(bench.case, ends_at=monotonic() + seconds)
 
     def judge(self, change: Change) -> Need:
         """What it needs."""
@@ -78,8 +77,8 @@ class HurriedBench:
 class LossyBench(HurriedBench):
     """A bench on which a change that loses is the model as it is: nothing more may be lost."""
 
-    def __init__(self, bench: FixBench, base: JudgedChange) -> None:
-        super().__init__(bench)
+    def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
+        super().__init__(bench, seconds)
         self._base = base
         self.case = replace(self.case, model=base.change.model, options=base.change.options)
 
@@ -132,7 +131,7 @@ class HurriedRemedy:
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """What it brings in half of the time."""
-        return self.first.changes(HurriedBench(bench), base)
+        return self.first.changes(HurriedBench(bench, bench.case.seconds_left / 2), base)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """As the remedy does it."""
@@ -152,20 +151,23 @@ class FollowedRemedy:
         return self.first.name
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Each change, then what the others bring on top of it."""
+        """Each change, then what the others bring on top of it; making it takes no search time."""
         failure: ChildFailed | None = None
+        left = bench.case.seconds_left
         for made in self.first.changes(bench, base):
             yield made
             if made.holds and not made.is_enough:
+                begin = monotonic()
                 try:
-                    yield from self._on_top(bench, made)
+                    yield from self._on_top(LossyBench(bench, made, left / 2), made)
                 except ChildFailed as exc:  # another change may do all the same
                     failure = exc
+                left = max(0.0, left - (monotonic() - begin))
         if failure is not None:
             raise failure
 
-    def _on_top(self, bench: FixBench, made: JudgedChange) -> Iterator[JudgedChange]:
-        tried, inner = [made], LossyBench(bench, made)
+    def _on_top(self, inner: LossyBench, made: JudgedChange) -> Iterator[JudgedChange]:
+        tried = [made]
         for remedy in self.then:
             for found in remedy.changes(inner, best_of(tried)):
                 one = inner.checked(found)

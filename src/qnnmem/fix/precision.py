@@ -45,6 +45,7 @@ LPAI_WIDTHS: dict[str, tuple[Literal[8, 16], Literal[8, 16]]] = {
     "int8": (8, 8),
 }
 HTP_WORDS = ("fp16", "w8a16", "int8")
+_WEIGHTS = {"constants", "tcm"}  # pools that weights are part of
 _LAYOUT = ("plan", "tiling", "placement")  # found anew for a quantized model
 
 
@@ -56,19 +57,22 @@ class PrecisionRemedy:
     name: str = "precision"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Those that lose least first; the same scratch with other weights only if they matter."""
+        """Those that lose least first, without those that do not fit by a plan of the best."""
         start = without_layout(base.change)
+        words = [word for word in precisions_for(bench.case) if word in self.words]
+        likely = _likely(bench, base.change, words)
+        skipped = words[: words.index(likely[0])] if likely else []
+        notes = tuple(f"{word} loses less and by its plan does not fit" for word in skipped)
         last: tuple[int, Need] | None = None
-        for word in (one for one in precisions_for(bench.case) if one in self.words):
+        for word in likely:
             width = 0  # of no interest for HTP: weights are part of all that it limits
             if isinstance(start.options, PoolOptions):
                 width = LPAI_WIDTHS[word][0]
-                if start.options.bits is not None and start.options.bits <= width:
-                    continue  # numbers are counted with as few bits already
             if last is not None and width and last[0] == width and not _weights_matter(last[1]):
                 continue
             begin = monotonic()
-            judged = bench.judged(self._made(bench.case, start, word))
+            made = self._made(bench.case, start, word)
+            judged = bench.judged(replace(made, notes=(*made.notes, *notes)))
             last = width, judged.need
             yield replace(judged, seconds=monotonic() - begin)
 
@@ -123,9 +127,30 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
     return change
 
 
+def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
+    """Words from the first on that fits by a plan; the last one where none does.
+
+    A plan of the best so far with shorter numbers costs next to nothing, quantizing takes long.
+    """
+    options = best.options
+    if not isinstance(options, PoolOptions):
+        return words
+    given, found = options.bits, []
+    words = [word for word in words if given is None or LPAI_WIDTHS[word][0] < given]
+    for at, word in enumerate(words):
+        bits, weight_bits = LPAI_WIDTHS[word]
+        need = bench.judge(replace(best, options=replace(options, bits=bits)))
+        # The plan counts weights with the bits of all numbers.
+        over = set(need.over) - (_WEIGHTS if weight_bits < bits else set())
+        if need.fits is not False or not over:
+            found = words[at:]
+            break
+    return found or words[-1:]
+
+
 def _weights_matter(need: Need) -> bool:
     """Whether something is over its limit that weights are part of."""
-    return not isinstance(need.size, int) or bool(set(need.over) - {"scratch", "io", "persistent"})
+    return bool(_WEIGHTS & set(need.over))
 
 
 def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tuple[str, ...]]:
