@@ -225,6 +225,17 @@ def _quantized_one(tried: tuple[JudgedChange, ...]) -> JudgedChange:
     return next(one for one in tried if one.change.remedy == "precision")
 
 
+def test_bands_that_were_found_are_quantized_as_well(tmp_path: Path) -> None:
+    """After the model without its bands comes the one with them."""
+    with bench_of(case_of(picture(), tmp_path)) as bench:
+        base = first(bench)
+        copy = _again(self_contained(base.change.model))
+        tiled = bench.judged(base.change.then("tiling", "bands", {}, model=copy))
+        made = list(PrecisionRemedy(("int8",)).changes(bench, tiled))
+    steps = [[step["remedy"] for step in one.change.steps] for one in made]
+    assert steps == [["precision"], ["tiling", "precision"]]
+
+
 def test_what_does_not_fit_by_its_plan_is_not_made(tmp_path: Path) -> None:
     """Quantizing takes long, so wider numbers are left out where a plan says enough."""
     case = case_of(picture(), tmp_path)

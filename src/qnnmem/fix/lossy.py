@@ -153,13 +153,13 @@ class FollowedRemedy:
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """Each change, then what the others bring on top of it; making it takes no search time."""
         failure: ChildFailed | None = None
-        left = bench.case.seconds_left
+        left = whole = bench.case.seconds_left
         for made in self.first.changes(bench, base):
             yield made
             if made.holds and not made.is_enough:
                 begin = monotonic()
                 try:
-                    yield from self._on_top(LossyBench(bench, made, left / 2), made)
+                    yield from self._on_top(LossyBench(bench, made, max(left, whole / 4)), made)
                 except ChildFailed as exc:  # another change may do all the same
                     failure = exc
                 left = max(0.0, left - (monotonic() - begin))

@@ -70,11 +70,20 @@ class PrecisionRemedy:
                 width = LPAI_WIDTHS[word][0]
             if last is not None and width and last[0] == width and not _weights_matter(last[1]):
                 continue
-            begin = monotonic()
-            made = self._made(bench.case, start, word)
-            judged = bench.judged(replace(made, notes=(*made.notes, *notes)))
+            judged = self._judged(bench, start, word, notes)
             last = width, judged.need
-            yield replace(judged, seconds=monotonic() - begin)
+            yield judged
+        # Where no bands of the quantized model do, those of the float one may, each quantized.
+        if likely and base.change.model is not start.model and base.change.parts is None:
+            yield self._judged(bench, base.change, likely[-1], notes)
+
+    def _judged(
+        self, bench: FixBench, base: Change, word: str, notes: tuple[str, ...]
+    ) -> JudgedChange:
+        begin = monotonic()
+        made = self._made(bench.case, base, word)
+        judged = bench.judged(replace(made, notes=(*made.notes, *notes)))
+        return replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """Quantize in the same way, with the samples of this run."""
