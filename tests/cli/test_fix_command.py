@@ -230,3 +230,36 @@ def test_only_onnx_can_be_changed() -> None:
     assert exit_code(done) == 2
     assert "no ONNX model" in sentence(done)
     assert not Path("never").exists()
+
+
+def test_nothing_is_lost_without_leave(model: str) -> None:
+    """What would fit by its plan is named, with the command that allows it, which then works."""
+    given = ("fix", model, "--dim", "batch=1", "--budget", "scratch=16K", "-o", "out")
+    done = run(*given, "--json")
+    assert exit_code(done) == 1
+    told = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
+    assert not any(one["lossy"] for one in told["tried"])
+    assert [one["allow"] for one in told["would_fit"]][:2] == ["int16", "int8"]
+    command = shlex.split(told["next"])
+    assert command[:2] == ["qnnmem", "fix"]
+    assert "--allow" in command
+    done = run(*command[1:])
+    assert exit_code(done) == 0
+    assert "results differ by at most" in done.stdout.splitlines()[0]
+    assert "signal to noise" in done.stdout
+    assert "note: WARNING: ranges of int16" in done.stdout
+    refused = run("fix", model, "--apply", "out/pictures.recipe.json", "-o", "again")
+    assert exit_code(refused) == 2
+    assert "--allow int16 lets it" in sentence(refused)
+    prepare = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
+    assert "--float" not in prepare
+    assert exit_code(run(*prepare)) == 0
+
+
+@pytest.mark.parametrize("word", ["int4", "fp16", "", "int8,bach"])
+def test_what_cannot_be_allowed_is_refused(model: str, word: str) -> None:
+    """A word that means nothing for LPAI is named beside those that do."""
+    done = run("fix", model, "--dim", "batch=1", "--allow", word, "-o", "out")
+    assert exit_code(done) == 2
+    assert "--allow takes batch, int16, w8a16, int8, resolution or all for lpai" in sentence(done)

@@ -12,6 +12,7 @@ from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
 from qnnmem.cli.fix_htp import HtpWish, htp_options, htp_wish
 from qnnmem.errors import UsageError
+from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ Budgets = tuple[tuple[str, Bytes], ...]
 def _budgets(text: str) -> Budgets:
     """`scratch=256K`, also `scratch=256K,tcm=1M`."""
     return tuple(texts.budget(part) for part in text.split(","))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """`int8`, also `int16,batch`."""
+    return tuple(word.strip().lower() for word in text.split(","))
 
 
 @click.command(cls=Remembering)
@@ -90,10 +96,19 @@ def _budgets(text: str) -> Budgets:
     "model.",
 )
 @click.option(
+    "--allow",
+    multiple=True,
+    type=_words,
+    metavar="WORD",
+    help="What may change results: rounding, operators, batch, int16, w8a16, int8 (fp16 for htp), "
+    "resolution, or all.",
+)
+@click.option(
     "--data",
     type=click.Path(),
     metavar="DIR",
-    help="Sample inputs (.npy, .npz, .raw) to compare results on.  [default: random data]",
+    help="Sample inputs (.npy, .npz, .raw) to compare results on, and to quantize with.  "
+    "[default: random data]",
 )
 @click.option(
     "--seed",
@@ -108,7 +123,7 @@ def _budgets(text: str) -> Budgets:
     metavar="S",
     default=120.0,
     show_default=True,
-    help="Seconds to search; comparing results takes as long as it needs.",
+    help="Seconds to search; quantizing and comparing results take as long as they need.",
 )
 @click.option(
     "--jobs",
@@ -168,8 +183,9 @@ def fix(
     parts that run one after the other. For HTP: VTCM size and optimisation level, the order of
     loading, parts. A change counts after it was planned, or compiled and loaded by the real library
     for HTP, run, and compared with the model as it was. What it becomes, a recipe and a report go
-    to the folder of -o. Several models, a pattern or a folder give a table. What was found is kept:
-    a run that was killed goes on where it was.
+    to the folder of -o. Fewer bits, smaller batches and smaller pictures change results: they are
+    tried only where --allow says so, and the difference is measured. Several models, a pattern or a
+    folder give a table. What was found is kept: a run that was killed goes on where it was.
 
     Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
     2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
@@ -271,9 +287,17 @@ def fix_file(task: FixTask) -> FixOutcome:
             return FixOutcome(result, [], (), found)
         contents = outputs_of(result, stem, always=task.always)
         made = [str(place.folder / name) for name in contents] or [task.model]
-        commands = next_commands(result, made, task.given)
+        commands = next_commands(result, made, task.given) or _allowing(result, task, contents)
         files = _written(result, place, task, contents, commands) if contents else []
     return FixOutcome(result, files, commands, found)
+
+
+def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
+    """The same command with what loses least of what would fit allowed."""
+    from qnnmem.report.fix_next import allow_command
+
+    where = ["-o", task.output, *["--force"] * bool(contents or task.force)]
+    return allow_command(result, task.model, task.typed, where)
 
 
 def _validated(result: FixResult, bar: ProgressBar) -> Validation:
@@ -296,6 +320,7 @@ class _Wish(NamedTuple):
     align: int | None
     bits: str | None
     keep: tuple[str, ...]
+    allow: tuple[tuple[str, ...], ...]
     data: str | None
     seed: int
     time_limit: float
@@ -341,19 +366,31 @@ def _repeated(
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
+    from qnnmem.fix.lossy import LOSSY_REMEDIES, judged_steps
     from qnnmem.fix.lpai import REMEDIES, REQUIRED
     from qnnmem.fix.planned import PlanJudge
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.fix.remedy import Change
     from qnnmem.fix.run import FixResult
 
-    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES))
+    check_allowed(case, recipe, path, "lpai")
+    change = apply_recipe(case, recipe, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
-        judged = bench.judged(change)
+        judged = judged_steps(bench, change)
     if not judged.holds:
         raise UsageError("with this model the recipe gives other results; search anew without it")
-    return FixResult(case, (judged,), has_limits=bool(budget))
+    return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
+
+
+def check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> None:
+    """Refuse a recipe that changes results where nobody allows that."""
+    from qnnmem.fix.lossy import lossy_words, needed_words
+
+    known = set(lossy_words(backend)) - case.allow
+    refused = [word for word in needed_words(recipe.steps) if word in known]
+    if refused:
+        raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
 
 
 def _case(path: Path, wish: _Wish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
@@ -388,10 +425,25 @@ def _case(path: Path, wish: _Wish, recipe: Recipe | None, htp: HtpWish | None) -
         model,
         options,
         keep=frozenset(wish.keep),
+        allow=_allowed(wish.allow, "lpai" if htp is None else "htp"),
         samples=samples,
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
     )
+
+
+def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]:
+    """What may change results; a word that means nothing here is refused."""
+    from qnnmem.fix.lossy import lossy_words
+
+    words = [word for several in given for word in several]
+    known = lossy_words(backend)
+    for word in words:
+        if word not in (*known, "all"):
+            raise UsageError(
+                f"--allow takes {', '.join(known)} or all for {backend}, not {quote(word)}"
+            )
+    return frozenset(known if "all" in words else words)
 
 
 def _limits(given: tuple[Budgets, ...]) -> dict[str, Bytes] | None:

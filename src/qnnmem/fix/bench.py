@@ -67,6 +67,7 @@ class CaseBench:
             "samples": self._samples or SAMPLES,
             "seed": self.case.seed,
             "runtime": list(runtime_words()),
+            "lossy": change.is_lossy,
         }
         kept = _kept_proof(self.remembered(question))
         if kept is not None:
@@ -78,7 +79,7 @@ class CaseBench:
                 seed=self.case.seed,
                 time_limit_s=_LONGEST_PROOF_S,
             )
-        proof = self._prover.compare(*parts)
+        proof = self._prover.compare(*parts, lossy=change.is_lossy)
         self.remember(question, proof.as_json)
         return proof
 

@@ -25,7 +25,8 @@ class HtpBench(CaseBench):
 
 
 def htp_bench(bench: FixBench) -> HtpBench:
-    """The same bench, for remedies that only HTP has."""
-    if not isinstance(bench, HtpBench):
+    """The bench itself, for remedies that only HTP has, whatever stands around it."""
+    inner = getattr(bench, "inner", bench)
+    if not isinstance(inner, HtpBench):
         raise TypeError("this remedy is for HTP")
-    return bench
+    return inner

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.calibration import Sample
 from qnnmem.child import REPLY_LIMIT, ChildProcess, describe_limit
 from qnnmem.errors import ChildFailed, UsageError
-from qnnmem.fix.chain_manifest import Chain, part_models, read_chain
+from qnnmem.fix.chain_manifest import part_models, read_chain
 from qnnmem.fix.partition import Partition
 from qnnmem.fix.partition_line import OpLine
 from qnnmem.fix.prove import Proof, prove
@@ -27,7 +27,7 @@ TIME_LIMIT_S = 600.0
 _PLAIN = "biufc"  # kinds of numpy's own element types
 
 
-class _ChainChild(ChildProcess):
+class ChainChild(ChildProcess):
     """A limited process that checks parts and runs chains."""
 
     def __init__(self, time_limit_s: float) -> None:
@@ -50,7 +50,7 @@ class _ChainChild(ChildProcess):
 
 def check_parts(models: Sequence[bytes], time_limit_s: float = TIME_LIMIT_S) -> None:
     """Have ONNX's own checker look at every part; ChildFailed says which is not valid and why."""
-    with _ChainChild(time_limit_s) as child:
+    with ChainChild(time_limit_s) as child:
         for number, blob in enumerate(models, start=1):
             child.answer({"verb": "check", "part": number}, blob)
 
@@ -63,7 +63,9 @@ def run_chain(
 ) -> dict[str, NDArray[Any]]:
     """The outputs of the chain in a folder, by name; ChildFailed if it cannot be run."""
     chain = read_chain(folder)
-    rows, payload = _packed(chain, inputs)
+    tensors = {tensor.name: tensor for tensor in chain.tensors}
+    wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
+    rows, payload = packed(wanted, inputs)
     request = {
         "verb": "run",
         "parts": [
@@ -79,34 +81,35 @@ def run_chain(
         "outputs": chain.outputs,
     }
     expected = sum(tensor.bytes for tensor in chain.tensors if tensor.name in chain.outputs)
-    with _ChainChild(time_limit_s) as child:
+    with ChainChild(time_limit_s) as child:
         header, reply = child.answer(request, payload, expected)
-    return _unpacked(header, reply)
+    return unpacked(header, reply)
 
 
-def _packed(chain: Chain, inputs: Mapping[str, NDArray[Any]]) -> tuple[list[Any], bytes]:
+def packed(
+    wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
+) -> tuple[list[Any], bytes]:
     """Inputs as rows of name, type and shape, and their bytes; UsageError unless they fit."""
     import numpy
 
-    tensors = {tensor.name: tensor for tensor in chain.tensors}
     rows, blobs = [], []
-    for name in chain.inputs:
+    for name, (kind, shape) in wanted.items():
         if name not in inputs:
             raise UsageError(f"the chain needs the input {quote(name)}")
         value = numpy.ascontiguousarray(inputs[name])
-        wanted = tensors[name]
-        if value.dtype.kind not in _PLAIN or value.dtype.name != wanted.type:
-            raise UsageError(f"input {quote(name)} is of {wanted.type}, not of {value.dtype.name}")
-        if tuple(numpy.shape(inputs[name])) != wanted.shape:
+        if value.dtype.kind not in _PLAIN or value.dtype.name != kind:
+            raise UsageError(f"input {quote(name)} is of {kind}, not of {value.dtype.name}")
+        if tuple(numpy.shape(inputs[name])) != shape:
             raise UsageError(
-                f"input {quote(name)} has shape {wanted.shape}, not {numpy.shape(inputs[name])}"
+                f"input {quote(name)} has shape {shape}, not {numpy.shape(inputs[name])}"
             )
-        rows.append([name, value.dtype.name, list(wanted.shape), value.nbytes])
+        rows.append([name, value.dtype.name, list(shape), value.nbytes])
         blobs.append(value.tobytes())
     return rows, b"".join(blobs)
 
 
-def _unpacked(header: Mapping[str, Any], reply: bytes) -> dict[str, NDArray[Any]]:
+def unpacked(header: Mapping[str, Any], reply: bytes) -> dict[str, NDArray[Any]]:
+    """Arrays by name, out of the rows of a reply and its bytes."""
     import numpy
 
     found, start = {}, 0

@@ -10,6 +10,8 @@ from pathlib import Path
 from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.bench_htp import HtpBench
 from qnnmem.fix.compiled import CompileJudge
+from qnnmem.fix.lossy import judged_steps, with_lossy
+from qnnmem.fix.operators import OperatorRemedy
 from qnnmem.fix.others import read_others
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, loaded_parts
 from qnnmem.fix.parts_htp import HtpPartsRemedy
@@ -26,6 +28,8 @@ from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
 
 REMEDIES: tuple[ModelRemedy, ...] = (HtpSettingsRemedy(), PlacementRemedy(), HtpPartsRemedy())
+# Not for memory: what is replaced stays so, whatever it needs.
+REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 Repeat = Callable[[FixCase], Change]
 
 
@@ -63,7 +67,7 @@ def fix_for_htp(
 ) -> HtpFixResult:
     """Try remedies until the library compiles and loads what they bring, within every limit."""
     with _bench(case, target) as bench:
-        tried, notes = try_remedies(bench, remedies, watch)
+        tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, REQUIRED)
         return _result(bench, target, tried, notes)
 
 
@@ -73,7 +77,7 @@ def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixRe
     with _bench(case, target) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))
         _check_rounds(bench, change)
-        judged = bench.judged(change)
+        judged = judged_steps(bench, change)
         if not judged.holds:
             raise UsageError(
                 "with this model the recipe gives other results; search anew without it"

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.fusion import FusionRemedy
+from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.operators import OperatorRemedy, about_operators
 from qnnmem.fix.parts import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.precision import without_layout
 from qnnmem.fix.recompute import RecomputeRemedy
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
-from qnnmem.fix.run import FixResult, Watcher, try_remedies
+from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
 from qnnmem.fix.search import RegionSearch
 from qnnmem.fix.settings import PlanRemedy
 from qnnmem.fix.tile import TilingRemedy
@@ -45,13 +47,16 @@ def fix_for_lpai(
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
-        tried, notes = try_remedies(bench, remedies, watch, REQUIRED)
-    about = about_operators(tried[0].change.model)
-    notes = (*notes, about) if about else notes
-    result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
-    if result.exit_code != 1 or result.interrupted:
-        return result
-    return replace(result, obstacle=find_obstacle(case, result.best))
+        tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, REQUIRED)
+        about = about_operators(tried[0].change.model)
+        notes = (*notes, about) if about else notes
+        result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
+        if result.exit_code != 1 or result.interrupted:
+            return result
+        hints = find_hints(bench, best_of([one for one in tried if not one.change.is_lossy]))
+    if case.allow.issuperset(lossy_words("lpai")):
+        result = replace(result, notes=(*notes, FEWER_CHANNELS))
+    return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
@@ -60,7 +65,8 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
         return f"{' and '.join(others)} cannot be made smaller without changing results"
-    search = RegionSearch(TiledGraph.of(case.model), best.change.pool_options, seconds=1.0)
+    model = without_layout(best.change).model
+    search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
     found = list(search.obstacles(case.limit or 0))
     if found:
         at, reason = max(found, key=lambda one: (search.costs.at_node[one[0]], -one[0]))

@@ -2,6 +2,9 @@
 
 onnxruntime runs them without optimisation on one thread, in a child process with limits. Models
 must hold their own data; a model cut into parts is run part by part, tensors handed on by name.
+
+A change that may lose is measured: how far each output is off, and how loud that is. It may take
+and give integers, smaller batches or other sizes; outputs of other shapes cannot be measured.
 """
 
 from __future__ import annotations
@@ -23,6 +26,16 @@ _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 
 
 @dataclass(frozen=True, slots=True)
+class OutputGap:
+    """How far one output is off, over all samples."""
+
+    name: str
+    largest: float
+    relative: float  # the same as part of the largest value
+    decibels: float | None = None  # signal to noise; None where it cannot be said
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """How the results of two models compare on the same data."""
 
@@ -31,11 +44,19 @@ class Proof:
     differing: tuple[str, ...]  # outputs that are not the same bit by bit
     largest: float  # largest difference; infinite where a number became none
     relative: float  # the same as part of the output's largest value
+    each: tuple[OutputGap, ...] = ()  # of outputs that differ
+    unmeasured: tuple[str, ...] = ()  # outputs that have another shape
+    digest: str = ""  # of all that the changed model gave
 
     @property
     def identical(self) -> bool:
         """Whether every bit of every output is the same."""
-        return not self.differing
+        return not self.differing and not self.unmeasured
+
+    @property
+    def decibels(self) -> float | None:
+        """Signal to noise of the worst output; None where it cannot be said."""
+        return min((one.decibels for one in self.each if one.decibels is not None), default=None)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Proof:
@@ -46,12 +67,16 @@ class Proof:
             tuple(map(str, found["differing"])),
             float(found["largest"]),
             float(found["relative"]),
+            tuple(OutputGap(*one) for one in found["each"]),
+            tuple(map(str, found["unmeasured"])),
+            str(found["digest"]),
         )
 
     @property
     def as_json(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
-        return asdict(self)
+        each = [[one.name, one.largest, one.relative, one.decibels] for one in self.each]
+        return {**asdict(self), "each": each}
 
 
 class Prover(ChildProcess):
@@ -75,12 +100,15 @@ class Prover(ChildProcess):
         }
         self._model: onnx.ModelProto | None = model
 
-    def compare(self, *parts: onnx.ModelProto) -> Proof:
-        """Run the parts of a changed model one after the other, and compare all outputs."""
+    def compare(self, *parts: onnx.ModelProto, lossy: bool = False) -> Proof:
+        """Run the parts of a changed model one after the other, and compare all outputs.
+
+        Only a change that may lose may take and give other types and sizes.
+        """
         if self._model is not None:
             self._asked(self._header, (self._model,))
             self._model = None
-        return Proof.from_json(self._asked({"verb": "compare"}, parts))
+        return Proof.from_json(self._asked({"verb": "compare", "lossy": lossy}, parts))
 
     def _asked(self, header: dict[str, Any], models: Sequence[onnx.ModelProto]) -> dict[str, Any]:
         if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:
@@ -106,10 +134,11 @@ def prove(
     samples: Sequence[Sample] = (),
     seed: int = 0,
     time_limit_s: float = 600.0,
+    lossy: bool = False,
 ) -> Proof:
     """Compare a model with a changed one, or with the parts that it was cut into."""
     with Prover(before, samples=samples, seed=seed, time_limit_s=time_limit_s) as prover:
-        return prover.compare(*after)
+        return prover.compare(*after, lossy=lossy)
 
 
 def inputs_of(model: onnx.ModelProto) -> list[Input]:

@@ -5,20 +5,25 @@ A model is foreign code: here a crash, a hang or running out of memory costs one
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, random_sample, read_sample
 from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.fix.prove_border import ModelBorder, Scale, Tensors
+from qnnmem.lpai.quantize.graph import METADATA_KEY
 from qnnmem.quiet_onnxruntime import import_onnxruntime
-from qnnmem.text import sentence
+from qnnmem.text import quote, sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Tensors = dict[str, "NDArray[Any]"]
-
+_KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that are not numpy's
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
 
 
@@ -41,27 +46,88 @@ def feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
             yield random_sample(inputs, options["seed"], number)
 
 
-def compare(_options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-    """Run a changed model on the same data."""
+@dataclass
+class _Gap:
+    """How far the results of one output are from what they were, over all samples so far."""
+
+    largest: float = 0.0
+    relative: float = 0.0
+    signal: float = 0.0
+    noise: float = 0.0
+
+    def add(self, exact: NDArray[Any], rough: NDArray[Any]) -> None:
+        """Take in the results of one more sample."""
+        import numpy
+
+        gap, part = difference(exact, rough)
+        self.largest, self.relative = max(self.largest, gap), max(self.relative, part)
+        if math.isfinite(gap):
+            true, other = exact.astype(numpy.float64), rough.astype(numpy.float64)
+            even = numpy.isfinite(true) & numpy.isfinite(other)
+            self.signal += float(numpy.square(true[even]).sum())
+            self.noise += float(numpy.square(true[even] - other[even]).sum())
+
+    @property
+    def row(self) -> list[float | None]:
+        """Largest difference, the same as part of the largest value, and decibels."""
+        known = math.isfinite(self.largest) and self.signal > 0 and self.noise > 0
+        decibels = 10 * math.log10(self.signal / self.noise) if known else None
+        return [self.largest, self.relative, decibels]
+
+
+def compare(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+    """Run a changed model on the same data; only one that may lose may have another border."""
     sessions = [open_session(blob) for blob in blobs]
+    border = _border(sessions) if options.get("lossy") else None
+    gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
-    largest = relative = 0.0
+    others: dict[str, None] = {}  # outputs of other shapes
+    digest = hashlib.sha256()
     for feed, wanted in _KEPT:
-        found = run_parts(sessions, feed)
+        if border is not None:
+            runs = [run_parts(sessions, one) for one in border.feeds(feed)]
+            found = border.joined(runs, wanted)
+        else:
+            found = run_parts(sessions, feed)
         for name, value in wanted.items():
             if name not in found:
-                raise ValueError(f"the changed model has no output {name!r}")
+                raise ValueError(f"the changed model has no output {quote(name)}")
+            digest.update(found[name].tobytes())
+            gap = gaps.setdefault(name, _Gap())
+            if border is not None and value.shape != found[name].shape:
+                others[name] = None
+                continue
+            gap.add(value, found[name])
             if not is_same(value, found[name]):
                 differing[name] = None
-                gap, part = difference(value, found[name])
-                largest, relative = max(largest, gap), max(relative, part)
+    measured = [gap for name, gap in gaps.items() if name not in others]
     return {
         "samples": len(_KEPT),
         "outputs": len(_KEPT[0][1]) if _KEPT else 0,
         "differing": list(differing),
-        "largest": largest,
-        "relative": relative,
+        "largest": max((gap.largest for gap in measured), default=0.0),
+        "relative": max((gap.relative for gap in measured), default=0.0),
+        "each": [[name, *gaps[name].row] for name in differing if name not in others],
+        "unmeasured": list(others),
+        "digest": digest.hexdigest(),
     }
+
+
+def _border(sessions: list[Any]) -> ModelBorder:
+    """What all parts together take, and the scales that their files note."""
+    made = {item.name for session in sessions for item in session.get_outputs()}
+    inputs, scales = {}, dict[str, Scale]()
+    for session in sessions:
+        for item in session.get_inputs():
+            if item.name not in made:
+                kind = item.type.removeprefix("tensor(").removesuffix(")")
+                inputs[item.name] = (_KINDS.get(kind, kind), tuple(item.shape))
+        for key, text in session.get_modelmeta().custom_metadata_map.items():
+            if key.startswith(METADATA_KEY):
+                noted = json.loads(text[:1000])
+                scale = float(noted["scale"]), int(noted["zero_point"])
+                scales[key.removeprefix(METADATA_KEY)] = scale
+    return ModelBorder(inputs, scales)
 
 
 def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:

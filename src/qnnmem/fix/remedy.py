@@ -143,6 +143,14 @@ class JudgedChange:
         return self.need.plan
 
 
+@dataclass(frozen=True, slots=True)
+class LossyHint:
+    """What would fit if it were allowed, by the plan of a model that was not made yet."""
+
+    allow: str
+    need: Need
+
+
 class FixBench(Protocol):
     """Where changes of one case are judged."""
 
@@ -194,12 +202,16 @@ class ModelRemedy(Protocol):
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
     """The model as a message that holds all its data."""
-    from qnnmem.load.onnx.stored import embed, stored_bytes, tensors
-    from qnnmem.load.onnx.tensor import EXTERNAL
     from qnnmem.load.onnx.typed import write_typed
 
-    made = write_typed(model)
-    path = model.resolved.path
+    return with_data(write_typed(model), model.resolved.path)
+
+
+def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """The same message, which now holds what lies in files beside the model's own."""
+    from qnnmem.load.onnx.stored import embed, stored_bytes, tensors
+    from qnnmem.load.onnx.tensor import EXTERNAL
+
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
         raise LoadError(path, "holds more than 2 GiB, which no single file can")

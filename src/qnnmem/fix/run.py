@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qnnmem.errors import ChildFailed
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, LossyHint, ModelRemedy
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"
@@ -26,6 +26,7 @@ class FixResult:
     has_limits: bool = True  # False: as few bytes as possible were wanted
     obstacle: str = ""  # what stands in the way, where nothing suffices
     notes: tuple[str, ...] = ()
+    hints: tuple[LossyHint, ...] = ()  # what would fit if it were allowed
 
     @property
     def best(self) -> JudgedChange:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input
 from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
-from qnnmem.fix.prove_program import Tensors, difference, feeds, is_same, open_session, run_parts
+from qnnmem.fix.prove_border import Tensors
+from qnnmem.fix.prove_program import difference, feeds, is_same, open_session, run_parts
 from qnnmem.text import sentence
 
 if TYPE_CHECKING:

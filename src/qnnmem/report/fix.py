@@ -8,21 +8,25 @@ from typing import Any
 
 from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.remedy import JudgedChange
+from qnnmem.fix.lossy import lossy_words
+from qnnmem.fix.prove import OutputGap
+from qnnmem.fix.remedy import JudgedChange, LossyHint
 from qnnmem.fix.run import FixResult
 from qnnmem.fix.validate import Validation
+from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.fix/1"
 _WIDE = 400
 _REMEDY = 11
+_OUTPUTS = 8  # of which it is said how far they are off
 _CHANGE = 44  # columns for what a remedy changes
-_TITLES = "  ratio  fits  results    extra work  seconds"
+_TITLES = "  ratio  fits  results      extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 
 
@@ -40,13 +44,47 @@ def render_text(
     lines = [verdict(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
     lines += ["", HEADER, *(row(change) for change in result.tried)]
+    lines += _gaps(result.best)
     if result.obstacle:
         lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
+    lines += map(_hint, result.hints) if result.hints else _untried(result)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *fix_validation.lines(validation)] if validation is not None else []
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     lines += command_lines(commands)
     return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _gaps(best: JudgedChange) -> Iterator[str]:
+    """How far each output is off, the worst first."""
+    if best.proof is None or best.proof.identical:
+        return
+    yield ""
+    each = sorted(best.proof.each, key=lambda one: (-one.relative, one.name))
+    for one in each[:_OUTPUTS]:
+        noise = "" if one.decibels is None else f", signal to noise {one.decibels:.1f} dB"
+        part = f"{one.relative:.2%} of its largest value"
+        name = shorten(quote(one.name), _CHANGE)
+        yield f"output {name} is off by at most {one.largest:.3g}, {part}{noise}"
+    if len(each) > _OUTPUTS:
+        yield f"{counted(len(each) - _OUTPUTS, 'more output')} less far"
+    for name in best.proof.unmeasured[:_OUTPUTS]:
+        yield f"output {shorten(quote(name), _CHANGE)} has another shape: not comparable"
+
+
+def _hint(hint: LossyHint) -> str:
+    size = "" if hint.need.size is None else f", {hint.need.what} {counted(hint.need.size, 'byte')}"
+    return f"{hint.allow} would fit by its plan{size}; it changes results and is not allowed yet"
+
+
+def _untried(result: FixResult) -> Iterator[str]:
+    """What changes results and was not tried for that."""
+    if result.exit_code != 1:
+        return
+    backend = "lpai" if isinstance(result.case.options, PoolOptions) else "htp"
+    words = [word for word in lossy_words(backend) if word not in result.case.allow]
+    if words:
+        yield f"not tried, as they change results: {', '.join(words)}; --allow names those to try"
 
 
 def verdict(result: FixResult) -> str:
@@ -89,7 +127,11 @@ def _unchanged(change: JudgedChange) -> str:
         return "results untouched"
     if change.proof.identical:
         return "results the same bit by bit"
-    return f"results differ by at most {change.proof.largest:.2g}"
+    proof = change.proof
+    if proof.unmeasured and not proof.differing:
+        return "results have other shapes"
+    noise = "" if proof.decibels is None else f", {proof.decibels:.0f} dB"
+    return f"results differ by at most {proof.largest:.2g} ({proof.relative:.2%}{noise})"
 
 
 def row(change: JudgedChange) -> str:
@@ -103,13 +145,15 @@ def row(change: JudgedChange) -> str:
     extra = f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
     return (
         f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
-        f"{ratio:>5}  {fits:<4}  {_results(change):<9}  {extra:>10}  {change.seconds:>7.1f}"
+        f"{ratio:>5}  {fits:<4}  {_results(change):<11}  {extra:>10}  {change.seconds:>7.1f}"
     )
 
 
 def _results(change: JudgedChange) -> str:
     if change.proof is None:
         return "untouched"
+    if change.proof.unmeasured and not change.proof.differing:
+        return "reshaped"
     return "the same" if change.proof.identical else f"{change.proof.largest:.2g} off"
 
 
@@ -145,6 +189,10 @@ def as_values(
         "tried": [dict(_change(change)) for change in result.tried],
         "obstacle": result.obstacle,
         "notes": list(result.notes),
+        "would_fit": [
+            {"allow": one.allow, "pool": one.need.what, "bytes": one.need.size}
+            for one in result.hints
+        ],
         "validation": fix_validation.as_json(validation),
         "files": list(files),
         "next": one_line(commands),
@@ -167,8 +215,24 @@ def _change(change: JudgedChange) -> Iterator[tuple[str, Any]]:
     yield "lossy", made.is_lossy
     yield "samples", 0 if proof is None else proof.samples
     largest = 0.0 if proof is None else proof.largest
-    yield "largest_difference", largest if math.isfinite(largest) else None  # JSON has no infinity
+    yield "largest_difference", _finite(largest)
+    yield "relative_difference", _finite(0.0 if proof is None else proof.relative)
+    yield "outputs", [] if proof is None else [_output(one) for one in proof.each]
+    yield "reshaped_outputs", [] if proof is None else list(proof.unmeasured)
     yield "macs", made.macs
     yield "extra_macs", made.extra_macs
     yield "seconds", round(change.seconds, 3)
     yield "steps", [dict(step) for step in made.steps]
+
+
+def _output(gap: OutputGap) -> dict[str, Any]:
+    return {
+        "name": gap.name,
+        "largest_difference": _finite(gap.largest),
+        "relative_difference": _finite(gap.relative),
+        "signal_to_noise_db": None if gap.decibels is None else round(gap.decibels, 2),
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None  # JSON has no infinity

@@ -61,6 +61,18 @@ def together(results: Sequence[FixResult], files: Sequence[str], binary: str) ->
     return "one binary of them, weights stored once", words
 
 
+def allow_command(
+    result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
+) -> Sequence[Command]:
+    """The same command with what loses least of what would fit allowed, and where it writes."""
+    if not result.hints:
+        return ()
+    allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
+    kept = [word for word in given if word.partition("=")[0] not in ("--allow", "-o", "--output")]
+    words = ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
+    return (("allow what loses least", words),)
+
+
 def _precision_words(best: JudgedChange) -> list[str]:
     """How a model that computes in floats is prepared."""
     tensors, bits = best.plan.model.tensors, best.change.pool_options.bits

@@ -38,6 +38,7 @@ __all__ = [
     "compile_model",
     "given_or_own",
     "no_progress",
+    "quantize_request",
 ]
 
 STORED_VTCM = "the binary says 4 MiB of VTCM because none was asked for; the compiler used {used}"
@@ -89,6 +90,23 @@ def given_or_own(given: Worker | None) -> Iterator[Worker]:
         yield own
 
 
+def quantize_request(
+    options: CompileOptions, source: ModelSource, scratch: Path, target: Path
+) -> dict[str, Any]:
+    """What a worker is asked that is to write a quantized model."""
+    return {
+        "model": str(source.model.absolute()),
+        "folder": str(source.folder),
+        "scratch": str(scratch),
+        "output": str(target),
+        "precision": options.precision.value,
+        "calibration": options.calibration and str(options.calibration.absolute()),
+        "here": str(Path.cwd()),
+        "samples": options.samples,
+        "seed": options.seed,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Done:
     """A compile that went well."""
@@ -122,18 +140,8 @@ class _Job:
         return result
 
     def _quantized(self, source: ModelSource) -> _Done | CompileFailure:
-        wanted, target = self.options, self.scratch / "quantized.onnx"
-        request = {
-            "model": str(source.model.absolute()),
-            "folder": str(source.folder),
-            "scratch": str(self.scratch),
-            "output": str(target),
-            "precision": wanted.precision.value,
-            "calibration": wanted.calibration and str(wanted.calibration.absolute()),
-            "here": str(Path.cwd()),
-            "samples": wanted.samples,
-            "seed": wanted.seed,
-        }
+        target = self.scratch / "quantized.onnx"
+        request = quantize_request(self.options, source, self.scratch, target)
         outcome = self._ask("quantize", request, None)
         if outcome.stage == "usage":
             raise UsageError(outcome.sentence)

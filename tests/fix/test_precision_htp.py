@@ -1,0 +1,60 @@
+"""Fewer bits for HTP: the model that is compared is the one that the real library compiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.precision import PrecisionRemedy
+from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
+from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
+from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.worker import Worker
+from qnnmem.load.onnx import read_shaped
+from qnnmem.targets.socs import find_soc
+
+needs_library = pytest.mark.skipif(
+    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+)
+
+
+def layers(path: Path) -> Path:
+    """Write a product with 256 KiB of 32-bit weights."""
+    random = numpy.random.default_rng(0)
+    weights = numpy_helper.from_array(random.normal(size=(256, 256)).astype("float32") / 16, "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 256])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 256])
+    graph = helper.make_graph(nodes, "layers", [x], [y], [weights])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+@pytest.mark.htp
+@needs_library
+def test_fewer_bits_compile_to_fewer_bytes(tmp_path: Path) -> None:
+    """Floats of 16 bits lose next to nothing, 8 bits little; what was compared is compiled."""
+    path = layers(tmp_path / "layers.onnx")
+    case = FixCase(path, read_shaped(path), CompileOptions())
+    soc = find_soc("SM8650")
+    sizes = {}
+    with Worker(warm=True) as worker, CaseBench(case, lambda _change: Need(None, None)) as bench:
+        base = bench.judged(Change("none", "as it is", case.model, case.options))
+        for made in PrecisionRemedy(("fp16", "int8")).changes(bench, base):
+            proof, word = made.proof, made.change.what
+            assert proof is not None
+            assert made.change.is_lossy
+            assert 0 < proof.relative < {"fp16": 1e-3, "int8": 0.1}[word]
+            (tmp_path / f"{word}.onnx").write_bytes(
+                self_contained(made.change.model).SerializeToString()
+            )
+            found = compile_model(tmp_path / f"{word}.onnx", soc, worker=worker)
+            assert isinstance(found, Compiled)
+            sizes[word] = len(found.binary or b"")
+    assert sizes["fp16"] - sizes["int8"] > 60_000  # half of the weights
