@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "version": set(),
     "finding": set(),
     "text": set(),
-    "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder"},
+    "child": {"errors", "units", "machine", "quiet_onnxruntime", "scratch_folder", "text"},
     "machine": set(),
     "collector": set(),
     "caller": {"text"},

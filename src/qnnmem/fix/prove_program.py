@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
-from qnnmem.quiet_onnxruntime import import_onnxruntime
-from qnnmem.text import sentence
+from qnnmem.child import Frame, serve
+from qnnmem.quiet_onnxruntime import exact_session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,14 +22,14 @@ Tensors = dict[str, "NDArray[Any]"]
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
 
 
-def keep(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+def keep(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Run the model as it was and keep what it is given and gives."""
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     _KEPT.clear()
-    sessions = [_session(blob) for blob in blobs]
+    sessions = _sessions(options["sizes"], payload)
     for feed in _feeds(options, inputs):
         _KEPT.append((feed, _run(sessions, feed)))
-    return {}
+    return {}, b""
 
 
 def _feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
@@ -40,9 +40,9 @@ def _feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]
             yield random_sample(inputs, options["seed"], number)
 
 
-def compare(_options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+def compare(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Run a changed model on the same data."""
-    sessions = [_session(blob) for blob in blobs]
+    sessions = _sessions(options["sizes"], payload)
     differing: dict[str, None] = {}
     largest = relative = 0.0
     for feed, wanted in _KEPT:
@@ -54,13 +54,14 @@ def compare(_options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
                 differing[name] = None
                 gap, part = _difference(value, found[name])
                 largest, relative = max(largest, gap), max(relative, part)
-    return {
+    header = {
         "samples": len(_KEPT),
         "outputs": len(_KEPT[0][1]) if _KEPT else 0,
         "differing": list(differing),
         "largest": largest,
         "relative": relative,
     }
+    return header, b""
 
 
 def _run(sessions: list[Any], feed: Tensors) -> Tensors:
@@ -98,38 +99,15 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     return gap, gap / top if top else (endless if gap else 0.0)
 
 
-def _session(blob: bytes) -> Any:
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    # One thread: how work is shared out must not decide the last bit.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
-    options.enable_mem_pattern = False
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+def _sessions(sizes: list[int], payload: bytes) -> list[Any]:
+    """Sessions on the models that stand one after the other in the payload."""
+    ends = accumulate(sizes)
+    return [exact_session(payload[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
-    verbs = {"keep": keep, "compare": compare}
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, payload = frame
-        blobs, start = [], 0
-        for size in options["sizes"]:
-            blobs.append(payload[start : start + size])
-            start += size
-        try:
-            header = verbs[options["verb"]](options, blobs)
-        except MemoryError:
-            header = {"error": f"{describe_limit(limit)} are used up"}
-        except Exception as exc:  # the parent reports it
-            header = {"error": sentence(exc)}
-        write_frame(replies, header)
-    return 0
+    return serve({"keep": keep, "compare": compare})
 
 
 if __name__ == "__main__":
