@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 from hypothesis import HealthCheck, settings
 
@@ -17,6 +18,14 @@ for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         signal.signal(number, signal.SIG_DFL)
 
 
+if sys.platform == "linux":
+    import warm_start
+
+    warm_start.warm_children()  # before any test imports a module that starts some
+
+
 def pytest_unconfigure() -> None:
     """Tests leave contexts behind on purpose: nobody wants the list of them."""
     os.environ["QNNMEM_LEAKS"] = "0"
+    if sys.platform == "linux":
+        warm_start.end_server()
