@@ -27,6 +27,7 @@ PROGRAMS = (
     "qnnmem.lpai.quantize.child",
     "qnnmem.fix.chain_program",
     "qnnmem.fix.prove_program",
+    "qnnmem.htp.native.child",
 )
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
 # What Python, the loader and libraries read when they start, and never again.
