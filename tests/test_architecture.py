@@ -247,9 +247,10 @@ def test_nothing_runs_code_from_files() -> None:
     """No pickles, no eval, no exec, no shell."""
     for path in MODULES:
         assert not others_imported(ast.walk(tree_of(path))) & BANNED, module_name(path)
-        nodes = ast.walk(tree_of(path))
-        calls = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call)}
-        wrong = calls & {"eval", "exec", "compile", "os.system", "os.popen"}
+        # Only short ones are written out: a chain of calls takes long, and is none of these.
+        called = (n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call))
+        short = (one for one in called if isinstance(getattr(one, "value", one), ast.Name))
+        wrong = {*map(ast.unparse, short)} & {"eval", "exec", "compile", "os.system", "os.popen"}
         assert not wrong, f"{module_name(path)} calls {wrong}"
 
 

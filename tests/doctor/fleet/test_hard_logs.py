@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.logs.search import SearchEngine
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
+CALM = HEAD.replace(b" E ", b" I ")  # read a hundred times as fast
 ESTIMATE = b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB"
 MAP = b"failed to map 268435456 bytes on domain 3 gross use"
 NOISE = b"everything is as it should be, and this line says so at length"
@@ -56,7 +57,7 @@ def one_log(path: Path, *lines: bytes) -> Path:
 
 def plain_log(failures: int = 3) -> bytes:
     """A log with some failures of different processes, far apart."""
-    quiet = b"".join(HEAD % (k % 60, 9) + NOISE + b"\n" for k in range(900))
+    quiet = b"".join(CALM % (k % 60, 9) + NOISE + b"\n" for k in range(900))
     return b"".join(
         HEAD % (n, 100 + n) + ESTIMATE + b"\r\n" + HEAD % (n, 100 + n) + MAP + b"\n" + quiet
         for n in range(failures)
@@ -327,8 +328,7 @@ def peak_of(path: Path, knowledge: Knowledge) -> int:
 
 def failing(count: int, quiet: int) -> bytes:
     """Failures of so many processes, with quiet lines after each."""
-    head = HEAD.replace(b" E ", b" I ")
-    rest = b"".join(head % (k % 60, 9) + NOISE + b"\n" for k in range(quiet))
+    rest = b"".join(CALM % (k % 60, 9) + NOISE + b"\n" for k in range(quiet))
     return b"".join(HEAD % (1, 10 + k) + ESTIMATE + b"\n" + rest for k in range(count))
 
 
