@@ -118,6 +118,8 @@ class WarmServer:
     def end(self) -> None:
         """Let it go, and collect it."""
         if self.owner == os.getpid():
+            with suppress(OSError):  # it has gone already
+                self._line.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
             self._line.close()
             self.process.wait()
 
