@@ -3,21 +3,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Whole files of tests for each process: what a file sets up is set up once. One process more than
-# two cores, as many tests wait for programs that they start.
-SPREAD := --numprocesses 3 --dist loadfile
+# Whole files of tests for each process: what a file sets up is set up once. Not those with most tests
+# first, but the long ones, as tests/conftest.py says. One process more than two cores, as many tests
+# wait for programs that they start.
+SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test fuzz mutants lint docs coverage bench models clean
 
 install: $(STAMP)
 
 # Ready when the environment matches pyproject.toml and constraints.txt; then nothing is done again.
-# Compiled ahead: where Python may not write bytecode, each start would cost half as much again.
+# Compiled ahead: where Python may not write bytecode, each start would cost half as much again. On all
+# cores, which pip would not do.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qnnmem needs Python 3.11 or newer; try make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m compileall -q src
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[dev]'
+	-@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv # some are for other versions of Python
+	$(BIN)/python -m compileall -q -j 0 src
 	@echo "Compiling the planner's inner loops, once"
 	$(BIN)/python -m qnnmem.plan.warm
 	@touch $(STAMP)

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine is no failure: properties are about values, never about time.
@@ -17,6 +19,28 @@ for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         signal.signal(number, signal.SIG_DFL)
 
 
+if sys.platform == "linux":
+    import warm_start
+
+    warm_start.warm_children()  # before any test imports a module that starts some
+
+
+# Files that take longest, some with few tests: begun first, so that no core waits for them alone.
+LONG = {
+    *("test_wheel.py", "test_snippet_types.py", "test_consoles.py", "test_real_models.py"),
+    *("test_quantize.py", "test_fuzz.py", "test_robust_logs.py", "test_fresh_logs.py"),
+    *("test_workers.py", "test_kb_check.py", "test_fix_command.py", "test_cases.py"),
+}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests of these files before the others, which stay in the order that was drawn."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 def pytest_unconfigure() -> None:
     """Tests leave contexts behind on purpose: nobody wants the list of them."""
     os.environ["QNNMEM_LEAKS"] = "0"
+    if sys.platform == "linux":
+        warm_start.end_server()

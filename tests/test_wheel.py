@@ -46,9 +46,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
     (wheel,) = folder.glob("qnnmem-*.whl")
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    pip(python, "install", "--constraint", ROOT / "constraints.txt", wheel, folder=folder)
+    # Not compiled: most of what is installed is never imported here.
+    words = ("install", "--no-compile", "--constraint", ROOT / "constraints.txt", wheel)
+    pip(sys.executable, "--python", python, *words, folder=folder)
     return python
 
 

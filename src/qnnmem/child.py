@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -22,6 +22,7 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.machine import address_space_limit, usable_memory
 from qnnmem.quiet_onnxruntime import SILENCE
 from qnnmem.scratch_folder import scratch_folder
+from qnnmem.text import sentence
 from qnnmem.units import format_size
 
 LENGTHS = struct.Struct("<QQ")
@@ -39,6 +40,7 @@ _ONE_THREAD = MappingProxyType(
 _LIFELINE = "QNNMEM_LIFELINE"  # number of the pipe's end that a child holds
 
 Frame = tuple[dict[str, Any], bytes]
+Verb = Callable[[dict[str, Any], bytes], Frame]
 
 
 def write_frame(stream: BinaryIO, header: dict[str, Any], payload: bytes = b"") -> None:
@@ -158,6 +160,26 @@ def open_replies() -> BinaryIO:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return replies
+
+
+def serve(verbs: Mapping[str, Verb]) -> int:
+    """In a child: answer requests by their `verb` until the parent closes the pipe.
+
+    The limit on memory is the only argument of the program. What fails is an `error` in the answer.
+    """
+    limit = int(sys.argv[1])
+    limit_memory(limit)
+    replies = open_replies()
+    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
+        options, payload = frame
+        try:
+            header, reply = verbs[options["verb"]](options, payload)
+        except MemoryError:
+            header, reply = {"error": f"{describe_limit(limit)} are used up"}, b""
+        except Exception as exc:  # the parent reports it
+            header, reply = {"error": sentence(exc)}, b""
+        write_frame(replies, header, reply)
+    return 0
 
 
 def die_with_parent(lifeline: int) -> None:

@@ -21,3 +21,21 @@ def import_onnxruntime(part: str = "") -> Any:
     # For builds that do not know the variable, and for a module that was imported before us.
     module.disable_telemetry_events()
     return import_module(f"onnxruntime.{part}") if part else module
+
+
+def exact_session(model: bytes | str, **settings: Any) -> Any:
+    """A session on a serialised model or a path: one thread, nothing rewritten or kept.
+
+    How work is shared out must not decide the last bit, and a process with a limit has no memory
+    to hoard. `settings` are attributes of the session's options.
+    """
+    onnxruntime = import_onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors arrive as exceptions
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

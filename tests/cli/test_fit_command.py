@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy
-import onnx
 import pytest
 from command_line import verb
 from context_writer import example_context, example_graph, pack_context
-from onnx import TensorProto, helper, numpy_helper
+from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.htp.library import INSTALL, library_there
@@ -110,21 +108,6 @@ def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
     assert run(path, "-o", target).return_value == 0
     assert isinstance(run(path, "-o", target).exception, OutputError)
     assert run(path, "-o", target, "--force").return_value == 0
-
-
-def sliced(path: Path, mib: int | str) -> Path:
-    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
-    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
-    graph = helper.make_graph(
-        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
-        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
 
 
 @pytest.mark.htp

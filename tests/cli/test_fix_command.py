@@ -54,7 +54,8 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A recipe for the same model, made once."""
     folder = tmp_path_factory.mktemp("made")
     onnx.save(pictures(), folder / "pictures.onnx")
-    done = run("fix", folder / "pictures.onnx", "--dim", "batch=1", "-o", folder / "out")
+    enough = ("--dim", "batch=1", "--budget", "scratch=48K")
+    done = run("fix", folder / "pictures.onnx", *enough, "-o", folder / "out")
     assert exit_code(done) == 0
     return (folder / "out" / "pictures.recipe.json").read_text("utf-8")
 

@@ -11,6 +11,7 @@ from command_line import exit_code, run, sentence, verb
 
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.sections import typical_lines
+from qnnmem.doctor.kb.similar import find as find_entries
 from qnnmem.report.schema import load_schema
 
 find = verb("kb", "find")
@@ -44,8 +45,12 @@ def test_title_lines_and_body_are_searched(words: tuple[str, ...], entry: str) -
 
 def test_most_entries_are_found_by_their_own_line() -> None:
     """Among the first three, or others say the same."""
-    asked = [one for one in read_folder(BUILT_IN)[1] if typical_lines(one)][::12]
-    hits = sum(one.id in [row["id"] for row in found(typical_lines(one)[0])] for one in asked)
+    entries = read_folder(BUILT_IN)[1]
+    asked = [one for one in entries if typical_lines(one)][::12]
+    hits = sum(
+        one.id in [row.entry.id for row in find_entries(typical_lines(one)[0], entries)]
+        for one in asked
+    )
     assert hits >= 0.8 * len(asked)
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import command_line
 import jsonschema
-import numpy
-import onnx
 import pytest
 from command_line import verb
 from context_writer import example_context, example_graph, old_context, pack_context
-from onnx import TensorProto, helper, numpy_helper
+from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.library import INSTALL, library_there
@@ -88,21 +86,6 @@ def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
     """A budget of the user's cannot be verified."""
     assert isinstance(run(binary(tmp_path, "a.bin", 1), *words).exception, UsageError)
-
-
-def sliced(path: Path, mib: int | str) -> Path:
-    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
-    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
-    graph = helper.make_graph(
-        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
-        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
 
 
 @pytest.mark.htp

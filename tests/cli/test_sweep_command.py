@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import jsonschema
-import numpy
-import onnx
 import pytest
 from command_line import verb
-from onnx import TensorProto, helper, numpy_helper
+from sliced_model import sliced
 
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
@@ -22,21 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 
 run = verb("sweep")
-
-
-def sliced(path: Path) -> Path:
-    """Write a model with `batch` MiB of input and nothing to compute."""
-    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
-    graph = helper.make_graph(
-        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "batch", 1 << 18])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
-        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -51,7 +34,7 @@ def sliced(path: Path) -> Path:
 )
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
     """Before anything is compiled."""
-    done = run(sliced(tmp_path / "m.onnx"), "--cache", tmp_path / "cache", *words)
+    done = run(sliced(tmp_path / "m.onnx", "batch"), "--cache", tmp_path / "cache", *words)
     assert isinstance(done.exception, QnnMemError)
     assert not (tmp_path / "cache").exists()
 
@@ -77,7 +60,13 @@ class TestRealLibrary:
     def test_the_largest_batch_is_found_and_kept(self, tmp_path: Path) -> None:
         """2047 MiB fit SM8350 and 2048 do not; asked again, nothing is compiled."""
         words = (
-            *(sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--vary", "batch=2000..2100"),
+            *(
+                sliced(tmp_path / "m.onnx", "batch"),
+                "--soc",
+                "SM8350",
+                "--vary",
+                "batch=2044..2051",
+            ),
             *("--max", "batch", "--cache", tmp_path / "cache"),
         )
         done = run(*words)
@@ -90,7 +79,13 @@ class TestRealLibrary:
     def test_the_json_obeys_its_schema_and_the_page_explains_it(self, tmp_path: Path) -> None:
         """A row that fits and one that does not; none that fits is exit code 1."""
         page = (ROOT / "docs" / "reference" / "commands" / "sweep.md").read_text("utf-8")
-        words = (sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--cache", tmp_path / "cache")
+        words = (
+            sliced(tmp_path / "m.onnx", "batch"),
+            "--soc",
+            "SM8350",
+            "--cache",
+            tmp_path / "cache",
+        )
         done = run(*words, "--vary", "batch=2,3000", "--json", "--jobs", "2")
         values = json.loads(done.stdout)
         jsonschema.validate(values, load_schema(report.SCHEMA))
@@ -101,7 +96,7 @@ class TestRealLibrary:
     def test_a_name_that_the_model_does_not_have_is_said(self, tmp_path: Path) -> None:
         """It would change nothing, row after row."""
         done = run(
-            *(sliced(tmp_path / "m.onnx"), "--soc", "SM8350", "--vary", "bach=1"),
+            *(sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8350", "--vary", "bach=1"),
             *("--cache", tmp_path / "cache"),
         )
         assert isinstance(done.exception, QnnMemError)

@@ -18,6 +18,7 @@ from doctor_log import STYLES  # noqa: E402
 
 CASES = doctor_cases.read_cases()
 NOISE_LINES = 1000  # tools/generalise.py takes 50,000
+FEW_LINES = 100  # in styles whose turn it is not
 
 
 @cache
@@ -45,12 +46,13 @@ def test_last_lines_do_not_mislead(case: Case) -> None:
     assert grade(case, found) != "wrong", found
 
 
-@pytest.mark.parametrize("case", CASES, ids=by_id)
-def test_noise_changes_nothing(case: Case) -> None:
+@pytest.mark.parametrize(("number", "case"), [*enumerate(CASES)], ids=[one.id for one in CASES])
+def test_noise_changes_nothing(number: int, case: Case) -> None:
     """A failure in the middle of a busy log of any style gets the verdict that it gets alone."""
+    lines = dict.fromkeys(STYLES, FEW_LINES) | {STYLES[number % len(STYLES)]: NOISE_LINES}
     grades = {
-        style: grade(case, incidents(embedded(case, style, NOISE_LINES), knowledge()))
-        for style in STYLES
+        style: grade(case, incidents(embedded(case, style, count), knowledge()))
+        for style, count in lines.items()
     }
     assert grades == dict.fromkeys(STYLES, "right")
 

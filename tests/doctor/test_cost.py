@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -24,6 +25,9 @@ ISSUE = "Failed to create context from binary. Error: Code "
 HEAD = "03-17 16:13:00.123     5     7 E QnnDsp: "
 SMALL, FACTOR = 16 << 10, 4
 GROUP = 30
+
+
+engine_for = cache(choose_engine)
 
 
 class Work:
@@ -48,7 +52,7 @@ class Work:
     def of(self, knowledge: Knowledge, log: bytes) -> int:
         """What reading a log takes."""
         self.done = 0
-        engine = choose_engine(knowledge, 0, "plain")
+        engine = engine_for(knowledge, 0, "plain")
         for _ in LogScanner(knowledge, engine, BytesIO(log).readinto, size=len(log)).hits():
             pass
         return self.done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from io import BytesIO
 
 import pytest
@@ -19,6 +20,9 @@ from qnnmem.doctor.logs.shapes import LineShapes
 HEAD = b"03-17 16:13:%02d.%03d %5d %5d E QnnDsp: "
 
 
+engine_for = cache(choose_engine)
+
+
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
     """The built-in one."""
@@ -27,7 +31,7 @@ def knowledge() -> Knowledge:
 
 def hits_of(knowledge: Knowledge, log: bytes, engine: str, known: LineShapes | None) -> list[Hit]:
     """Every hit of a log."""
-    chosen = choose_engine(knowledge, 0, engine)
+    chosen = engine_for(knowledge, 0, engine)
     return list(LogScanner(knowledge, chosen, BytesIO(log).readinto, shapes=known).hits())
 
 

@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from sliced_model import sliced
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp.bill import bill_of
@@ -142,21 +140,6 @@ def test_a_library_that_died_after_all_answers_is_believed() -> None:
     """The log tells who was admitted, even if no code came back."""
     checked = compare(contexts(11), 10, [PdEstimate(1, 11, (), False)], [])
     assert [(one.admitted, one.code, one.agrees) for one in checked] == [(False, None, True)]
-
-
-def sliced(path: Path, mib: int) -> Path:
-    """Write a model that takes 8 floats out of so many MiB: large IO, and nothing to compute."""
-    limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
-    graph = helper.make_graph(
-        [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, mib, 1 << 18])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 8])],
-        [numpy_helper.from_array(numpy.array(v, numpy.int64), name) for name, v in limits],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
 
 
 @pytest.mark.htp

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tool_files import OUTSIDE, naming_below, naming_outside
 
 from qnnmem.errors import CannotTell, LoadError, QnnMemError
 from qnnmem.htp.tool_config import GraphSection, HtpToolConfig, htp_target, read_htp_config
@@ -201,35 +202,18 @@ def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
             assert htp_target(read_htp_config(path), "g").soc.has_htp
 
 
-@pytest.mark.parametrize(
-    "named", ["../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "b.conf"]
-)
+@pytest.mark.parametrize("named", OUTSIDE)
 def test_a_file_outside_the_folder_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its path, by a link, by a folder that is one, and from the current folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "b.conf").write_text("{}")
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (inner / "link.conf").symlink_to("../b.conf")
-    (inner / "folder").symlink_to(tmp_path)
-    path = inner / "tool.json"
-    extensions = {"config_file_path": named.format(tmp_path)}
-    path.write_text(json.dumps({"backend_extensions": extensions}))
     with pytest.raises(LoadError, match="is outside the tool file's folder"):
-        read_htp_config(path)
+        read_htp_config(naming_outside(tmp_path, named))
 
 
 def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the tool file, from the current folder, by a whole path, and by a link that stays."""
     monkeypatch.chdir(tmp_path)
-    inner = tmp_path / "inner"
-    (inner / "deep").mkdir(parents=True)
-    (inner / "deep" / "b.conf").write_text("{}")
-    (inner / "link.conf").symlink_to("deep/b.conf")
-    path = Path("inner", "tool.json")
-    whole = str(inner / "deep" / "b.conf")
-    for named in ("deep/b.conf", "inner/deep/b.conf", whole, "link.conf", "deep/../link.conf"):
-        path.write_text(json.dumps({"backend_extensions": {"config_file_path": named}}))
+    for path in naming_below(tmp_path):
         read_htp_config(path)

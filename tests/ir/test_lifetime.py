@@ -2,44 +2,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
+import small_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_models import op
 
-from qnnmem.ir import DType, Effect, Lifetime, Model, Op, Role, Tensor, lifetimes
+from qnnmem.ir import DType, Effect, Lifetime, Model, Op, Role, lifetimes
 
 VIEW, ELEMENTWISE = Effect.VIEW, Effect.ELEMENTWISE
 
 
-def op(inputs: str, outputs: str, effect: Effect = Effect.COMPUTE) -> Op:
-    """Make an op named after its outputs; names are separated by blanks."""
-    return Op(outputs, "any", tuple(inputs.split()), tuple(outputs.split()), effect)
-
-
-def model(
-    ops: Sequence[Op],
-    inputs: str = "x",
-    outputs: str = "y",
-    *,
-    constants: str = "",
-    states: str = "",
-    sizes: dict[str, int] | None = None,
-    dtype: DType = DType.UINT8,
-) -> Model:
-    """Make a model of 10-element tensors unless `sizes` says otherwise."""
-    names = {name for o in ops for name in (*o.inputs, *o.outputs)}
-    names |= {*inputs.split(), *outputs.split(), *constants.split(), *states.split()}
-    return Model(
-        "m",
-        "onnx",
-        {name: Tensor(name, dtype, ((sizes or {}).get(name, 10),)) for name in names},
-        tuple(ops),
-        tuple(inputs.split()),
-        tuple(outputs.split()),
-        tuple(constants.split()),
-        tuple(states.split()),
-    )
+model = partial(small_models.model, elements=10)
 
 
 def table(lives: Sequence[Lifetime]) -> dict[str, tuple[int, int]]:

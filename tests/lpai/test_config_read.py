@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from tool_files import OUTSIDE, naming_below, naming_outside
 
 from qnnmem.errors import LoadError
 from qnnmem.lpai.config.read import (
@@ -212,35 +213,18 @@ def test_other_files_are_no_lpai_file(content: object, tmp_path: Path) -> None:
         read_lpai_config(write(tmp_path, "x.json", content))
 
 
-@pytest.mark.parametrize(
-    "named", ["../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "b.conf"]
-)
+@pytest.mark.parametrize("named", OUTSIDE)
 def test_a_file_outside_the_folder_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its path, by a link, by a folder that is one, and from the current folder."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "b.conf").write_text("{}")
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (inner / "link.conf").symlink_to("../b.conf")
-    (inner / "folder").symlink_to(tmp_path)
-    path = inner / "tool.json"
-    extensions = {"config_file_path": named.format(tmp_path)}
-    path.write_text(json.dumps({"backend_extensions": extensions}))
     with pytest.raises(LoadError, match="is outside the tool file's folder"):
-        read_run_config(path)
+        read_run_config(naming_outside(tmp_path, named))
 
 
 def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the tool file, from the current folder, by a whole path, and by a link that stays."""
     monkeypatch.chdir(tmp_path)
-    inner = tmp_path / "inner"
-    (inner / "deep").mkdir(parents=True)
-    (inner / "deep" / "b.conf").write_text("{}")
-    (inner / "link.conf").symlink_to("deep/b.conf")
-    path = Path("inner", "tool.json")
-    whole = str(inner / "deep" / "b.conf")
-    for named in ("deep/b.conf", "inner/deep/b.conf", whole, "link.conf", "deep/../link.conf"):
-        path.write_text(json.dumps({"backend_extensions": {"config_file_path": named}}))
+    for path in naming_below(tmp_path):
         read_run_config(path)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import itertools
-import sys
 import tarfile
 import zipfile
 from collections import Counter
@@ -15,23 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fetched import TOOL
 
 CONTENT = b"a model" * 100
-
-
-def _tool() -> Any:
-    """Import the fetching script, which is no part of the package."""
-    path = Path(__file__).parents[2] / "tools" / "models.py"
-    spec = importlib.util.spec_from_file_location("fetch_models", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
 
 
 def entry(**changes: Any) -> Any:

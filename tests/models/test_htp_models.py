@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fetched import ENTRIES, TOOL
 
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext
@@ -43,22 +43,6 @@ CONTEXT_BYTES: dict[str, int | None] = {
     "basicpitch": None,
 }
 SOCS = ("SM8650", "SM8750")
-
-
-def _tool() -> Any:
-    """Import the fetching script, which is no part of the package."""
-    path = Path(__file__).parents[2] / "tools" / "models.py"
-    spec = importlib.util.spec_from_file_location("fetch_models", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
-ENTRIES = {entry.id: entry for entry in TOOL.read_entries()}
 
 
 @pytest.fixture(scope="module")

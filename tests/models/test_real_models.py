@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fetched import ENTRIES, TOOL
 from numpy.typing import NDArray
 
 from qnnmem import lpai
@@ -31,22 +30,6 @@ pytestmark = pytest.mark.models
 
 Array = NDArray[Any]
 PLAN_SECONDS = 2.0
-
-
-def _tool() -> Any:
-    """Import the fetching script, which is no part of the package."""
-    path = Path(__file__).parents[2] / "tools" / "models.py"
-    spec = importlib.util.spec_from_file_location("fetch_models", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
-ENTRIES = {entry.id: entry for entry in TOOL.read_entries()}
 
 
 def chosen(suffix: str) -> list[str]:

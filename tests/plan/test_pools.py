@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
+from small_models import model, op
 
 from qnnmem.errors import UsageError
 from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
@@ -10,39 +9,6 @@ from qnnmem.plan import Io, MemoryPlan, PlacedBuffer, Pool, PoolOptions, plan, p
 from qnnmem.units import Align, Bytes, Offset, Step
 
 VIEW = Effect.VIEW
-
-
-def op(
-    inputs: str, outputs: str, effect: Effect = Effect.COMPUTE, *bodies: Model, loop: bool = False
-) -> Op:
-    """Make an op named after its outputs; names are separated by blanks."""
-    ins, outs = tuple(inputs.split()), tuple(outputs.split())
-    return Op(outputs, "any", ins, outs, effect, bodies=bodies, repeats=loop)
-
-
-def model(
-    ops: Sequence[Op],
-    inputs: str = "x",
-    outputs: str = "y",
-    *,
-    constants: str = "",
-    states: str = "",
-    sizes: dict[str, int] | None = None,
-    dtype: DType = DType.UINT8,
-) -> Model:
-    """Make a model of 64-element tensors unless `sizes` says otherwise."""
-    names = {name for o in ops for name in (*o.inputs, *o.outputs)}
-    names |= {*inputs.split(), *outputs.split(), *constants.split(), *states.split()}
-    return Model(
-        "m",
-        "onnx",
-        {name: Tensor(name, dtype, ((sizes or {}).get(name, 64),)) for name in names},
-        tuple(ops),
-        tuple(inputs.split()),
-        tuple(outputs.split()),
-        tuple(constants.split()),
-        tuple(states.split()),
-    )
 
 
 def listed(*rows: tuple[str, int, int, int, int]) -> Model:

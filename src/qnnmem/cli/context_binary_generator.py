@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.tool_flags import answered, flag, memory_limit, one_of
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
-from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,16 +47,6 @@ _REFUSED = {
     "config file instead",
 }
 _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16": 16}
-_Decorated = Callable[..., Any]
-
-
-def _foreign(command: _Decorated) -> _Decorated:
-    """Adds the flags that are only answered."""
-    for name in (*reversed(_REFUSED), *reversed(_IGNORED)):
-        kind = "Refused here" if name in _REFUSED else "Ignored here"
-        reason = (_REFUSED | _IGNORED)[name]
-        command = click.option(f"--{name}", metavar="VALUE", help=f"{kind}: {reason}.")(command)
-    return command
 
 
 @click.command("context-binary-generator")
@@ -72,12 +62,11 @@ def _foreign(command: _Decorated) -> _Decorated:
     help="Name of the binary in the output folder, without .bin, which is added.",
 )
 @click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
-@click.option(
+@one_of(
     "--input_output_tensor_mem_type",
-    type=click.Choice(["raw", "memhandle"]),
-    default="raw",
-    show_default=True,
-    help="The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
+    "raw memhandle",
+    "The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
+    "raw",
 )
 @click.option(
     "--config_file", metavar="FILE", help="Tool file, which points to that of the backend."
@@ -94,28 +83,15 @@ def _foreign(command: _Decorated) -> _Decorated:
     metavar="MB",
     help="HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
 )
-@click.option(
-    "--log_level",
-    type=click.Choice(["error", "warn", "info", "verbose", "debug"]),
-    help="Most detailed lines shown.",
-)
-@click.option("--enable_intermediate_outputs", is_flag=True, help="Refused: outputs are fixed.")
-@_foreign
-@click.option("--version", is_flag=True, help="Show the version and exit.")
-@click.option(
-    "--quantize",
-    type=click.Choice(["int8", "int16"]),
-    help="Ours: quantize a float model for LPAI on the way.",
-)
+@one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.")
+@flag("--enable_intermediate_outputs", "Refused: outputs are fixed.")
+@answered(_REFUSED, _IGNORED)
+@flag("--version", "Show the version and exit.")
+@one_of("--quantize", "int8 int16", "Ours: quantize a float model for LPAI on the way.")
 @click.option("--float", "allow_float", is_flag=True, help="Ours: allow a float model for LPAI.")
 @texts.shape_options
 @texts.time_limit_option
-@click.option(
-    "--memory-limit",
-    type=parse_size,
-    metavar="SIZE",
-    help="Ours: address space of the compiler.  [default: 3/4 of the machine]",
-)
+@memory_limit("the compiler")
 def context_binary_generator(**flags: Any) -> int:
     """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
 
@@ -195,9 +171,9 @@ def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
             "memory_limit": "--memory-limit",
         },
     }
-    for name, flag in foreign[is_htp].items():
+    for name, said in foreign[is_htp].items():
         if flags[name]:
-            raise UsageError(f"{flag} is for {'LPAI' if is_htp else 'HTP'}")
+            raise UsageError(f"{said} is for {'LPAI' if is_htp else 'HTP'}")
     if not is_htp and flags["input_output_tensor_mem_type"] != "raw":
         raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
 

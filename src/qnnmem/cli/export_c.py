@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from qnnmem.cli.options import OutputPath, form_options
+from qnnmem.cli.options import form_options, output_options
 from qnnmem.errors import UsageError
 
 
@@ -17,10 +17,7 @@ from qnnmem.errors import UsageError
     show_default=True,
     help="Inputs and outputs in buffers of the client, or at their planned places in scratch.",
 )
-@click.option(
-    "-o", "--output", type=OutputPath(), help="Write to this file instead of the terminal."
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@output_options
 @form_options("qnnmem.written/1")
 def export_c(file: str, io: str, output: str | None, force: bool, as_json: bool) -> None:
     """Write a complete C client for the model in PLAN or BIN.

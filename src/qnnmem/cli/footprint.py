@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Remembering)
 @click.argument("file", type=click.Path())
-@click.option(
-    "--soc",
-    metavar="SOC",
-    help="Name, id or marketing name as in `qnnmem socs`.  [default: the SoC it was made for]",
-)
+@texts.made_for_option
 @click.option(
     "--load",
     is_flag=True,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qnnmem.cli.options import seconds
+from qnnmem.cli.options import seconds, seconds_option, seed_option
+from qnnmem.cli.tool_flags import answered, count, flag, memory_limit, one_of
 from qnnmem.errors import UsageError
-from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,31 +42,6 @@ _REFUSED = {
     "binary_updates": "would change the weights; prepare the changed model again",
     "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
 }
-_Decorated = Callable[..., Any]
-
-
-def _foreign(command: _Decorated) -> _Decorated:
-    """Adds the flags that are only answered."""
-    for name in (*reversed(_REFUSED), *reversed(_IGNORED)):
-        kind = "Refused here" if name in _REFUSED else "Ignored here"
-        reason = (_REFUSED | _IGNORED)[name]
-        command = click.option(f"--{name}", metavar="VALUE", help=f"{kind}: {reason}.")(command)
-    return command
-
-
-def _flag(name: str, text: str) -> Callable[[_Decorated], _Decorated]:
-    return click.option(name, is_flag=True, help=text)
-
-
-def _count(name: str, text: str, least: int = 0) -> Callable[[_Decorated], _Decorated]:
-    return click.option(name, type=click.IntRange(least, 1 << 40), metavar="N", help=text)
-
-
-def _one_of(
-    name: str, words: str, text: str, default: str | None = None
-) -> Callable[[_Decorated], _Decorated]:
-    choice = click.Choice(words.split())
-    return click.option(name, type=choice, default=default, show_default=bool(default), help=text)
 
 
 @click.command("net-run")
@@ -98,14 +73,8 @@ def _one_of(
     help="Ours: .npy or .npz file, or folder of such samples, once for each graph; __ skips one. "
     "The input list is written.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 1 << 31),
-    default=0,
-    show_default=True,
-    help="Ours: of --random-inputs.",
-)
-@_flag("--force", "Ours: replace input files of an earlier run.")
+@seed_option("Ours: of --random-inputs.")
+@flag("--force", "Ours: replace input files of an earlier run.")
 @click.option("--output_dir", default="./output", show_default=True, metavar="DIR")
 @click.option("--config_file", metavar="FILE", help="Tool file, e.g. eaiParams_direct.json.")
 @click.option(
@@ -115,53 +84,41 @@ def _one_of(
     metavar="[adsp]",
     help="Run as native code of the aDSP does.",
 )
-@_flag("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied.")
-@_one_of("--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.")
-@_flag("--use_native_input_files", "Input files hold the tensors' own type, not float32.")
-@_flag("--use_native_output_files", "Write outputs in the tensors' own type, not float32.")
+@flag("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied.")
+@one_of("--io_tensor_mem_handle_type", "custom ion dma_buf", "Kind of shared memory.")
+@flag("--use_native_input_files", "Input files hold the tensors' own type, not float32.")
+@flag("--use_native_output_files", "Write outputs in the tensors' own type, not float32.")
 @click.option(
     "--native_input_tensor_names",
     metavar="GRAPH:TENSOR,...",
     help="Inputs whose files hold the tensor's own type.",
 )
-@_one_of("--input_data_type", "float native", "Type of input files.")
-@_one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
-@_count("--num_inferences", "Loop over the list until N inferences ran.", least=1)
+@one_of("--input_data_type", "float native", "Type of input files.")
+@one_of("--output_data_type", "float_only native_only float_and_native", "Type of output files.")
+@count("--num_inferences", "Loop over the list until N inferences ran.", least=1)
 @click.option(
     "--duration",
     type=seconds,
     metavar="SECONDS",
     help="Loop over the list for this long.",
 )
-@_count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
-@_count("--batch_multiplier", "Only 1 is possible here.", least=1)
-@_flag("--synchronous", "Execute one inference after the other; this is the default.")
-@_flag("--asynchronous", "Execute through the queue, as deep as the config says.")
-@_one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
-@_one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
-@_flag("--debug", "Refused: the outputs of a binary are fixed.")
-@_flag("--use_mmap", "Map the context binary instead of reading it.")
-@_flag("--validate_binary", "Every binary is validated anyway.")
-@_foreign
-@_flag("--version", "Show the version and exit.")
-@_flag("--no-sanitize", "Ours: do not watch memory during the first execution.")
+@count("--keep_num_outputs", "Write only the first N results; 0 writes none.")
+@count("--batch_multiplier", "Only 1 is possible here.", least=1)
+@flag("--synchronous", "Execute one inference after the other; this is the default.")
+@flag("--asynchronous", "Execute through the queue, as deep as the config says.")
+@one_of("--profiling_level", "basic detailed client backend", "Write times of API calls.")
+@one_of("--log_level", "error warn info verbose debug", "Most detailed lines shown.", "info")
+@flag("--debug", "Refused: the outputs of a binary are fixed.")
+@flag("--use_mmap", "Map the context binary instead of reading it.")
+@flag("--validate_binary", "Every binary is validated anyway.")
+@answered(_REFUSED, _IGNORED)
+@flag("--version", "Show the version and exit.")
+@flag("--no-sanitize", "Ours: do not watch memory during the first execution.")
 @click.option("--hw_ver", metavar="VERSION", help="Ours: LPAI hardware, e.g. v6.")
-@_one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
-@_flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
-@click.option(
-    "--time-limit",
-    type=seconds,
-    metavar="S",
-    default=600.0,
-    show_default=True,
-    help="Ours: seconds that loading the binary, and each execution, may take.",
-)
-@click.option(
-    "--memory-limit",
-    type=parse_size,
-    metavar="SIZE",
-    help="Ours: address space of the process that executes.  [default: 3/4 of the machine]",
-)
+@one_of("--alignment", "default conservative v4-era", "Ours: alignment profile.", "default")
+@flag("--lenient_scratch", "Ours: misaligned scratch is a finding, not an error.")
+@seconds_option(600.0, "Ours: seconds that loading the binary, and each execution, may take.")
+@memory_limit("the process that executes")
 def net_run(**flags: Any) -> int:
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 

@@ -239,15 +239,62 @@ def compile_options(command: F) -> F:
     )
 
 
-def time_limit_option(command: F) -> F:
-    """How long the real compiler may take."""
+def seconds_option(default: float | None, note: str) -> Callable[[F], F]:
+    """`--time-limit`, in seconds; without a default the note says what holds then."""
     return click.option(
         "--time-limit",
         type=seconds,
         metavar="S",
-        default=600.0,
-        show_default=True,
-        help="Seconds that one compile or execution may take.",
+        default=default,
+        show_default=default is not None,
+        help=note,
+    )
+
+
+def time_limit_option(command: F) -> F:
+    """How long the real compiler may take."""
+    return seconds_option(600.0, "Seconds that one compile or execution may take.")(command)
+
+
+def seed_option(note: str) -> Callable[[F], F]:
+    """`--seed` of what is made up."""
+    return click.option(
+        "--seed", type=click.IntRange(0, 1 << 31), default=0, show_default=True, help=note
+    )
+
+
+def layout_options(align: str) -> Callable[[F], F]:
+    """The options that say how the buffers of a model lie; `align` says what holds without one."""
+    return lambda command: _apply(
+        command,
+        (
+            click.option(
+                "--io",
+                type=click.Choice(["inside", "outside"]),
+                default="inside",
+                show_default=True,
+                help="Inputs and outputs inside scratch or in the application's buffers.",
+            ),
+            click.option(
+                "--align",
+                type=click.IntRange(1, 1 << 20),
+                help=f"Alignment of start and size in bytes.  [default: {align}]",
+            ),
+            click.option(
+                "--bits",
+                type=click.Choice(["8", "16"]),
+                help="Width of floating-point elements once quantized.  [default: as in the model]",
+            ),
+        ),
+    )
+
+
+def made_for_option(command: F) -> F:
+    """The SoC that a compiled or a plain model is billed for."""
+    return click.option(
+        "--soc",
+        metavar="SOC",
+        help="Name, id or marketing name as in `qnnmem socs`.  [default: the SoC it was made for]",
     )(command)
 
 
@@ -324,20 +371,20 @@ def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> st
 
 def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
     """The options that say in which form and where a result goes."""
+    return lambda command: form_options(schema, forms, to_file=True)(output_options(command))
 
-    def decorate(command: F) -> F:
-        where = (
-            click.option(
-                "-o",
-                "--output",
-                type=OutputPath(),
-                help="Write to this file instead of the terminal.",
-            ),
-            click.option("--force", is_flag=True, help="Replace the output file if it exists."),
-        )
-        return form_options(schema, forms, to_file=True)(_apply(command, where))
 
-    return decorate
+def output_options(command: F) -> F:
+    """The options that say where a result goes."""
+    note = "Write to this file instead of the terminal."
+    where = click.option("-o", "--output", type=OutputPath(), help=note)
+    return _apply(command, (where, force_option))
+
+
+def force_option(command: F) -> F:
+    """Whether a file that is there may go."""
+    note = "Replace the output file if it exists."
+    return click.option("--force", is_flag=True, help=note)(command)
 
 
 def verbose_option(command: F) -> F:

@@ -29,23 +29,7 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 @click.command(cls=Remembering)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @texts.model_options
-@click.option(
-    "--io",
-    type=click.Choice(["inside", "outside"]),
-    default="inside",
-    show_default=True,
-    help="Inputs and outputs inside scratch or in the application's buffers.",
-)
-@click.option(
-    "--align",
-    type=click.IntRange(1, 1 << 20),
-    help="Alignment of start and size in bytes.  [default: 64; for a CSV as the file says]",
-)
-@click.option(
-    "--bits",
-    type=click.Choice(["8", "16"]),
-    help="Width of floating-point elements once quantized.  [default: as in the model]",
-)
+@texts.layout_options("64; for a CSV as the file says")
 @click.option(
     "--inplace", is_flag=True, help="Let element-wise ops write over an input that dies there."
 )
@@ -65,34 +49,15 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
     metavar="SIZE",
     help="For a CSV: does everything fit this many bytes?",
 )
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=10.0,
-    show_default=True,
-    help="Seconds to search for a lower plan.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 1 << 31),
-    default=0,
-    show_default=True,
-    help="Varies the search; the same seed gives the same plan.",
-)
+@texts.seconds_option(10.0, "Seconds to search for a lower plan.")
+@texts.seed_option("Varies the search; the same seed gives the same plan.")
 @texts.form_options(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg"),
     "csv: the scratch buffers with offsets; c: a header with all offsets; svg: the memory map.",
     to_file=True,
 )
-@click.option(
-    "-o",
-    "--output",
-    type=texts.OutputPath(),
-    help="Write to this file instead of the terminal.",
-)
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.output_options
 @texts.verbose_option
 def plan(
     files: tuple[str, ...],

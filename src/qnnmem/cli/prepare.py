@@ -30,7 +30,7 @@ _COMPILE_SECONDS = 600.0
     required=True,
     help="The context binary to write.",
 )
-@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+@texts.force_option
 @texts.model_options
 @click.option(
     "--calibration",
@@ -38,18 +38,10 @@ _COMPILE_SECONDS = 600.0
     metavar="DIR",
     help="Sample inputs (.npy, .npz, .raw) to learn ranges from.  [default: random data]",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 1 << 31),
-    default=0,
-    show_default=True,
-    help="Of the random calibration data.",
-)
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    help="Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).  "
+@texts.seed_option("Of the random calibration data.")
+@texts.seconds_option(
+    None,
+    "Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).  "
     "[default: 10, other steps as long as they need within limits of their own; 600]",
 )
 @lpai_options

@@ -27,14 +27,7 @@ _KINDS = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
     metavar="DIR",
     help="Folder for record, log and input; it is made if needed.",
 )
-@click.option(
-    "--time-limit",
-    type=texts.seconds,
-    metavar="S",
-    default=120.0,
-    show_default=True,
-    help="Seconds that each attempt may take.",
-)
+@texts.seconds_option(120.0, "Seconds that each attempt may take.")
 @texts.form_options("qnnmem.provoked/1")
 @click.option("--force", is_flag=True, help="Replace files of an earlier run.")
 def provoke(kind: str, soc: str, output: str, time_limit: float, as_json: bool, force: bool) -> int:

@@ -9,17 +9,15 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
-from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.child import Frame, serve
+from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.text import sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Reply = tuple[dict[str, Any], bytes]
 
-
-def check(options: Mapping[str, Any], payload: bytes) -> Reply:
+def check(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Check one part with ONNX's own checker."""
     import onnx
 
@@ -30,11 +28,11 @@ def check(options: Mapping[str, Any], payload: bytes) -> Reply:
     return {}, b""
 
 
-def run(options: Mapping[str, Any], payload: bytes) -> Reply:
+def run(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Run the parts in turn; one is open at a time, and no tensor is kept longer than needed."""
     known = _inputs(options["inputs"], payload)
     for part in options["parts"]:
-        session = _open(part["path"])
+        session = exact_session(part["path"])  # each bit as the whole has it
         feeds = {name: known[name] for name in part["inputs"]}
         results = session.run(part["outputs"], feeds)
         del session, feeds
@@ -56,33 +54,9 @@ def _inputs(rows: list[Any], payload: bytes) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _open(path: str) -> Any:
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    # One thread and no rewriting: a part must compute each bit as the whole does.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_cpu_mem_arena = False
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
-    verbs = {"check": check, "run": run}
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, payload = frame
-        try:
-            header, reply = verbs[options["verb"]](options, payload)
-        except MemoryError:
-            header, reply = {"error": f"{describe_limit(limit)} are used up"}, b""
-        except Exception as exc:  # the parent reports it
-            header, reply = {"error": sentence(exc)}, b""
-        write_frame(replies, header, reply)
-    return 0
+    return serve({"check": check, "run": run})
 
 
 if __name__ == "__main__":

@@ -11,14 +11,15 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input, random_sample, read_sample
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.child import Frame, serve
 from qnnmem.fix.prove_border import ModelBorder, Scale, Tensors
 from qnnmem.lpai.quantize.graph import METADATA_KEY
-from qnnmem.quiet_onnxruntime import import_onnxruntime
-from qnnmem.text import quote, sentence
+from qnnmem.quiet_onnxruntime import exact_session
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,14 +28,14 @@ _KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that a
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
 
 
-def keep(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+def keep(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Run the model as it was and keep what it is given and gives."""
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
     _KEPT.clear()
-    sessions = [open_session(blob) for blob in blobs]
+    sessions = open_models(options["sizes"], payload)
     for feed in feeds(options, inputs):
         _KEPT.append((feed, run_parts(sessions, feed)))
-    return {}
+    return {}, b""
 
 
 def feeds(options: Mapping[str, Any], inputs: list[Input]) -> Iterator[Tensors]:
@@ -75,20 +76,16 @@ class _Gap:
         return [self.largest, self.relative, decibels]
 
 
-def compare(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+def compare(options: Mapping[str, Any], payload: bytes) -> Frame:
     """Run a changed model on the same data; only one that may lose may have another border."""
-    sessions = [open_session(blob) for blob in blobs]
-    border = _border(sessions) if options.get("lossy") else None
+    sessions = open_models(options["sizes"], payload)
+    border = border_of(sessions) if options.get("lossy") else None
     gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
     others: dict[str, None] = {}  # outputs of other shapes
     digest = hashlib.sha256()
     for feed, wanted in _KEPT:
-        if border is not None:
-            runs = [run_parts(sessions, one) for one in border.feeds(feed)]
-            found = border.joined(runs, wanted)
-        else:
-            found = run_parts(sessions, feed)
+        found = run_changed(sessions, feed, wanted, border)
         for name, value in wanted.items():
             if name not in found:
                 raise ValueError(f"the changed model has no output {quote(name)}")
@@ -101,7 +98,7 @@ def compare(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
             if not is_same(value, found[name]):
                 differing[name] = None
     measured = [gap for name, gap in gaps.items() if name not in others]
-    return {
+    header = {
         "samples": len(_KEPT),
         "outputs": len(_KEPT[0][1]) if _KEPT else 0,
         "differing": list(differing),
@@ -111,9 +108,19 @@ def compare(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
         "unmeasured": list(others),
         "digest": digest.hexdigest(),
     }
+    return header, b""
 
 
-def _border(sessions: list[Any]) -> ModelBorder:
+def run_changed(
+    sessions: list[Any], feed: Tensors, wanted: Tensors, border: ModelBorder | None
+) -> Tensors:
+    """Outputs of a changed model for the data of the model as it was."""
+    if border is None:
+        return run_parts(sessions, feed)
+    return border.joined([run_parts(sessions, one) for one in border.feeds(feed)], wanted)
+
+
+def border_of(sessions: list[Any]) -> ModelBorder:
     """What all parts together take, and the scales that their files note."""
     made = {item.name for session in sessions for item in session.get_outputs()}
     inputs, scales = {}, dict[str, Scale]()
@@ -166,39 +173,15 @@ def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     return gap, gap / top if top else (endless if gap else 0.0)
 
 
-def open_session(blob: bytes) -> Any:
-    """A session in which nothing is optimised, on one thread."""
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    # One thread: how work is shared out must not decide the last bit.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
-    options.enable_mem_pattern = False
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+def open_models(sizes: list[int], payload: bytes) -> list[Any]:
+    """Sessions on the models that stand one after the other in the payload."""
+    ends = accumulate(sizes)
+    return [exact_session(payload[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
-    verbs = {"keep": keep, "compare": compare}
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, payload = frame
-        blobs, start = [], 0
-        for size in options["sizes"]:
-            blobs.append(payload[start : start + size])
-            start += size
-        try:
-            header = verbs[options["verb"]](options, blobs)
-        except MemoryError:
-            header = {"error": f"{describe_limit(limit)} are used up"}
-        except Exception as exc:  # the parent reports it
-            header = {"error": sentence(exc)}
-        write_frame(replies, header)
-    return 0
+    return serve({"keep": keep, "compare": compare})
 
 
 if __name__ == "__main__":

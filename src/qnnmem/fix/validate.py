@@ -22,6 +22,7 @@ from qnnmem.plan.memory import DEFAULT_ALIGN
 from qnnmem.plan.pools import PoolOptions
 
 _TIME_LIMIT_S = 3600.0
+_OTHER_BORDER = ("batch", "precision", "resolution")  # remedies after which inputs are others
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def validate(case: FixCase, change: Change) -> Validation:
     with TemporaryDirectory(".qnnmem") as folder:
         binary, why = _prepared(change, Path(folder))
         header = {
+            "verb": "validate",
+            "lossy": change.is_lossy,
             "inputs": inputs_of(before),
             "samples": [
                 [(name, str(Path(path).absolute())) for name, path in one] for one in case.samples
@@ -103,6 +106,8 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     options = change.options
     if not isinstance(options, PoolOptions) or change.parts is not None:
         return None, "it is not one program for LPAI"
+    if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
+        return None, "it takes other inputs than the model as it was"
     if options.states:
         return None, "its state would go from sample to sample"
     from qnnmem.lpai.preparation import prepare

@@ -10,10 +10,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.calibration import Input
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.child import Frame, serve
 from qnnmem.fix.prove_border import Tensors
-from qnnmem.fix.prove_program import difference, feeds, is_same, open_session, run_parts
-from qnnmem.text import sentence
+from qnnmem.fix.prove_program import (
+    border_of,
+    difference,
+    feeds,
+    is_same,
+    open_models,
+    run_changed,
+    run_parts,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,23 +28,26 @@ if TYPE_CHECKING:
 _MOST_FINDINGS = 20
 
 
-def validate(options: Mapping[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+def validate(options: Mapping[str, Any], payload: bytes) -> Frame:
     """What comes out of each, output by output."""
     inputs = [Input(name, kind, tuple(shape), *of) for name, kind, shape, *of in options["inputs"]]
-    before, after = open_session(blobs[0]), [open_session(blob) for blob in blobs[1:]]
+    before, *after = open_models(options["sizes"], payload)
+    border = border_of(after) if options["lossy"] else None
     found: dict[str, dict[str, Any]] = {}
     findings: list[str] = []
     samples = 0
     with _Planned(options["binary"]) as planned:
         for feed in feeds(options, inputs):
             samples += 1
-            wanted, changed = run_parts([before], feed), run_parts(after, feed)
+            wanted = run_parts([before], feed)
+            changed = run_changed(after, feed, wanted, border)
             ran = planned.run(feed)
             for name, value in wanted.items():
                 row = found.setdefault(name, _empty())
                 _note(row, value, changed[name], None if ran is None else ran[name])
         findings += planned.findings()
-    return {"samples": samples, "outputs": found, "findings": findings[:_MOST_FINDINGS]}
+    header = {"samples": samples, "outputs": found, "findings": findings[:_MOST_FINDINGS]}
+    return header, b""
 
 
 class _Planned:
@@ -90,26 +100,8 @@ def _note(
 
 
 def main() -> int:
-    """Answer one request."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
-    frame = read_frame(sys.stdin.buffer, limit)
-    if frame is None:
-        return 1
-    options, payload = frame
-    blobs, start = [], 0
-    for size in options["sizes"]:
-        blobs.append(payload[start : start + size])
-        start += size
-    try:
-        header = validate(options, blobs)
-    except MemoryError:
-        header = {"error": f"{describe_limit(limit)} are used up"}
-    except Exception as exc:  # the parent reports it
-        header = {"error": sentence(exc)}
-    write_frame(replies, header)
-    return 0
+    """Answer requests until the parent closes the pipe."""
+    return serve({"validate": validate})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.quiet_onnxruntime import import_onnxruntime
+from qnnmem.quiet_onnxruntime import exact_session
 
 if TYPE_CHECKING:
     import onnx
@@ -43,17 +43,7 @@ class Measured(NamedTuple):
 
 def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
     """A session on one thread without optimisation, so that sums never change their order."""
-    onnxruntime = import_onnxruntime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False
-    options.enable_mem_pattern = False
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    for name, value in settings.items():
-        setattr(options, name, value)
-    blob = model.SerializeToString()
-    return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+    return exact_session(model.SerializeToString(), **settings)
 
 
 def measure(

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
+from qnnmem.child import serve
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.text import quote, sentence
 
@@ -225,21 +225,8 @@ def _feed(kind: str, dtype: str, shape: list[int]) -> numpy.ndarray[Any, Any]:
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    limit = int(sys.argv[1])
-    limit_memory(limit)
-    replies = open_replies()
     verbs = {"inline": inline, "infer": infer, "run": run, "fold": fold, "order": order}
-    verbs |= {"open": open_session, "attempt": attempt}
-    while (frame := read_frame(sys.stdin.buffer, limit)) is not None:
-        options, payload = frame
-        try:
-            header, reply = verbs[options["verb"]](options, payload)
-        except MemoryError:
-            header, reply = {"error": f"{describe_limit(limit)} are used up"}, b""
-        except Exception as exc:  # the parent reports it
-            header, reply = {"error": sentence(exc)}, b""
-        write_frame(replies, header, reply)
-    return 0
+    return serve(verbs | {"open": open_session, "attempt": attempt})
 
 
 if __name__ == "__main__":

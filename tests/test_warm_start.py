@@ -1,0 +1,86 @@
+"""Children that tests start sooner are the children that users get."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qnnmem.child
+from qnnmem.child import ChildProcess
+from qnnmem.errors import UsageError
+
+warm_start = pytest.importorskip("warm_start", reason="needs Linux", exc_type=ImportError)
+WarmProcess = warm_start.WarmProcess
+PROGRAM = "qnnmem.load.onnx.trial.program"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with /proc to look at")
+
+
+def facts(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What the system says of a child that has answered once."""
+    place = Path(f"/proc/{process.pid}")
+    descriptors = (place / "fd").iterdir()
+    limits = [line.split() for line in (place / "limits").read_text("ascii").splitlines()]
+    return {
+        "session": os.getsid(process.pid) == process.pid == os.getpgid(process.pid),
+        "folder": (place / "cwd").readlink().name,
+        "threads": len(list((place / "task").iterdir())),
+        "descriptors": sorted(str(one.readlink()).split(":")[0] for one in descriptors),
+        "limits": [line[:4] for line in limits if line[1] in ("address", "core", "open")],
+    }
+
+
+def test_warm_and_cold_children_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session, folder, descriptors and limits are the same, and so are answers and the end."""
+    found = []
+    for start in (warm_start.start, warm_start.cold_start):
+        monkeypatch.setattr(qnnmem.child, "start", start)
+        with ChildProcess(PROGRAM, 60.0) as child:
+            answer = child.ask({"verb": "nonsense"})
+            process = child._process
+            found.append((answer, facts(process)))
+            assert process.poll() is None
+        assert process.returncode == process.wait() == -9
+        assert isinstance(process, WarmProcess) == (start is warm_start.start)
+    assert found[0] == found[1]
+
+
+def test_a_child_that_ends_says_how() -> None:
+    """Its own exit code, when the pipe closes, and none before."""
+    with ChildProcess(PROGRAM, 60.0) as child:
+        process = child._process
+        assert isinstance(process, WarmProcess)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.05)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60.0) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"environment": {"PYTHONOPTIMIZE": "1"}}, id="environment"),
+        pytest.param({"module": "limited_child"}, id="module"),
+    ],
+)
+def test_an_unusual_start_is_a_real_one(change: dict[str, Any]) -> None:
+    """What Python reads when it starts is read."""
+    chosen: dict[str, Any] = {"module": PROGRAM, "time_limit_s": 60.0, **change}
+    with ChildProcess(**chosen) as child:
+        assert not isinstance(child._process, WarmProcess)
+
+
+def test_a_start_that_is_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that replace the system's answer are told it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(UsageError, match="no child process can be started"):
+        ChildProcess(PROGRAM, 60.0)

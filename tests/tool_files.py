@@ -1,0 +1,36 @@
+"""Tool files, which name the file of a backend: outside their folder, and below it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+# By its path, by a link, by a folder that is one, by the whole path and from the current folder.
+OUTSIDE = ("../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "b.conf")
+
+
+def naming_outside(current: Path, named: str) -> Path:
+    """Write a tool file in a folder below the current one; what it names is not in it."""
+    (current / "b.conf").write_text("{}")
+    inner = current / "inner"
+    inner.mkdir()
+    (inner / "link.conf").symlink_to("../b.conf")
+    (inner / "folder").symlink_to(current)
+    return _written(inner / "tool.json", named.format(current))
+
+
+def naming_below(current: Path) -> Iterator[Path]:
+    """Write a tool file that names a file below it, in each way to say so."""
+    inner = current / "inner"
+    (inner / "deep").mkdir(parents=True)
+    (inner / "deep" / "b.conf").write_text("{}")
+    (inner / "link.conf").symlink_to("deep/b.conf")
+    whole = str(inner / "deep" / "b.conf")
+    for named in ("deep/b.conf", "inner/deep/b.conf", whole, "link.conf", "deep/../link.conf"):
+        yield _written(Path("inner", "tool.json"), named)
+
+
+def _written(path: Path, named: str) -> Path:
+    path.write_text(json.dumps({"backend_extensions": {"config_file_path": named}}))
+    return path

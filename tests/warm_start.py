@@ -1,0 +1,212 @@
+"""Child programs of ours as tests start them: forked from a process that has done their imports.
+
+A child is a process of its own as ever, with the session, folder, environment, pipes and limits
+that it is started with; only the half second that Python and its libraries take to start is spent
+once. One whose start would differ (other libraries, limits or settings) starts the usual way, and
+so do all where tests start the whole command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from qnnmem import child
+
+PROGRAMS = (
+    "qnnmem.load.onnx.trial.program",
+    "qnnmem.lpai.net_run.device_program",
+    "qnnmem.lpai.quantize.child",
+    "qnnmem.fix.chain_program",
+    "qnnmem.fix.prove_program",
+    "qnnmem.htp.native.child",
+)
+_LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
+# What Python, the loader and libraries read when they start, and never again.
+_READ_AT_START = (
+    *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG"),
+    *("OMP_", "OPENBLAS", "MKL_", "NPY_", "NUMPY_", "ORT_", "ONNX"),
+)
+_POPEN, _PYTHON = subprocess.Popen, sys.executable
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+
+cold_start = child.start
+
+
+def _limits() -> list[tuple[int, int]]:
+    return [resource.getrlimit(one) for one in _LIMITS]
+
+
+def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in environment.items() if key.startswith(_READ_AT_START)}
+
+
+class WarmProcess(subprocess.Popen[bytes]):
+    """A child that the server forked; its keeper knows how it ended."""
+
+    def __init__(self, command: list[str], report: socket.socket) -> None:
+        self.args, self._report = command, report
+        self.stdin = self.stdout = self.stderr = None
+        self.returncode: int | None = None
+        self.pid = self._number()
+        self._asking = threading.Lock()
+
+    def _number(self) -> int:
+        found = b""
+        while len(found) < 4:
+            part = self._report.recv(4 - len(found))
+            if not part:
+                raise OSError("the server has gone")
+            found += part
+        return int.from_bytes(found, "little", signed=True)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if not self._asking.acquire(blocking=timeout != 0.0):  # somebody waits for it
+            return None
+        try:
+            if self.returncode is None:
+                self._report.settimeout(timeout)
+                self.returncode = self._number()
+                self._report.close()  # now it is collected
+        except (BlockingIOError, TimeoutError):
+            return None
+        finally:
+            self._asking.release()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, when it has ended."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def __del__(self, *_: object) -> None:
+        """The keeper collects it when nobody can ask any more."""
+
+
+class WarmServer:
+    """The process that forks children; it goes when this one does."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.fixed, self.owner = _fixed(environment), os.getpid()
+        self._asking = threading.Lock()
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS)
+            self.process = _POPEN(
+                [_PYTHON, "-P", "-m", "warm_server", *words],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    def end(self) -> None:
+        """Let it go, and collect it."""
+        if self.owner == os.getpid():
+            with suppress(OSError):  # it has gone already
+                self._line.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
+            self._line.close()
+            self.process.wait()
+
+    def start(self, command: list[str], descriptors: dict[int, int], **more: Any) -> WarmProcess:
+        """Have a child forked that has these descriptors under these numbers."""
+        report, theirs = socket.socketpair()
+        request = {"module": command[3], "words": command[4:], "descriptors": [*descriptors]}
+        message = json.dumps(request | more).encode()
+        try:
+            with theirs, self._asking:
+                all_of_them = [theirs.fileno(), *descriptors.values()]
+                socket.send_fds(self._line, [message], all_of_them)
+            return WarmProcess(command, report)
+        except BaseException:
+            report.close()
+            raise
+
+
+_SERVERS: list[WarmServer] = []
+_LIMITS_AT_FIRST = _limits()
+
+
+def start(
+    command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
+) -> subprocess.Popen[bytes]:
+    """What `qnnmem.child.start` does, sooner where nobody can tell."""
+    if _is_usual(command):
+        if not _SERVERS:
+            _SERVERS.append(WarmServer(environment))
+        server = _SERVERS[0]
+        if server.owner == os.getpid() and server.fixed == _fixed(environment):
+            with suppress(OSError):
+                return _start(server, command, str(folder.empty), environment, pipes)
+    return cold_start(command, folder, environment, **pipes)
+
+
+def _is_usual(command: list[str]) -> bool:
+    plain = command[:3] == [_PYTHON, "-P", "-m"] and command[3] in PROGRAMS
+    return plain and subprocess.Popen is _POPEN and _limits() == _LIMITS_AT_FIRST
+
+
+def _start(
+    server: WarmServer,
+    command: list[str],
+    folder: str,
+    environment: Mapping[str, str],
+    pipes: Mapping[str, Any],
+) -> WarmProcess:
+    ours: dict[str, int] = {}
+    theirs: list[int] = []
+    given = {number: number for number in pipes.get("pass_fds", ())}
+    try:
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            given[number], is_new, our_end = _ends(pipes[name], reads=name == "stdin")
+            if is_new:
+                theirs.append(given[number])
+            if our_end is not None:
+                ours[name] = our_end
+        made = server.start(command, given, folder=folder, environment=dict(environment))
+    except BaseException:
+        for descriptor in ours.values():
+            os.close(descriptor)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    for name, descriptor in ours.items():
+        setattr(made, name, os.fdopen(descriptor, "wb" if name == "stdin" else "rb"))
+    return made
+
+
+def _ends(kind: Any, *, reads: bool) -> tuple[int, bool, int | None]:
+    """The child's end, whether it was made for it, and our end of a pipe."""
+    if kind == subprocess.PIPE:
+        read, write = os.pipe()
+        return (read, True, write) if reads else (write, True, read)
+    if kind == subprocess.DEVNULL:
+        return os.open(os.devnull, os.O_RDWR), True, None
+    return kind if isinstance(kind, int) else kind.fileno(), False, None
+
+
+def warm_children() -> None:
+    """Have children of this process started so from now on."""
+    child.start = start
+
+
+def end_server() -> None:
+    """No more children are started."""
+    while _SERVERS:
+        _SERVERS.pop().end()
