@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from os import environ
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -145,17 +143,15 @@ def main() -> int:
     chosen = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
     worst: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        environ["TMPDIR"] = folder
-        for seed in range(chosen.seed, chosen.seed + chosen.count):
-            for name, gaps in change_and_compare(seed).items():
-                for gap in gaps:
-                    word = _judged(name, gap)
-                    counts[name, word] += 1
-                    if word == "rounded":
-                        worst[name] = max(worst.get(name, 0.0), gap)
-                    elif word != "same":
-                        print(f"seed {seed}: {name}: {word}, {gap:.3g}")
+    for seed in range(chosen.seed, chosen.seed + chosen.count):
+        for name, gaps in change_and_compare(seed).items():
+            for gap in gaps:
+                word = _judged(name, gap)
+                counts[name, word] += 1
+                if word == "rounded":
+                    worst[name] = max(worst.get(name, 0.0), gap)
+                elif word != "same":
+                    print(f"seed {seed}: {name}: {word}, {gap:.3g}")
     for name in dict.fromkeys(one for one, _ in counts):
         words = ("same", "rounded", "refused", "wrong")
         same, rounded, refused, wrong = (counts[name, word] for word in words)

@@ -46,7 +46,9 @@ def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
     from qnnmem.lpai.operators import unknown_operators
 
     scope = model.scope
-    return unknown_operators(node for node in scope.graph.node if not scope.are_const(node.output))
+    return unknown_operators(
+        (node.op_type, node.domain) for node in scope.graph.node if not scope.are_const(node.output)
+    )
 
 
 def taken_by_lpai(kind: str) -> bool:

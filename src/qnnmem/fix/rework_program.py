@@ -5,9 +5,9 @@ A model is foreign code: here a crash, a hang or running out of memory costs one
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.child import describe_limit, limit_memory, open_replies, read_frame, write_frame
@@ -31,17 +31,18 @@ def optimise(without: list[str], blob: bytes) -> bytes:
 
 def _optimised(without: list[str], blob: bytes) -> bytes:
     onnxruntime = import_onnxruntime()
-    target = Path(os.environ.get("TMPDIR", "."), "optimised.onnx")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(target)
-    onnxruntime.InferenceSession(
-        blob, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
-    )
-    return target.read_bytes()
+    with TemporaryDirectory() as folder:
+        target = Path(folder, "optimised.onnx")
+        options.optimized_model_filepath = str(target)
+        onnxruntime.InferenceSession(
+            blob, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+        )
+        return target.read_bytes()
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:

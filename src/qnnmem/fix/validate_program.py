@@ -54,9 +54,9 @@ class _Planned:
     """A binary that is executed under the contract; without a path, nothing is."""
 
     def __init__(self, path: str | None) -> None:
-        from qnnmem import lpai
+        from qnnmem.lpai.runtime.session import Session
 
-        self._session = None if path is None else lpai.open(path)
+        self._session = None if path is None else Session(path, native=True)
 
     def __enter__(self) -> _Planned:
         return self

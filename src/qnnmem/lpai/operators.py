@@ -7,12 +7,8 @@ may be refused: nobody outside can say.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from qnnmem.load.onnx.graph import QUANT_DOMAINS
-
-if TYPE_CHECKING:
-    import onnx
 
 # Version history of the LPAI backend, Qualcomm document 80-63442-10.
 _DOCUMENTED = """
@@ -30,12 +26,12 @@ _SEEN = """
 KNOWN = frozenset((*_DOCUMENTED.split(), *_SEEN.split()))
 
 
-def unknown_operators(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
-    """Operators that nothing public names for LPAI, and how often a model has them."""
+def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Operators that nothing public names for LPAI, and how often; given by kind and domain."""
     found: dict[str, int] = {}
-    for node in nodes:
-        is_whole = node.op_type.startswith("QLinear")  # the quantized form of an operator
-        kind = node.op_type.removeprefix("QLinear")
-        if kind not in KNOWN or (node.domain not in (*QUANT_DOMAINS, "qti_aisw") and not is_whole):
-            found[node.op_type] = found.get(node.op_type, 0) + 1
+    for kind, domain in nodes:
+        plain = kind.removeprefix("QLinear")  # the quantized form of an operator
+        ours = domain in (*QUANT_DOMAINS, "qti_aisw")
+        if plain not in KNOWN or not ours:
+            found[kind] = found.get(kind, 0) + 1
     return found
