@@ -14,7 +14,7 @@ from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
 from qnnmem.cli import fix_many
-from qnnmem.cli.fix import FixTask, memory_of
+from qnnmem.cli.fix_task import FixTask, memory_of
 from qnnmem.fix.search import RegionSearch
 from qnnmem.report.fix_table import FixedFile
 from qnnmem.report.schema import load_schema

@@ -142,7 +142,7 @@ def fixed_for_htp(
     """The result of a search, or of a recipe."""
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.fix.from_log import ordered
-    from qnnmem.fix.htp import REMEDIES, REQUIRED, FixTarget, fix_for_htp, repeat_for_htp
+    from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, operator_remedy, repeat_for_htp
     from qnnmem.fix.lossy import LOSSY_REMEDIES
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.htp.fit import check_pools
@@ -165,5 +165,5 @@ def fixed_for_htp(
         remedies = ordered(REMEDIES, work.first)
         return fix_for_htp(case, target, watch=work.watch, remedies=remedies)
     said, path = recipe
-    known = (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES)
+    known = (operator_remedy(wish.target, case), *REMEDIES, *LOSSY_REMEDIES)
     return repeat_for_htp(case, target, lambda own: apply_recipe(own, said, path, known))

@@ -12,7 +12,7 @@ from qnnmem.errors import CannotTell, UsageError
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix import FixTask
+    from qnnmem.cli.fix_task import FixTask
     from qnnmem.doctor.incident import Incident
     from qnnmem.fix.from_log import LogWish
 

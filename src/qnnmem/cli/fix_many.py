@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import QnnMemError, UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix import FixTask
+    from qnnmem.cli.fix_task import FixTask
     from qnnmem.report.fix_table import FixRow
 
 _INTERRUPTED = 130
@@ -131,7 +131,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 def fix_one(task: FixTask) -> FixRow:
     """Fix one of several models; whatever is wrong with it is said in its row."""
     from qnnmem.cli.files import dims_in, refused
-    from qnnmem.cli.fix import fix_file
+    from qnnmem.cli.fix_task import fix_file
     from qnnmem.errors import CannotTell
     from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile

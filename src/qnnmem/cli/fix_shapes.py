@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from qnnmem.cli.fix import FixTask
+    from qnnmem.cli.fix_task import FixTask
 
 
 def is_for_several(task: FixTask) -> bool:
@@ -19,7 +19,7 @@ def is_for_several(task: FixTask) -> bool:
 
 def run(task: FixTask, as_json: bool) -> int:
     """One model for each set of shapes, and the command that makes one binary of them."""
-    from qnnmem.cli.fix import fix_file
+    from qnnmem.cli.fix_task import fix_file
     from qnnmem.cli.output import write
     from qnnmem.fix.shapes import set_names, shape_sets
     from qnnmem.report import fix as report

@@ -11,7 +11,7 @@ from qnnmem.errors import UsageError, join_words
 from qnnmem.fix.bench_htp import HtpBench
 from qnnmem.fix.compiled import CompileJudge
 from qnnmem.fix.lossy import judged_steps, with_lossy
-from qnnmem.fix.operators import OperatorRemedy
+from qnnmem.fix.operators import OperatorRemedy, refused_by_htp, taken_by_htp
 from qnnmem.fix.others import read_others
 from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, loaded_parts
 from qnnmem.fix.parts_htp import HtpPartsRemedy
@@ -20,7 +20,7 @@ from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
 from qnnmem.fix.settings_htp import HtpSettingsRemedy
 from qnnmem.fix.trials import LibraryTrials
-from qnnmem.htp.compile import Progress, given_or_own, no_progress
+from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
 from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Sourced
@@ -28,8 +28,6 @@ from qnnmem.targets.socs import Soc
 from qnnmem.text import quote
 
 REMEDIES: tuple[ModelRemedy, ...] = (HtpSettingsRemedy(), PlacementRemedy(), HtpPartsRemedy())
-# Not for memory: what is replaced stays so, whatever it needs.
-REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 Repeat = Callable[[FixCase], Change]
 
 
@@ -67,8 +65,17 @@ def fix_for_htp(
 ) -> HtpFixResult:
     """Try remedies until the library compiles and loads what they bring, within every limit."""
     with _bench(case, target) as bench:
-        tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, REQUIRED)
+        required = (operator_remedy(target.soc, case),)
+        tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, required)
         return _result(bench, target, tried, notes)
+
+
+def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
+    """Replaces what the library refuses: not for memory, so whatever it needs."""
+    options = case.options
+    if not isinstance(options, CompileOptions):
+        raise TypeError("this remedy is for HTP")
+    return OperatorRemedy(refused_by_htp(soc, options), taken_by_htp)
 
 
 def repeat_for_htp(case: FixCase, target: FixTarget, repeat: Repeat) -> HtpFixResult:

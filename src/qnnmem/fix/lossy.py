@@ -7,14 +7,14 @@ for each change that loses and is not enough:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 from qnnmem.errors import ChildFailed
 from qnnmem.fix.batch import BatchRemedy, batch_of
+from qnnmem.fix.bench_around import HurriedBench, LossyBench
 from qnnmem.fix.fusion import ROUNDING
 from qnnmem.fix.operators import OPERATORS
 from qnnmem.fix.precision import (
@@ -24,7 +24,6 @@ from qnnmem.fix.precision import (
     precisions_for,
     without_layout,
 )
-from qnnmem.fix.prove import Proof
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -32,7 +31,6 @@ from qnnmem.fix.remedy import (
     JudgedChange,
     LossyHint,
     ModelRemedy,
-    Need,
     Step,
 )
 from qnnmem.fix.resolution import ResolutionRemedy, smaller_pictures
@@ -45,79 +43,6 @@ FEWER_CHANNELS = (
     "again"
 )
 _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
-
-
-class HurriedBench:
-    """A bench with less time, so that some is left for what comes after."""
-
-    def __init__(self, bench: FixBench, seconds: float) -> None:
-        self._bench = bench
-        self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
-        self.case: FixCase = replace(bench.case, ends_at=monotonic() + seconds)
-
-    def judge(self, change: Change) -> Need:
-        """What it needs."""
-        return self._bench.judge(change)
-
-    def prove(self, change: Change) -> Proof:
-        """How its results compare."""
-        return self._bench.prove(change)
-
-    def judged(self, change: Change) -> JudgedChange:
-        """Both."""
-        return self._bench.judged(change)
-
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What an earlier run found."""
-        return self._bench.remembered(what)
-
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer."""
-        self._bench.remember(what, found)
-
-
-class LossyBench(HurriedBench):
-    """A bench on which a change that loses is the model as it is: nothing more may be lost."""
-
-    def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
-        super().__init__(bench, seconds)
-        self._base = base
-        self.case = replace(self.case, model=base.change.model, options=base.change.options)
-
-    def prove(self, change: Change) -> Proof:
-        """Compare with the change that loses, by digests of all results."""
-        found = self._bench.prove(change)
-        if self._is_same(found):
-            return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
-        every = tuple(item.name for item in self.case.model.scope.graph.output)
-        return replace(found, differing=found.differing or every)
-
-    def _is_same(self, found: Proof) -> bool:
-        return self._base.proof is not None and found.digest == self._base.proof.digest
-
-    def judged(self, change: Change) -> JudgedChange:
-        """What it needs, and how far it is from the model of the user."""
-        base = self._base
-        if change.model is base.change.model and change.parts is None:
-            return replace(base, change=change, need=self.judge(change), seconds=0.0)
-        return self.checked(self._bench.judged(change))
-
-    def checked(self, judged: JudgedChange) -> JudgedChange:
-        """The same; what gives other results was to lose nothing and does not count."""
-        if judged.proof is None or self._is_same(judged.proof):
-            return judged
-        return replace(judged, change=replace(judged.change, is_lossy=False))
-
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What an earlier run found for this question about this change."""
-        return super().remembered(self._about(what))
-
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer."""
-        super().remember(self._about(what), found)
-
-    def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
-        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from qnnmem.load.onnx.passes.shape import ShapedModel
 
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
+# Remedies that may change results where that is allowed, and measure by how much.
+MAY_LOSE = frozenset(("fusion", "operators", "batch", "precision", "resolution"))
 Step = Mapping[str, Any]  # of a recipe: the remedy's name and its numbers, as JSON has them
 
 

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qnnmem.errors import ChildFailed
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, LossyHint, ModelRemedy
+from qnnmem.fix.bench_around import LossyBench
+from qnnmem.fix.remedy import (
+    MAY_LOSE,
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    LossyHint,
+    ModelRemedy,
+)
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best of what was tried until then"
@@ -97,8 +106,16 @@ def try_remedies(
 def _try(
     remedy: ModelRemedy, bench: FixBench, tried: list[JudgedChange], watch: Watcher | None
 ) -> None:
-    """Add what a remedy brings, until something is enough."""
-    for change in remedy.changes(bench, best_of(tried)):
+    """Add what a remedy brings, until something is enough.
+
+    On a change that loses, what loses nothing must give the same as that, bit by bit.
+    """
+    base = best_of(tried)
+    around: LossyBench | None = None
+    if base.change.is_lossy and remedy.name not in MAY_LOSE:
+        around = LossyBench(bench, base, bench.case.seconds_left)
+    for found in remedy.changes(around or bench, base):
+        change = found if around is None else around.checked(found)
         tried.append(change)
         if watch is not None:
             watch(change)
