@@ -235,8 +235,8 @@ def test_only_onnx_can_be_changed() -> None:
 
 def test_nothing_is_lost_without_leave(model: str) -> None:
     """What would fit by its plan is named, with the command that allows it, which then works."""
-    given = ("fix", model, "--dim", "batch=1", "--budget", "scratch=16K", "-o", "out")
-    done = run(*given, "--json")
+    given = ("fix", model, "--dim", "batch=1", "--budget", "scratch=16K", "--keep", "one-file")
+    done = run(*given, "-o", "out", "--json")
     assert exit_code(done) == 1
     told = json.loads(done.stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
@@ -263,4 +263,4 @@ def test_what_cannot_be_allowed_is_refused(model: str, word: str) -> None:
     """A word that means nothing for LPAI is named beside those that do."""
     done = run("fix", model, "--dim", "batch=1", "--allow", word, "-o", "out")
     assert exit_code(done) == 2
-    assert "--allow takes batch, int16, w8a16, int8, resolution or all for lpai" in sentence(done)
+    assert "batch, int16, w8a16, int8, resolution or all for lpai" in sentence(done)
