@@ -243,7 +243,8 @@ def test_a_context_over_the_process_domain_gets_less_vtcm(here: Path) -> None:
     told = json.loads(done.stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
     assert [one["change"] for one in told["tried"]] == ["as it is", "VTCM 2 MiB"]
-    assert told["files"] == ["domain/layers.bin", "domain/layers.recipe.json"]
+    names = ("layers.bin", "layers.report.md", "layers.recipe.json")
+    assert told["files"] == [f"domain/{name}" for name in names]
     made = Path("domain/layers.bin").read_bytes()
     assert exit_code(run(*shlex.split(told["next"])[1:])) == 0
     assert Path("domain/layers.bin").read_bytes() == made
