@@ -14,7 +14,7 @@ places is a match as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -29,7 +29,6 @@ TEXT = rf".{{0,{_MOST_TEXT}}}"
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
 _BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
-_GREEDY = tuple(f"({hole})" for hole in (WORD, TEXT))
 _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
 
@@ -89,26 +88,31 @@ class Matcher:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
-        self._letters = regex.endswith(_GREEDY)  # else there are only numbers to be caught
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
         """Where a line matches and what the named holes catch; given as it is and in small."""
+        found = self.spans(low)
+        if found is None:
+            return None
+        first, spans = found
+        return first, tuple([text[start:end] for start, end in spans])
+
+    def spans(self, low: bytes) -> tuple[int, Sequence[tuple[int, int]]] | None:
+        """Where a line in small letters matches, and where what named holes catch is."""
         if not self._holes:
             hit = self.parts[0].search(low)
-            if hit is None:
-                return None
-            return hit.start(), tuple(_caught(text, hit)) if self._letters else hit.groups()
+            return None if hit is None else (hit.start(), hit.regs[1:])
         places = self._places(low)
         if places is None:
             return None
         _, hit, first, end = places[0]
-        caught = _caught(text, hit)
+        spans = [*hit.regs[1:]]
         for hole, (begin, hit, _, stop) in zip(self._holes, places[1:], strict=True):
             if hole.named:
-                caught.append(text[end : max(begin, end + hole.least)])
-            caught += _caught(text, hit)
+                spans.append((end, max(begin, end + hole.least)))
+            spans += hit.regs[1:]
             end = stop
-        return first, tuple(caught)
+        return first, spans
 
     def _places(self, low: bytes) -> list[_Place] | None:
         """Moves parts on until every hole fits."""
@@ -137,11 +141,6 @@ class Matcher:
             places[index - 1] = place
             index = max(index - 1, 1)
         return places
-
-
-def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
-    """What the groups hold, in the letters of the line."""
-    return [text[start:end] for start, end in hit.regs[1:]] if hit.re.groups else []
 
 
 @cache  # there are few kinds of holes, and many templates

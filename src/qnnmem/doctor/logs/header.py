@@ -61,9 +61,10 @@ _SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
 _BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
 _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
 
-_QUICK = (
+# What logcat writes, up to the level.
+LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
-    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9} [VDIWEFA] "
+    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
 _LEVELS = {b"TRACE": "V", b"ERR": "E"}
 _NONE = Header("plain")
@@ -84,11 +85,16 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
     """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
-    if match := _compiled(_QUICK).match(line):
-        second, part, pid = match.groups()
-        return int(pid), _second(second) + int(part) / 1000
+    if match := LOGCAT.match(line):
+        return process_in(match)
     head = parse(line)
     return head.pid, head.time
+
+
+def process_in(match: re.Match[bytes]) -> tuple[int, float]:
+    """Process and time of a line in which `LOGCAT` was found."""
+    second, part, pid = match.groups()
+    return int(pid), _second(second) + int(part) / 1000
 
 
 def parse(line: bytes) -> Header:

@@ -39,7 +39,7 @@ def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found
                 found.append((index, ()))
         elif (hit := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
-            found.append((index, _values(hit[1], holes) if holes else ()))
+            found.append((index, values_of(hit[1], holes) if holes else ()))
     return found
 
 
@@ -67,7 +67,7 @@ def read_failure(
             known = [one for one in known if one[0] not in alone]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
-            return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
+            return [*((index, values_of(caught, holes[index])) for index, caught in known), *about]
     return told(knowledge, failure)
 
 
@@ -151,7 +151,10 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
+def values_of(
+    caught: Sequence[bytes], holes: Sequence[tuple[str, str]]
+) -> tuple[int | str, ...]:
+    """What holes caught, as the values that their types stand for."""
     return tuple(
         [
             one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)

@@ -14,13 +14,14 @@ anchor ends in it. So a byte is looked at for a template six times at most.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.header import Header, process_of
+from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
 from qnnmem.doctor.logs.last_words import last_words
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -31,8 +32,10 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
+from qnnmem.doctor.logs.newlines import newline_counter
 from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
+from qnnmem.doctor.logs.repeats import Repeat
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
 
@@ -43,7 +46,6 @@ REGION = 256 << 10  # more is no faster, and what is found in a region is held i
 _NEWLINE = 10
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
-_FEW = 1024  # bytes in which line ends are counted without help
 _PIECES = 4  # a message is split over at most so many lines
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
@@ -90,7 +92,7 @@ class LogScanner:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
-        self._count = _newline_counter(self._buffer, self._view)
+        self._count = newline_counter(self._buffer, self._view, REGION)
         self._start, self._end = start, end
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
@@ -238,16 +240,43 @@ class LogScanner:
             at = buffer.find(b"\n", at, stop) + 1 or stop
             begin = max(self._at - _OVERLAP, 0) if middle else self._at
             self._long(self._line - self._base, begin, at, out)
-        dull = self._shapes.dull
+        dull, again = self._shapes.dull, self._shapes.repeats.get
         for low, high in self._engine.lines(buffer, at, stop, dull) if at < stop else ():
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
             raw = bytes(view[low:high])
+            if head := LOGCAT.match(raw):
+                text = raw.rstrip(b"\r\n")
+                if repeat := again(text[head.end() :]):
+                    self._again(low, high, text, head, repeat, out)
+                    continue
             if shape := shape_of(raw):
                 self._short(low, high, raw, shape, out)
         return out
+
+    def _again(
+        self,
+        low: int,
+        high: int,
+        text: bytes,
+        head: re.Match[bytes],
+        repeat: Repeat,
+        out: list[Hit],
+    ) -> None:
+        """What a line holds that differs from one before in its digits only."""
+        found = self._shapes.repeats.found(repeat, text, head.end())
+        number, opens = self._number(low), repeat.opens
+        pid, time = process_in(head)
+        code: list[tuple[int, Values]] = []
+        if repeat.asks_code:
+            below = self._below(high)
+            code = code_below(self._knowledge, found, below) if below else []
+            found += said_beside(self._knowledge, found, text, failing=False)
+        out.append(Hit(self._base + low, number, pid, time, text, found, opens))
+        if code:
+            out.append(Hit(self._base + high + 1, number + 1, pid, time, below, code, opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
         """What a long line holds, block by block, and what its beginning says in words."""
@@ -292,6 +321,8 @@ class LogScanner:
             if first is not None:
                 out.append(first)
                 failing = False
+        elif found and not shape.unsure:
+            self._shapes.repeats.note(text, whole, found)
         if failing and all(index in self._knowledge.words for index, _ in found):
             found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
@@ -464,20 +495,3 @@ class LogScanner:
         self._fill = left
         self._at -= index
         self._counted -= index
-
-
-def _newline_counter(buffer: bytearray, view: memoryview) -> Callable[[int, int], int]:
-    """Counts line ends between two indices; three times faster with stringzilla."""
-    if len(buffer) > REGION:
-        try:
-            import stringzilla
-        except ImportError:
-            pass
-        else:
-            count = stringzilla.count
-            return lambda low, high: (
-                int(count(view[low:high], b"\n"))
-                if high - low > _FEW
-                else buffer.count(b"\n", low, high)
-            )
-    return lambda low, high: buffer.count(b"\n", low, high)

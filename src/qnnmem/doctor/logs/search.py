@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -30,7 +30,8 @@ class SearchEngine(Protocol):
         """Where lines start and stop that may hold something known or tell of a failure.
 
         Each once and in order. Engines may name more lines than others do: what is in a line is
-        found by looking at it (`shapes`). Lines may be left out whose `letters` are in `dull`.
+        found by looking at it (`shapes`). Lines may be left out which are in `dull`, all digits
+        alike.
         """
         ...
 
@@ -59,7 +60,7 @@ _FIRST = 500
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
 APART = 512
 
-_DIGITS_AND_BLANKS = b"0123456789 \t"
+_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -214,22 +215,23 @@ class VectorscanEngine:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        self._anchors = _database("anchors", list(map(_escaped, self.anchors)))
-        self._first = _database("first", first_texts(knowledge))
+        # What is looked for is made of these: making it takes longer than finding it in the cache.
+        facts = [knowledge.key, repr((FAILING, _NARROWED))]
+        self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
+        self._first = _database("first", facts, lambda: first_texts(knowledge))
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
     ) -> list[tuple[int, int]]:
         """All texts in one pass; of their places only the ends are noted."""
-        ends = [0]
+        ends: list[int] = []
         append = ends.append
 
         def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            if ends[-1] != end:  # or texts in each other are held at every byte, each of them
-                append(end)
+            append(end)
 
         self._first.scan(memoryview(buffer)[low:high], match_event_handler=note)
-        return _lines_at(buffer, low, high, ends, dull) if len(ends) > 1 else []
+        return _lines_at(buffer, low, high, ends, dull) if ends else []
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """All anchors in one pass."""
@@ -242,7 +244,7 @@ class VectorscanEngine:
 
     @cached_property
     def _names(self) -> Any:
-        return _database("names", list(map(_escaped, NAMES)))
+        return _database("names", [repr(NAMES)], lambda: map(_escaped, NAMES))
 
 
 def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
@@ -320,9 +322,9 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
     return hits
 
 
-def letters(line: bytes) -> bytes:
-    """A line without digits and blanks, so without most of what differs in its head."""
-    return line.translate(None, _DIGITS_AND_BLANKS)
+def digits_alike(line: bytes) -> bytes:
+    """A line with one digit for all: most of what differs in its head."""
+    return line.translate(_ONE_DIGIT)
 
 
 def _lines_at(
@@ -332,7 +334,7 @@ def _lines_at(
     spans: list[tuple[int, int]] = []
     stop = 0  # all places count from `low`
     data = bytes(memoryview(buffer)[low:high])
-    find, rfind = data.find, data.rfind
+    find, rfind, same = data.find, data.rfind, _ONE_DIGIT
     ends.sort()
     for end in ends:
         if end > stop:
@@ -340,19 +342,19 @@ def _lines_at(
             stop = find(b"\n", end)
             if stop < 0:
                 stop = len(data)
-            if data[start:stop].translate(None, _DIGITS_AND_BLANKS) not in dull:
+            if data[start:stop].translate(same) not in dull:
                 spans.append((low + start, low + stop))
     return spans
 
 
-def _database(kind: str, texts: list[bytes]) -> Any:
+def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:
     """The compiled texts, from the cache when they are there: compiling takes a while."""
     import hyperscan
 
     from qnnmem.doctor import cache
 
     version = getattr(hyperscan, "__version__", "")
-    name = cache.name_of(kind, [version.encode(), *texts], ".hs")
+    name = cache.name_of(kind, map(_encoded, (version, *facts)), ".hs")
     kept = cache.load(name)
     if kept is not None:
         try:
@@ -361,15 +363,20 @@ def _database(kind: str, texts: list[bytes]) -> Any:
             return database
         except hyperscan.HyperscanError:
             pass  # of another machine or release: compiled anew
+    made = list(texts())
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
-        expressions=texts,
-        ids=list(range(len(texts))),
-        elements=len(texts),
-        flags=[hyperscan.HS_FLAG_CASELESS] * len(texts),
+        expressions=made,
+        ids=list(range(len(made))),
+        elements=len(made),
+        flags=[hyperscan.HS_FLAG_CASELESS] * len(made),
     )
     cache.keep(name, hyperscan.dumpb(database))
     return database
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _escaped(anchor: bytes) -> bytes:

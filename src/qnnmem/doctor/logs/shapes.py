@@ -16,7 +16,8 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
-from qnnmem.doctor.logs.search import SearchEngine, is_failing, letters
+from qnnmem.doctor.logs.repeats import RepeatedLines
+from qnnmem.doctor.logs.search import SearchEngine, digits_alike, is_failing
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
@@ -52,6 +53,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
 
 
 _DULL = LineShape((), (), (), False, False, False)
+_FOREIGN = LineShape((), (), (), False, False, True)  # nothing either, whatever the numbers are
 
 
 class LineShapes:
@@ -70,12 +72,11 @@ class LineShapes:
             for index, anchors in self._anchors.items()
             if _has_digit(*(texts := (knowledge.prefilter_bytes[index], *anchors)))
         }
-        # Letters of lines without an anchor and without a word of ours.
+        self.repeats = RepeatedLines(knowledge)
+        # Lines, all digits alike, without an anchor and without a word of ours.
         self.dull: set[bytes] = set()
-        self._asked = 0
-        # A colour or a NUL may stand within a word.
-        self._texts = [*dict.fromkeys(map(letters, (*OURS, *engine.anchors))), b"\x1b", b"\0"]
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
+        self._ours = [_alike(word) for word in OURS if _has_digit(word)]
 
     def of(self, raw: bytes) -> LineShape | None:
         """What a line may hold; None when nothing."""
@@ -93,17 +94,11 @@ class LineShapes:
                 if len(known) >= _MOST:
                     known.clear()
                 known[key] = shape
-            if shape is _DULL and len(self.dull) + self._asked < _MOST:
-                self._note_dull(raw)
+        if shape is _FOREIGN:
+            if len(self.dull) < _MOST and len(raw) <= _LONGEST:
+                self.dull.add(digits_alike(raw))
+            return None
         return None if shape is _DULL else shape
-
-    def _note_dull(self, raw: bytes) -> None:
-        """Keeps the letters of a line that holds nothing of ours, whatever its numbers are."""
-        self._asked += 1
-        key = letters(raw)
-        low = key.lower()
-        if len(raw) <= _LONGEST and not any(text in low for text in self._texts):
-            self.dull.add(key)
 
     def holds(self, low: bytes, template: int) -> bool:
         """Whether a line of small letters holds the prefilter text and an anchor of a template."""
@@ -123,7 +118,7 @@ class LineShapes:
         alike = _alike(small)
         unsure = tuple(i for i, one in numbered.items() if one.may_be_in(alike))
         if not sure and not unsure and not any(word in low for word in OURS):
-            return _DULL
+            return _DULL if any(word in alike for word in self._ours) else _FOREIGN
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
         reads = certain or maybe
