@@ -220,7 +220,9 @@ def look(start: bytes) -> str:
     return _LOOKS.get(style, "plain text")
 
 
-# Words by which a line gives away the program behind it, most telling first.
+_MARKED = 200  # bytes of a line that are looked at
+_ONES = bytes.maketrans(b"23456789", b"1" * 8)
+# Words by which a line gives away the program behind it, most telling first; no digit but 0.
 _PRODUCERS = (
     ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
     (
@@ -243,7 +245,14 @@ _PRODUCERS = (
 
 def producer(line: bytes) -> str:
     """The program that wrote a line, by its words; `other` when they do not tell."""
-    low = line[:200].lower()
+    line = line[:_MARKED]
+    head = LOGCAT.match(line)  # in which there are no words
+    return _producer(line[head.end() if head else 0 :].translate(_ONES))
+
+
+@lru_cache(maxsize=1024)
+def _producer(line: bytes) -> str:
+    low = line.lower()
     for name, marks in _PRODUCERS:
         for mark in marks:
             if mark in low:

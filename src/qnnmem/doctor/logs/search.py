@@ -30,8 +30,8 @@ class SearchEngine(Protocol):
         """Where lines start and stop that may hold something known or tell of a failure.
 
         Each once and in order. Engines may name more lines than others do: what is in a line is
-        found by looking at it (`shapes`). Lines may be left out which are in `dull`, all digits
-        alike.
+        found by looking at it (`shapes`). Lines may be left out which are in `dull`, without
+        their digits.
         """
         ...
 
@@ -60,7 +60,7 @@ _FIRST = 500
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
 APART = 512
 
-_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
+_DIGITS = b"0123456789"
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -322,9 +322,9 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
     return hits
 
 
-def digits_alike(line: bytes) -> bytes:
-    """A line with one digit for all: most of what differs in its head."""
-    return line.translate(_ONE_DIGIT)
+def without_digits(line: bytes) -> bytes:
+    """A line without most of what differs in its head."""
+    return line.translate(None, _DIGITS)
 
 
 def _lines_at(
@@ -334,7 +334,7 @@ def _lines_at(
     spans: list[tuple[int, int]] = []
     stop = 0  # all places count from `low`
     data = bytes(memoryview(buffer)[low:high])
-    find, rfind, same = data.find, data.rfind, _ONE_DIGIT
+    find, rfind, digits = data.find, data.rfind, _DIGITS
     ends.sort()
     for end in ends:
         if end > stop:
@@ -342,7 +342,7 @@ def _lines_at(
             stop = find(b"\n", end)
             if stop < 0:
                 stop = len(data)
-            if data[start:stop].translate(same) not in dull:
+            if data[start:stop].translate(None, digits) not in dull:
                 spans.append((low + start, low + stop))
     return spans
 

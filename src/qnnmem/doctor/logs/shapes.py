@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
-from qnnmem.doctor.logs.search import SearchEngine, digits_alike, is_failing
+from qnnmem.doctor.logs.search import SearchEngine, is_failing, without_digits
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
@@ -53,7 +54,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
 
 
 _DULL = LineShape((), (), (), False, False, False)
-_FOREIGN = LineShape((), (), (), False, False, True)  # nothing either, whatever the numbers are
+_FOREIGN = LineShape((), (), (), False, False, True)  # the same, and no word of ours is in it
 
 
 class LineShapes:
@@ -67,16 +68,15 @@ class LineShapes:
         for anchor, templates in zip(engine.anchors, self._templates, strict=True):
             for index in templates:
                 self._anchors.setdefault(index, []).append(anchor)
-        self._numbered = {
-            index: _Numbered(texts)
-            for index, anchors in self._anchors.items()
-            if _has_digit(*(texts := (knowledge.prefilter_bytes[index], *anchors)))
-        }
+        self._numbered = _NumberedTemplates(knowledge, self._anchors)
         self.repeats = RepeatedLines(knowledge)
-        # Lines, all digits alike, without an anchor and without a word of ours.
+        # Lines without their digits that hold no anchor and no word of ours, whichever they had.
         self.dull: set[bytes] = set()
+        self._asked = 0
+        self._texts = tuple(
+            map(without_digits, (*OURS, *(one for one in engine.anchors if _has_digit(one))))
+        )
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
-        self._ours = [_alike(word) for word in OURS if _has_digit(word)]
 
     def of(self, raw: bytes) -> LineShape | None:
         """What a line may hold; None when nothing."""
@@ -94,11 +94,21 @@ class LineShapes:
                 if len(known) >= _MOST:
                     known.clear()
                 known[key] = shape
-        if shape is _FOREIGN:
-            if len(self.dull) < _MOST and len(raw) <= _LONGEST:
-                self.dull.add(digits_alike(raw))
-            return None
-        return None if shape is _DULL else shape
+        if shape is not _FOREIGN:
+            return None if shape is _DULL else shape
+        if self._asked < _MOST:
+            self._note_dull(raw)
+        return None
+
+    def _note_dull(self, raw: bytes) -> None:
+        """Keeps a line that holds nothing of ours, if its letters alone tell that."""
+        self._asked += 1
+        key = without_digits(raw)
+        low = key.lower()
+        if len(raw) > _LONGEST or any(text in low for text in self._texts):
+            return
+        if not self._engine.scan(low, 0, len(low)):
+            self.dull.add(key)
 
     def holds(self, low: bytes, template: int) -> bool:
         """Whether a line of small letters holds the prefilter text and an anchor of a template."""
@@ -116,9 +126,9 @@ class LineShapes:
         whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
         part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
         alike = _alike(small)
-        unsure = tuple(i for i, one in numbered.items() if one.may_be_in(alike))
+        unsure = numbered.in_line(alike)
         if not sure and not unsure and not any(word in low for word in OURS):
-            return _DULL if any(word in alike for word in self._ours) else _FOREIGN
+            return _FOREIGN
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
         reads = certain or maybe
@@ -149,17 +159,40 @@ class ShapesByEngine:
         return shapes
 
 
-class _Numbered:
-    """A template with numbers in its fixed texts: the prefilter text and the anchors."""
+class _NumberedTemplates:
+    """Templates with numbers in their fixed texts: the prefilter text and the anchors."""
 
-    def __init__(self, texts: tuple[bytes, ...]) -> None:
-        self._texts = [_alike(text) for text in texts]
-        self._of_head = any(_OF_HEAD.match(text) for text in texts)
+    def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
+        self._of_head: list[int] = []  # that may begin in the head of a line
+        self._by_prefilter: dict[bytes, list[tuple[int, list[bytes]]]] = {}
+        for index, own in anchors.items():
+            texts = (knowledge.prefilter_bytes[index], *own)
+            if not _has_digit(*texts):
+                continue
+            if any(map(_OF_HEAD.match, texts)):
+                self._of_head.append(index)
+                continue
+            prefilter, *others = map(_alike, texts)
+            self._by_prefilter.setdefault(prefilter, []).append((index, others))
+        self._every = {
+            *self._of_head,
+            *(index for many in self._by_prefilter.values() for index, _ in many),
+        }
 
-    def may_be_in(self, alike: bytes) -> bool:
-        """Whether a line in which all digits are alike holds its texts with some number."""
-        prefilter, *anchors = self._texts
-        return self._of_head or (prefilter in alike and any(one in alike for one in anchors))
+    def __contains__(self, index: int) -> bool:
+        return index in self._every
+
+    def in_line(self, alike: bytes) -> tuple[int, ...]:
+        """Those whose texts a line in which all digits are alike holds with some number."""
+        found = [*self._of_head]
+        for prefilter, templates in self._by_prefilter.items():
+            if prefilter in alike:
+                found += [
+                    index
+                    for index, anchors in templates
+                    if any(anchor in alike for anchor in anchors)
+                ]
+        return tuple(sorted(found))
 
 
 def _shape(text: bytes) -> bytes:
