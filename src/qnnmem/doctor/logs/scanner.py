@@ -86,7 +86,6 @@ class LogScanner:
         self._head = b""  # of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
-        self._templates = [knowledge.anchors[a.decode()] for a in engine.anchors]
         self._shapes = shapes or LineShapes(knowledge, engine)
         if size is not None:
             region = min(region, size + 1)  # no more buffer than the log can fill
@@ -282,7 +281,7 @@ class LogScanner:
         """What a long line holds, block by block, and what its beginning says in words."""
         if low >= 0 and _READ not in self._done:
             self._long_failure(low, out)
-        templates = self._templates
+        templates = self._shapes.templates
         wanted: dict[int, None] = {}
         high = -1
         for end, anchor in self._engine.scan(self._buffer, begin, stop):

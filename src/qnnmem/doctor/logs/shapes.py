@@ -30,7 +30,7 @@ _STYLES = 4  # of heads, counting those that are neither
 # Fixed texts that may begin in such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
-_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
+_DIGIT = re.compile(rb"[0-9]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
@@ -54,7 +54,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
 
 
 _DULL = LineShape((), (), (), False, False, False)
-_FOREIGN = LineShape((), (), (), False, False, True)  # the same, and no word of ours is in it
+_FOREIGN = LineShape((), (), (), False, False, True)  # the same, as its letters alone tell
 
 
 class LineShapes:
@@ -62,17 +62,16 @@ class LineShapes:
 
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
         self._knowledge, self._engine = knowledge, engine
-        self._templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
+        self.templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
         self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(_STYLES))
         self._anchors: dict[int, list[bytes]] = {}  # of each template
-        for anchor, templates in zip(engine.anchors, self._templates, strict=True):
+        for anchor, templates in zip(engine.anchors, self.templates, strict=True):
             for index in templates:
                 self._anchors.setdefault(index, []).append(anchor)
         self._numbered = _NumberedTemplates(knowledge, self._anchors)
         self.repeats = RepeatedLines(knowledge)
         # Lines without their digits that hold no anchor and no word of ours, whichever they had.
         self.dull: set[bytes] = set()
-        self._asked = 0
         self._texts = tuple(
             map(without_digits, (*OURS, *(one for one in engine.anchors if _has_digit(one))))
         )
@@ -96,19 +95,16 @@ class LineShapes:
                 known[key] = shape
         if shape is not _FOREIGN:
             return None if shape is _DULL else shape
-        if self._asked < _MOST:
-            self._note_dull(raw)
+        if len(self.dull) < _MOST and len(raw) <= _LONGEST:
+            self.dull.add(without_digits(raw))
         return None
 
-    def _note_dull(self, raw: bytes) -> None:
-        """Keeps a line that holds nothing of ours, if its letters alone tell that."""
-        self._asked += 1
-        key = without_digits(raw)
-        low = key.lower()
-        if len(raw) > _LONGEST or any(text in low for text in self._texts):
-            return
-        if not self._engine.scan(low, 0, len(low)):
-            self.dull.add(key)
+    def _is_foreign(self, low: bytes) -> bool:
+        """Whether the letters alone of a line without a word of ours tell that it has none."""
+        bare = without_digits(low)
+        if b"0x" in low or any(text in bare for text in self._texts):
+            return False  # addresses have letters, which differ
+        return not self._engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
         """Whether a line of small letters holds the prefilter text and an anchor of a template."""
@@ -121,14 +117,14 @@ class LineShapes:
         low = head.lower() + small
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
         anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
-        found = Counter(template for anchor in anchors for template in self._templates[anchor])
+        found = Counter(template for anchor in anchors for template in self.templates[anchor])
         sure = [i for i in sorted(found) if i not in numbered and prefilters[i] in low]
         whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
         part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
         alike = _alike(small)
         unsure = numbered.in_line(alike)
         if not sure and not unsure and not any(word in low for word in OURS):
-            return _FOREIGN
+            return _FOREIGN if self._is_foreign(low) else _DULL
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
         reads = certain or maybe
@@ -208,4 +204,4 @@ def _alike(text: bytes) -> bytes:
 
 
 def _has_digit(*texts: bytes) -> bool:
-    return any(text.translate(_ONE_DIGIT) != text or b"1" in text for text in texts)
+    return any(map(_DIGIT.search, texts))
