@@ -37,7 +37,7 @@ _BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
 _NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
 _SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # by a text that follows
 _AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
-_TOKEN = re.compile(
+_STEP = re.compile(
     rf"(?P<text>(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{{2}})+)|(?P<blanks>{re.escape(BLANKS)})"
     rf"|(?P<named>\((?:{_NUMBERS}|{_SETTLED}|(?:{_AT_END})(?=\)$))\))"
     rf"|(?P<bare>{_NUMBERS}|{_SETTLED}|(?:{_AT_END})$)"
@@ -63,7 +63,7 @@ _Spans: TypeAlias = "Sequence[tuple[int, int]]"
 _Place: TypeAlias = "tuple[int, _Spans, int, int]"
 _Found: TypeAlias = "tuple[int, int, _Spans]"
 # A text, or what else comes next, and whether it is caught.
-_Token: TypeAlias = "bytes | tuple[Callable[..., re.Match[bytes] | None], bool]"
+_Step: TypeAlias = "bytes | tuple[Callable[..., re.Match[bytes] | None], bool]"
 
 
 class _Part:
@@ -78,8 +78,8 @@ class _Part:
     @cached_property
     def search(self) -> Callable[..., _Found | None]:
         """Finds it; made when first needed, because lines often lack what stands before."""
-        tokens = _tokens(self._regex)
-        return partial(_find, tokens) if tokens else _compiled(self._regex)
+        steps = _steps(self._regex)
+        return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
         """Its first place at or after `at`; of use is only one that ends at `need` or later."""
@@ -173,23 +173,24 @@ def _compiled(regex: str) -> Callable[..., _Found | None]:
     return found
 
 
-def _tokens(regex: str) -> tuple[_Token, ...]:
-    """What a part is made of; empty when it does not begin with a text or is not as plain as that.
+def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
+    """The text that a part begins with and what follows; None when it is not as plain as that.
 
     Compiling an expression takes longer than looking at a hundred lines like this.
     """
-    tokens: list[_Token] = []
+    steps: list[_Step] = []
     at = 0
     while at < len(regex):
-        found = _TOKEN.match(regex, at)
+        found = _STEP.match(regex, at)
         if found is None:
-            return ()
+            return None
         at = found.end()
         if found["text"]:
-            tokens.append(_ESCAPE.sub(_unescaped, found["text"]).encode("latin-1"))
+            steps.append(_ESCAPE.sub(_unescaped, found["text"]).encode("latin-1"))
         else:
-            tokens.append((_matching(found[0]), found["named"] is not None))
-    return tuple(tokens) if tokens and isinstance(tokens[0], bytes) else ()
+            steps.append((_matching(found[0]), found["named"] is not None))
+    first = steps[0] if steps else None
+    return (first, steps[1:]) if isinstance(first, bytes) else None
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -201,23 +202,22 @@ def _matching(regex: str) -> Callable[..., re.Match[bytes] | None]:
     return re.compile(regex.encode()).match
 
 
-def _find(tokens: Sequence[_Token], low: bytes, at: int = 0) -> _Found | None:
-    """The first place of a part: a text, and from there on one token after the other."""
-    first, rest = tokens[0], tokens[1:]
+def _find(first: bytes, rest: Sequence[_Step], low: bytes, at: int = 0) -> _Found | None:
+    """The first place of a part: a text, and from there on one step after the other."""
     at = low.find(first, at)
     while at >= 0:
         end, spans = at + len(first), []
-        for token in rest:
-            if isinstance(token, bytes):
-                if not low.startswith(token, end):
+        for step in rest:
+            if isinstance(step, bytes):
+                if not low.startswith(step, end):
                     break
-                end += len(token)
+                end += len(step)
                 continue
-            hit = token[0](low, end)
+            hit = step[0](low, end)
             if hit is None:
                 break
             end = hit.end()
-            if token[1]:
+            if step[1]:
                 spans.append(hit.span())
         else:
             return at, end, spans

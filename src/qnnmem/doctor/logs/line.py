@@ -14,6 +14,8 @@ from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
+WORDY = ("word", "text")  # types of holes that catch no number
+
 # The number of a line template, and what its holes caught.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
@@ -39,7 +41,7 @@ def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found
                 found.append((index, ()))
         elif (hit := knowledge.matcher(index).search(text, low)) is not None:
             holes = knowledge.holes[index]
-            found.append((index, values_of(hit[1], holes) if holes else ()))
+            found.append((index, _values(hit[1], holes) if holes else ()))
     return found
 
 
@@ -67,7 +69,7 @@ def read_failure(
             known = [one for one in known if one[0] not in alone]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
-            return [*((index, values_of(caught, holes[index])) for index, caught in known), *about]
+            return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
     return told(knowledge, failure)
 
 
@@ -151,13 +153,10 @@ def number(text: bytes, kind: str) -> int:
     return int(text, 0) if b"x" in text.lower() else int(text.replace(b",", b""))
 
 
-def values_of(
-    caught: Sequence[bytes], holes: Sequence[tuple[str, str]]
-) -> tuple[int | str, ...]:
-    """What holes caught, as the values that their types stand for."""
+def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
         [
-            one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
+            one.decode("utf-8", "replace") if kind in WORDY else number(one, kind)
             for (_name, kind), one in zip(holes, caught, strict=True)
         ]
     )

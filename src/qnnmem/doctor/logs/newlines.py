@@ -7,9 +7,7 @@ from collections.abc import Callable
 _FEW = 1024  # bytes in which line ends are counted without help
 
 
-def newline_counter(
-    buffer: bytearray, view: memoryview, large: int
-) -> Callable[[int, int], int]:
+def newline_counter(buffer: bytearray, view: memoryview, large: int) -> Callable[[int, int], int]:
     """Counts line ends between two indices; three times faster with stringzilla.
 
     That is loaded for buffers larger than `large` bytes only.

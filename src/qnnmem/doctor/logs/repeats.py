@@ -17,7 +17,7 @@ import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.header import LOGCAT
-from qnnmem.doctor.logs.line import Found, values_of
+from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
 
 _MOST = 8192  # lines that are remembered
 _LONGEST = 512  # bytes of one that is
@@ -25,17 +25,32 @@ _ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
-Spans = tuple[tuple[int, int], ...]
+# Where a hole begins and ends in the message, its type, and by how much its number counts.
+_Field = tuple[int, int, str, int]
 
 
 class Repeat(msgspec.Struct, frozen=True, gc=False):
     """What lines with these letters hold."""
 
-    # Templates, each with the places in the message at which its holes begin and end.
-    found: tuple[tuple[int, Spans], ...]
+    found: tuple[tuple[int, tuple[_Field, ...]], ...]  # templates with their holes
     opens: bool  # whether one of them makes an incident
     asks_code: bool  # whether a code may stand beside the call, or in the line below
-    bare: bool  # whether there are no holes
+
+    def of(self, message: bytes) -> list[Found]:
+        """The templates of a message and what their holes catch in it."""
+        out: list[Found] = []
+        for index, fields in self.found:
+            values: list[int | str] = []
+            for start, end, kind, scale in fields:
+                text = message[start:end]
+                if not scale:
+                    values.append(text.decode("utf-8", "replace"))
+                elif text.isdigit():  # as most are
+                    values.append(int(text) * scale)
+                else:
+                    values.append(number(text, kind))
+            out.append((index, tuple(values)))
+        return out
 
 
 class RepeatedLines:
@@ -66,17 +81,12 @@ class RepeatedLines:
         ):
             return
         low, body = text.lower(), head.end()
-        spans = [self._spans(index, low, body) for index in numbers]
-        places = [one for one in spans if one is not None]
-        if len(places) < len(spans):
-            return
         if len(self._known) >= _MOST:
             self._known.clear()
         self._known[_key(text[body:])] = Repeat(
-            tuple(zip(numbers, places, strict=True)),
+            tuple((index, self._fields(index, low, body)) for index in numbers),
             any(knowledge.opens[index] for index in numbers),
             any(index in knowledge.code_lines for index in numbers),
-            not any(places),
         )
 
     def _is_steady(self, index: int) -> bool:
@@ -89,23 +99,16 @@ class RepeatedLines:
             self._steady[index] = known
         return known
 
-    def _spans(self, index: int, low: bytes, body: int) -> Spans | None:
-        if self._knowledge.plain[index]:
-            return ()
-        found = self._knowledge.matcher(index).spans(low)
+    def _fields(self, index: int, low: bytes, body: int) -> tuple[_Field, ...]:
+        """The holes of a template that a line in small letters matches."""
+        holes = self._knowledge.holes[index]
+        found = self._knowledge.matcher(index).spans(low) if holes else None
         if found is None:
-            return None
-        return tuple((start - body, end - body) for start, end in found[1])
-
-    def found(self, repeat: Repeat, line: bytes, body: int) -> list[Found]:
-        """The templates of a line whose message begins there, and what their holes catch in it."""
-        if repeat.bare:
-            return [(index, ()) for index, _ in repeat.found]
-        holes = self._knowledge.holes
-        return [
-            (index, values_of([line[body + a : body + b] for a, b in spans], holes[index]))
-            for index, spans in repeat.found
-        ]
+            return ()
+        return tuple(
+            (start - body, end - body, kind, 0 if kind in WORDY else SCALES.get(kind, 1))
+            for (start, end), (_, kind) in zip(found[1], holes, strict=True)
+        )
 
 
 def _key(message: bytes) -> bytes:

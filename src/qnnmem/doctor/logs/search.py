@@ -223,15 +223,29 @@ class VectorscanEngine:
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
     ) -> list[tuple[int, int]]:
-        """All texts in one pass; of their places only the ends are noted."""
-        ends: list[int] = []
-        append = ends.append
+        """All texts in one pass; a line is looked at where the first of them ends."""
+        data = bytes(memoryview(buffer)[low:high])
+        find, rfind, size = data.find, data.rfind, len(data)
+        spans: list[tuple[int, int]] = []
+        append, digits = spans.append, _DIGITS
+        start = stop = 0  # of the line at hand; all places count from `low`
+        in_order = True
 
         def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            append(end)
+            nonlocal start, stop, in_order
+            if start < end <= stop:
+                return
+            if end <= start:
+                in_order, stop = False, 0
+            start = rfind(b"\n", stop, end) + 1 or stop
+            stop = find(b"\n", end)
+            if stop < 0:
+                stop = size
+            if data[start:stop].translate(None, digits) not in dull:
+                append((low + start, low + stop))
 
-        self._first.scan(memoryview(buffer)[low:high], match_event_handler=note)
-        return _lines_at(buffer, low, high, ends, dull) if ends else []
+        self._first.scan(data, match_event_handler=note)
+        return spans if in_order else sorted(set(spans))
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """All anchors in one pass."""
@@ -325,26 +339,6 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
 def without_digits(line: bytes) -> bytes:
     """A line without most of what differs in its head."""
     return line.translate(None, _DIGITS)
-
-
-def _lines_at(
-    buffer: LogBytes, low: int, high: int, ends: list[int], dull: Set[bytes]
-) -> list[tuple[int, int]]:
-    """Where the lines start and stop in which texts end; each once, in order."""
-    spans: list[tuple[int, int]] = []
-    stop = 0  # all places count from `low`
-    data = bytes(memoryview(buffer)[low:high])
-    find, rfind, digits = data.find, data.rfind, _DIGITS
-    ends.sort()
-    for end in ends:
-        if end > stop:
-            start = rfind(b"\n", stop, end) + 1 or stop
-            stop = find(b"\n", end)
-            if stop < 0:
-                stop = len(data)
-            if data[start:stop].translate(None, digits) not in dull:
-                spans.append((low + start, low + stop))
-    return spans
 
 
 def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:

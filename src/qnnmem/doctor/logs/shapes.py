@@ -77,12 +77,10 @@ class LineShapes:
         )
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
 
-    def of(self, raw: bytes) -> LineShape | None:
-        """What a line may hold; None when nothing."""
-        head = _HEAD.match(raw)
-        if head is None:
-            body, style = 0, 0
-        else:
+    def of(self, raw: bytes, body: int = 0) -> LineShape | None:
+        """What a line may hold; None when nothing. `body` is where a head of logcat ends."""
+        style = int(body > 0)  # as of those that are looked for here
+        if not body and (head := _HEAD.match(raw)):
             body, style = head.end(), head.lastindex or 0
         known = self._known[style]
         key = _shape(raw[body:])
