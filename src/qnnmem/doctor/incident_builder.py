@@ -57,7 +57,7 @@ class IncidentBuilder:
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._judged: dict[object, _Judged] = {}
-        self._names = QuantityNames(knowledge)
+        self._names = _QuantityNames(knowledge)
         self.noise: dict[str, int] = {}
         self.verdicts: dict[str, int] = {}
 
@@ -167,7 +167,7 @@ def _by_place(item: Seen) -> tuple[int, int]:
 
 def _incident(
     knowledge: Knowledge,
-    names: QuantityNames,
+    names: _QuantityNames,
     session: LogSession,
     seen: Sequence[Seen],
     judged: _Judged,
@@ -269,7 +269,7 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
     return Evidence(parts[one.part], one.line, _text(one.text), one.times, decides)
 
 
-class QuantityNames:
+class _QuantityNames:
     """What the numbers of each template are called; "" for one of many, which count together."""
 
     def __init__(self, knowledge: Knowledge) -> None:
@@ -288,7 +288,7 @@ class QuantityNames:
 
 
 def _quantities(
-    names: QuantityNames, order: Sequence[Seen]
+    names: _QuantityNames, order: Sequence[Seen]
 ) -> tuple[dict[str, int | str], int | None]:
     """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
     found: dict[str, int | str] = {}

@@ -266,9 +266,9 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
     return any(name in text for name in NAMES)
 
 
-# Where one of these is part of another word, it is none of failure: `default`, `retry`, `retain`.
+# Where one of these is part of other words, it is none of failure: `default`, `no faults`, `retry`.
 _NARROWED = {
-    b"fault": (rb"(?:[^e]|[^d]e)fault", rb"^e?fault"),
+    b"fault": (rb"(?:[^e ]|[^d]e|[^o] |[^n]o |\wno )fault", rb"^(?:e|o? )?fault"),
     b" ret": (rb" ret(?:[uv0-9_]|\b)",),
 }
 
@@ -276,8 +276,9 @@ _NARROWED = {
 def first_texts(knowledge: Knowledge) -> list[bytes]:
     """Expressions of which a line holds one if anything in it is known or tells of a failure."""
     texts = {text.encode() for text in knowledge.prefilters}
-    # What holds a word of failure is found by that word.
-    left = {text for text in texts if not any(word in text for word in FAILING)}
+    # What holds a word of failure is found by that word, if it is one wherever it stands.
+    sure = [word for word in FAILING if word not in _NARROWED]
+    left = {text for text in texts if not any(word in text for word in sure)}
     words = [one for word in FAILING for one in _NARROWED.get(word, (_escaped(word),))]
     return [*map(_escaped, sorted(left)), *dict.fromkeys(words)]
 
