@@ -12,6 +12,7 @@ counts lines; the doctor is the whole command, from start to the printed JSON.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from doctor_kb import expression, families, write_base
-from doctor_measure import WITH_ENGINE, Bench
+from doctor_measure import WITH_ENGINE, Bench, Spent
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "doctor.md"
@@ -122,7 +123,8 @@ def make(bench: Bench, rg: str, size: int) -> Setting:
 
 def measure(setting: Setting) -> Iterator[Row]:
     """One row for each bar, told as they come."""
-    for part in (densities, many_templates, engines, packed, small, first_byte, memory, answers):
+    parts = (densities, packed, memory, answers, jobs, small, first_byte, many_templates, engines)
+    for part in parts:
         for row in part(setting):
             print(f"{row.name}: {row.measured} ({row.bar})", file=sys.stderr, flush=True)
             yield row
@@ -229,14 +231,36 @@ def first_byte(setting: Setting) -> Iterator[Row]:
     yield Row(name, "at most 120 ms", f"{took:.0f} ms", took <= 120)
 
 
+def _four(setting: Setting) -> Path:
+    """A log four times over."""
+    four = setting.bench.folder / f"four-{setting.size}.log"
+    if not four.exists():
+        with four.open("wb") as target:
+            for _ in range(4):
+                with setting.logs["0.01 %"].open("rb") as source:
+                    shutil.copyfileobj(source, target, 1 << 20)
+    return four
+
+
+def jobs(setting: Setting) -> Iterator[Row]:
+    """Two readers of one large log; what they gain is told by the clock."""
+    command = setting.doctor(_four(setting))
+    runs = {str(count): [*command, "--jobs", str(count)] for count in (1, 2)}
+    best: dict[str, Spent] = {}
+    for _ in range(3):
+        for name, run in runs.items():
+            spent = setting.bench.run(run)
+            best[name] = min(best.get(name, spent), spent, key=lambda one: one.wall)
+    one, two = best["1"], best["2"]
+    name = f"{4 * setting.size} MiB, `--jobs 2` to one reader, wall"
+    shown = f"{one.wall / two.wall:.2f} ({two.wall:.2f} and {one.wall:.2f} s; "
+    shown += f"processor {two.cpu:.2f} and {one.cpu:.2f} s)"
+    yield Row(name, "at least 1.7", shown, one.wall / two.wall >= 1.7)
+
+
 def memory(setting: Setting) -> Iterator[Row]:
     """Peak memory, whatever the input."""
-    bench, plain = setting.bench, setting.logs["0.01 %"]
-    four = bench.folder / "four.log"
-    with four.open("wb") as target:
-        for _ in range(4):
-            with plain.open("rb") as source:
-                shutil.copyfileobj(source, target, 1 << 20)
+    bench, plain, four = setting.bench, setting.logs["0.01 %"], _four(setting)
     long = bench.log("long.log", "--size", "300M", "--long-line", "200M")
     inputs = {
         f"{4 * setting.size} MiB": four,
@@ -255,14 +279,14 @@ def memory(setting: Setting) -> Iterator[Row]:
     apart = abs(peaks[f"{4 * setting.size} MiB"] - peaks["64 MiB"])
     name = f"peak memory, {4 * setting.size} MiB against 64 MiB"
     yield Row(name, "at most 8 MB apart", f"{apart:.0f} MB", apart <= 8)
-    four.unlink()
 
 
 def answers(setting: Setting) -> Iterator[Row]:
     """What was found against what is there."""
     bench = setting.bench
     mixed = bench.log("crlf.log", "--size", "32M", "--crlf", 0.5, "--density", 0.01, "--seed", 9)
-    logs = {**setting.logs, "half CRLF": mixed, "200 MiB line": bench.folder / "long.log"}
+    long = bench.folder / "long.log"
+    logs = {**setting.logs, "half CRLF": mixed, **({"200 MiB line": long} if long.exists() else {})}
     for name, log in logs.items():
         answer = bench.folder / "answer.json"
         bench.run(setting.doctor(log), answer)
@@ -308,7 +332,7 @@ def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
     yield (
         f"Measured with qnnmem {__version__}, {said.stdout.decode().splitlines()[0]}, Python "
         f"{platform.python_version()}, {', '.join(filter(None, map(_version, packages)))}; "
-        f"{platform.machine()}, {_processor()}.\n"
+        f"{platform.machine()}, {_processor()}, load {os.getloadavg()[0]:.1f}.\n"
     )
     yield "| what | bar | measured | met |"
     yield "|---|---|---|---|"

@@ -48,6 +48,7 @@ _STAGES = ("init", "graph", "context", "memreg", "execute")
 _NUMBER, _DECIMAL = r"-?(?:0x[0-9a-f]+|[0-9]+)", r"[0-9]+(?:\.[0-9]+)?"
 _HOLES = {
     **{"word": r"\S+", "text": ".*", "int": _NUMBER, "code": _NUMBER, "bytes": r"[0-9,]+"},
+    **dict.fromkeys(("level", "added"), r"[0-9,]+"),
     **{"KB": _DECIMAL, "MB": _DECIMAL, "GB": _DECIMAL},
 }
 _PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)")

@@ -42,7 +42,10 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+        # Compiled modules are kept, as those of an installed package are.
+        kept = {"XDG_CACHE_HOME": "cache", "PYTHONPYCACHEPREFIX": "compiled"}
+        self._env = {**os.environ, **{name: str(folder / kind) for name, kind in kept.items()}}
+        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(self, command: Sequence[str | Path], answer: Path | None = None) -> Spent:
         """One run; standard output goes into a file or nowhere."""

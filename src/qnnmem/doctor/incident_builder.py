@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -42,52 +42,69 @@ _COLLECT = (
 )
 
 
+class _Judged(NamedTuple):
+    """What incidents with the same templates have in common."""
+
+    judgement: Judgement
+    conclusion: Conclusion
+    fields: dict[str, Any]  # of the conclusion
+    strange: int | None  # which of the lines is an error before the deciding one that nobody knows
+
+
 class IncidentBuilder:
     """Turns sessions into incidents; remembers judgements, which repeat."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
-        self._judged: dict[object, tuple[Judgement, Conclusion]] = {}
+        self._judged: dict[object, _Judged] = {}
+        self._names = _QuantityNames(knowledge)
         self.noise: dict[str, int] = {}
         self.verdicts: dict[str, int] = {}
 
     def build(self, session: LogSession, parts: Sequence[str]) -> Incident | None:
         """The incident of a session; None when its lines are those of a healthy run."""
         seen = sorted(session.seen.items(), key=_by_place)
-        judgement, conclusion = self._judge(seen)
+        judged = self._judge(seen)
+        judgement, verdict = judged.judgement, judged.conclusion.verdict
         for name in judgement.noise:
             self.noise[name] = self.noise.get(name, 0) + 1
         if judgement.healthy:
             return None
-        self.verdicts[conclusion.verdict] = self.verdicts.get(conclusion.verdict, 0) + 1
-        return _incident(self._knowledge, session, seen, judgement, conclusion, parts)
+        self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+        return _incident(self._knowledge, self._names, session, seen, judged, parts)
 
-    def _judge(self, seen: Sequence[Seen]) -> tuple[Judgement, Conclusion]:
+    def _judge(self, seen: Sequence[Seen]) -> _Judged:
         knowledge = self._knowledge
+        signs, tested = knowledge.signs, knowledge.tested
         key = tuple(
-            (number, one.times, one.values)
-            if knowledge.signs[number] in knowledge.tested
-            else number
-            for number, one in seen
+            [
+                (number, one.times, one.values) if signs[number] in tested else number
+                for number, one in seen
+            ]
         )
         found = self._judged.get(key)
         if found is None:
             templates = [SeenTemplate(number, one.times, one.values) for number, one in seen]
             judgement = judge(knowledge, templates)
-            found = judgement, _conclude(judgement, _doubt(knowledge, judgement, templates))
+            numbers = [one.template for one in templates]
+            strange = _strange(knowledge, judgement, numbers)
+            conclusion = _conclude(judgement, _doubt(knowledge, judgement, numbers, strange))
+            fields = msgspec.structs.asdict(conclusion)
+            found = _Judged(judgement, conclusion, fields, strange)
             if len(self._judged) < _REMEMBERED:
                 self._judged[key] = found
         return found
 
 
-def _doubt(knowledge: Knowledge, judgement: Judgement, seen: Sequence[SeenTemplate]) -> str:
+def _doubt(
+    knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int], strange: int | None
+) -> str:
     """Why an entry is to be believed less than it asks for; "" when it is not."""
     if judgement.deciding < 0:
         return ""
-    if seen[judgement.deciding].template in knowledge.read:
+    if numbers[judgement.deciding] in knowledge.read:
         return "words"
-    numbers = [one.template for one in seen]
-    return "strange" if _strange(knowledge, judgement, numbers) is not None else ""
+    return "" if strange is None else "strange"
 
 
 def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int]) -> int | None:
@@ -150,21 +167,21 @@ def _by_place(item: Seen) -> tuple[int, int]:
 
 def _incident(
     knowledge: Knowledge,
+    names: _QuantityNames,
     session: LogSession,
     seen: Sequence[Seen],
-    judgement: Judgement,
-    conclusion: Conclusion,
+    judged: _Judged,
     parts: Sequence[str],
 ) -> Incident:
+    judgement, conclusion, fields, strange = judged
     decider = seen[judgement.deciding] if judgement.deciding >= 0 else None
-    strange = _strange(knowledge, judgement, [number for number, _ in seen])
     unknown_error = None if strange is None else _shown(seen[strange][1], parts)
     if judgement.harmless:
         seen = [one for one in seen if knowledge.signs[one[0]] not in judgement.harmless]
     template, deciding = decider or seen[0]
     first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
     others = [one for one in seen if one[1] is not deciding]
-    quantities, shortage = _quantities(knowledge, [(template, deciding), *others])
+    quantities, shortage = _quantities(names, [(template, deciding), *others])
     origins: dict[str, str] = {}
     if shortage is None and judgement.entry is not None and judgement.entry.pool_bytes:
         counted = _counted(knowledge, seen)
@@ -174,9 +191,9 @@ def _incident(
     unknown = judgement.entry is None or template in knowledge.read
     ranked = _similar(_text(deciding.text)) if unknown else ()
     if not conclusion.candidates:
-        conclusion = msgspec.structs.replace(conclusion, candidates=_supposed(ranked, conclusion))
+        fields = {**fields, "candidates": _supposed(ranked, conclusion)}
     return Incident(
-        **msgspec.structs.asdict(conclusion),
+        **fields,
         file=parts[first.part],
         first_line=first.line,
         last_line=last_line,
@@ -252,8 +269,26 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
     return Evidence(parts[one.part], one.line, _text(one.text), one.times, decides)
 
 
+class _QuantityNames:
+    """What the numbers of each template are called; "" for one of many, which count together."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._holes = knowledge.holes
+        self._known: dict[int, tuple[str, ...]] = {}
+
+    def of(self, number: int) -> tuple[str, ...]:
+        """The names, in the order of the holes."""
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = tuple(
+                "" if kind in COUNTED else f"{name}_bytes" if kind in SCALES else name
+                for name, kind in self._holes[number]
+            )
+        return known
+
+
 def _quantities(
-    knowledge: Knowledge, order: Sequence[Seen]
+    names: _QuantityNames, order: Sequence[Seen]
 ) -> tuple[dict[str, int | str], int | None]:
     """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
     found: dict[str, int | str] = {}
@@ -261,11 +296,8 @@ def _quantities(
     for number, one in order:
         if not one.values:
             continue
-        here: dict[str, int | str] = {}
-        for (name, kind), value in zip(knowledge.holes[number], one.values, strict=True):
-            if kind in COUNTED:
-                continue  # one of many, which count together
-            here[f"{name}_bytes" if kind in SCALES else name] = value
+        here = dict(zip(names.of(number), one.values, strict=True))
+        here.pop("", None)
         if shortage is None:
             shortage = _missing(here)
         for name, value in here.items():

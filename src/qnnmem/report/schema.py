@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
 from qnnmem.version import __version__
@@ -40,4 +39,6 @@ def load_schema(name: str) -> dict[str, Any]:
 
 
 def _folder() -> Any:
+    from importlib.resources import files  # takes longer than writing most results
+
     return files("qnnmem.report").joinpath("schemas")

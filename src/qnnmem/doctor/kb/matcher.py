@@ -14,8 +14,8 @@ places is a match as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache, cached_property
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, partial
 from typing import NamedTuple, TypeAlias
 
 MOST_BLANKS = 40
@@ -26,10 +26,23 @@ ANY_WORD = rf"[^\s]{{0,{_MOST_WORD}}}"
 WORD = rf"[^\s]{{1,{_MOST_WORD}}}"
 TEXT = rf".{{0,{_MOST_TEXT}}}"
 
+NUMBER = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})"
+BYTES = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})"
+DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
+
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
 _BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
-_GREEDY = tuple(f"({hole})" for hole in (WORD, TEXT))
+# What most fixed parts are made of, besides texts: after each there is one way to go on.
+_NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
+_SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # by a text that follows
+_AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
+_STEP = re.compile(
+    rf"(?P<text>(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{{2}})+)|(?P<blanks>{re.escape(BLANKS)})"
+    rf"|(?P<named>\((?:{_NUMBERS}|{_SETTLED}|(?:{_AT_END})(?=\)$))\))"
+    rf"|(?P<bare>{_NUMBERS}|{_SETTLED}|(?:{_AT_END})$)"
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 _SPACES = re.compile(rb"\s*+")
 _LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
 
@@ -43,9 +56,14 @@ class _Hole(NamedTuple):
     named: bool
 
 
+# From where to where; what the holes in it catch.
+_Spans: TypeAlias = "Sequence[tuple[int, int]]"
 # Where a fixed part stands in a line: from where on with the blanks before it that belong to it,
-# and as it was found; from where, and to where. Not a class of its own: one is made for each move.
-_Place: TypeAlias = "tuple[int, re.Match[bytes], int, int]"
+# and its holes; from where, and to where. Not a class of its own: one is made for each move.
+_Place: TypeAlias = "tuple[int, _Spans, int, int]"
+_Found: TypeAlias = "tuple[int, int, _Spans]"
+# A text, or what else comes next, and whether it is caught.
+_Step: TypeAlias = "bytes | tuple[Callable[..., re.Match[bytes] | None], bool]"
 
 
 class _Part:
@@ -58,9 +76,10 @@ class _Part:
         self._regex = regex if self._empty else core
 
     @cached_property
-    def search(self) -> Callable[..., re.Match[bytes] | None]:
-        """Finds it; compiled when first needed, because lines often lack what stands before."""
-        return re.compile(self._regex.encode()).search
+    def search(self) -> Callable[..., _Found | None]:
+        """Finds it; made when first needed, because lines often lack what stands before."""
+        steps = _steps(self._regex)
+        return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
         """Its first place at or after `at`; of use is only one that ends at `need` or later."""
@@ -71,8 +90,8 @@ class _Part:
         hit = self.search(low, at)
         if hit is None:
             return None
-        start, end = hit.span()
-        return (self._back(low, 0, start) if self._lead else start), hit, start, end
+        start, end, spans = hit
+        return (self._back(low, 0, start) if self._lead else start), spans, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
         """Where the blanks before a place begin."""
@@ -89,26 +108,31 @@ class Matcher:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
-        self._letters = regex.endswith(_GREEDY)  # else there are only numbers to be caught
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
         """Where a line matches and what the named holes catch; given as it is and in small."""
+        found = self.spans(low)
+        if found is None:
+            return None
+        first, spans = found
+        return first, tuple([text[start:end] for start, end in spans])
+
+    def spans(self, low: bytes) -> tuple[int, Sequence[tuple[int, int]]] | None:
+        """Where a line in small letters matches, and where what named holes catch is."""
         if not self._holes:
-            hit = self.parts[0].search(low)
-            if hit is None:
-                return None
-            return hit.start(), tuple(_caught(text, hit)) if self._letters else hit.groups()
+            found = self.parts[0].search(low)
+            return None if found is None else (found[0], found[2])
         places = self._places(low)
         if places is None:
             return None
-        _, hit, first, end = places[0]
-        caught = _caught(text, hit)
-        for hole, (begin, hit, _, stop) in zip(self._holes, places[1:], strict=True):
+        _, caught, first, end = places[0]
+        spans = [*caught]
+        for hole, (begin, caught, _, stop) in zip(self._holes, places[1:], strict=True):
             if hole.named:
-                caught.append(text[end : max(begin, end + hole.least)])
-            caught += _caught(text, hit)
+                spans.append((end, max(begin, end + hole.least)))
+            spans += caught
             end = stop
-        return first, tuple(caught)
+        return first, spans
 
     def _places(self, low: bytes) -> list[_Place] | None:
         """Moves parts on until every hole fits."""
@@ -139,9 +163,66 @@ class Matcher:
         return places
 
 
-def _caught(text: bytes, hit: re.Match[bytes]) -> list[bytes]:
-    """What the groups hold, in the letters of the line."""
-    return [text[start:end] for start, end in hit.regs[1:]] if hit.re.groups else []
+def _compiled(regex: str) -> Callable[..., _Found | None]:
+    search = re.compile(regex.encode()).search
+
+    def found(low: bytes, at: int = 0) -> _Found | None:
+        hit = search(low, at)
+        return None if hit is None else (hit.start(), hit.end(), hit.regs[1:])
+
+    return found
+
+
+def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
+    """The text that a part begins with and what follows; None when it is not as plain as that.
+
+    Compiling an expression takes longer than looking at a hundred lines like this.
+    """
+    steps: list[_Step] = []
+    at = 0
+    while at < len(regex):
+        found = _STEP.match(regex, at)
+        if found is None:
+            return None
+        at = found.end()
+        if found["text"]:
+            steps.append(_ESCAPE.sub(_unescaped, found["text"]).encode("latin-1"))
+        else:
+            steps.append((_matching(found[0]), found["named"] is not None))
+    first = steps[0] if steps else None
+    return (first, steps[1:]) if isinstance(first, bytes) else None
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else found[2]
+
+
+@cache
+def _matching(regex: str) -> Callable[..., re.Match[bytes] | None]:
+    return re.compile(regex.encode()).match
+
+
+def _find(first: bytes, rest: Sequence[_Step], low: bytes, at: int = 0) -> _Found | None:
+    """The first place of a part: a text, and from there on one step after the other."""
+    at = low.find(first, at)
+    while at >= 0:
+        end, spans = at + len(first), []
+        for step in rest:
+            if isinstance(step, bytes):
+                if not low.startswith(step, end):
+                    break
+                end += len(step)
+                continue
+            hit = step[0](low, end)
+            if hit is None:
+                break
+            end = hit.end()
+            if step[1]:
+                spans.append(hit.span())
+        else:
+            return at, end, spans
+        at = low.find(first, at + 1)
+    return None
 
 
 @cache  # there are few kinds of holes, and many templates

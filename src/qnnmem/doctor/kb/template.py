@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from qnnmem.doctor.kb.entry import COUNTED
-from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, TEXT, WORD
+from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, BYTES, DECIMAL, NUMBER, TEXT, WORD
 from qnnmem.errors import UsageError
 
 _MAX_LENGTH = 400
@@ -44,21 +44,18 @@ _GOOD_ANCHOR = 16  # long enough to be rare
 
 _PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)|(.)", re.DOTALL)
 _HOLE = re.compile(r"([a-z][a-z0-9_]{0,30})?(?::([A-Za-z]+))?")
-_NUMBER = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})"
-_BYTES = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})"
-_DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 
 _SHAPES = {
     "word": WORD,
     "text": TEXT,
-    "int": _NUMBER,
-    "code": _NUMBER,
-    "bytes": _BYTES,
-    "level": _BYTES,
-    "added": _BYTES,
-    "KB": _DECIMAL,
-    "MB": _DECIMAL,
-    "GB": _DECIMAL,
+    "int": NUMBER,
+    "code": NUMBER,
+    "bytes": BYTES,
+    "level": BYTES,
+    "added": BYTES,
+    "KB": DECIMAL,
+    "MB": DECIMAL,
+    "GB": DECIMAL,
 }
 
 

@@ -61,9 +61,10 @@ _SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
 _BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
 _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
 
-_QUICK = (
+# What logcat writes, up to the level.
+LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
-    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9} [VDIWEFA] "
+    rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
 _LEVELS = {b"TRACE": "V", b"ERR": "E"}
 _NONE = Header("plain")
@@ -84,11 +85,16 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
     """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
-    if match := _compiled(_QUICK).match(line):
-        second, part, pid = match.groups()
-        return int(pid), _second(second) + int(part) / 1000
+    if match := LOGCAT.match(line):
+        return process_in(match)
     head = parse(line)
     return head.pid, head.time
+
+
+def process_in(match: re.Match[bytes]) -> tuple[int, float]:
+    """Process and time of a line in which `LOGCAT` was found."""
+    second, part, pid = match.groups()
+    return int(pid), _second(second) + int(part) / 1000
 
 
 def parse(line: bytes) -> Header:
@@ -214,7 +220,9 @@ def look(start: bytes) -> str:
     return _LOOKS.get(style, "plain text")
 
 
-# Words by which a line gives away the program behind it, most telling first.
+_MARKED = 200  # bytes of a line that are looked at
+_ONES = bytes.maketrans(b"23456789", b"1" * 8)
+# Words by which a line gives away the program behind it, most telling first; no digit but 0.
 _PRODUCERS = (
     ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
     (
@@ -237,7 +245,14 @@ _PRODUCERS = (
 
 def producer(line: bytes) -> str:
     """The program that wrote a line, by its words; `other` when they do not tell."""
-    low = line[:200].lower()
+    line = line[:_MARKED]
+    head = LOGCAT.match(line)  # in which there are no words
+    return _producer(line[head.end() if head else 0 :].translate(_ONES))
+
+
+@lru_cache(maxsize=1024)
+def _producer(line: bytes) -> str:
+    low = line.lower()
     for name, marks in _PRODUCERS:
         for mark in marks:
             if mark in low:

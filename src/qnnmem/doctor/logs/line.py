@@ -14,6 +14,8 @@ from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
+WORDY = ("word", "text")  # types of holes that catch no number
+
 # The number of a line template, and what its holes caught.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
@@ -154,7 +156,7 @@ def number(text: bytes, kind: str) -> int:
 def _values(caught: Sequence[bytes], holes: Sequence[tuple[str, str]]) -> tuple[int | str, ...]:
     return tuple(
         [
-            one.decode("utf-8", "replace") if kind in ("word", "text") else number(one, kind)
+            one.decode("utf-8", "replace") if kind in WORDY else number(one, kind)
             for (_name, kind), one in zip(holes, caught, strict=True)
         ]
     )

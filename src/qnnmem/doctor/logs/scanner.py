@@ -14,13 +14,13 @@ anchor ends in it. So a byte is looked at for a template six times at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.header import Header, process_of
+from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
 from qnnmem.doctor.logs.last_words import last_words
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -31,6 +31,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
+from qnnmem.doctor.logs.newlines import newline_counter
 from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
@@ -43,10 +44,10 @@ REGION = 256 << 10  # more is no faster, and what is found in a region is held i
 _NEWLINE = 10
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
-_FEW = 1024  # bytes in which line ends are counted without help
 _PIECES = 4  # a message is split over at most so many lines
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
+_TAG, _MOST_TAGS = 12, 1024  # bytes of a message that tell who says it, and how many are kept
 _MESSAGE = 3  # so few lines are one message that somebody copied
 
 Values = tuple[int | str, ...]
@@ -84,16 +85,16 @@ class LogScanner:
         self._head = b""  # of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
-        self._templates = [knowledge.anchors[a.decode()] for a in engine.anchors]
         self._shapes = shapes or LineShapes(knowledge, engine)
         if size is not None:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
-        self._count = _newline_counter(self._buffer, self._view)
+        self._count = newline_counter(self._buffer, self._view, REGION)
         self._start, self._end = start, end
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
+        self._calm: set[bytes] = set()  # beginnings of messages of which the last said nothing
         self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
@@ -139,13 +140,13 @@ class LogScanner:
         Somebody chose these few lines for the doctor, so they are about what the doctor knows.
         """
         waiting: list[Hit] = []
-        for hit in self.hits():
+        hits = self.hits()
+        for hit in hits:
+            waiting.append(hit)
             if self._failed or hit.offset >= SHORT_LOG:
                 yield from waiting
                 waiting.clear()
-                yield hit
-            else:
-                waiting.append(hit)
+                yield from hits
         yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
         yield from self._last_words()
 
@@ -238,22 +239,60 @@ class LogScanner:
             at = buffer.find(b"\n", at, stop) + 1 or stop
             begin = max(self._at - _OVERLAP, 0) if middle else self._at
             self._long(self._line - self._base, begin, at, out)
-        dull = self._shapes.dull
+        dull, again, calm = self._shapes.dull, self._shapes.repeats.get, self._calm
         for low, high in self._engine.lines(buffer, at, stop, dull) if at < stop else ():
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
             raw = bytes(view[low:high])
-            if shape := shape_of(raw):
+            body = 0
+            if head := LOGCAT.match(raw):
+                body = head.end()
+                tag = raw[body : body + _TAG]
+                # Who said nothing of use last time is not expected to repeat a message.
+                if tag not in calm:
+                    message = raw[body:].rstrip(b"\r\n")
+                    if repeat := again(message):
+                        text, process = raw.rstrip(b"\r\n"), process_in(head)
+                        found, opens, beside = repeat.of(message), repeat.opens, repeat.asks_code
+                        self._put(low, high, text, found, process, opens, beside, False, out)
+                        continue
+            if shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
+                if body:
+                    calm.discard(tag)
+            elif body and len(calm) < _MOST_TAGS:
+                calm.add(tag)
         return out
+
+    def _put(
+        self,
+        low: int,
+        high: int,
+        text: bytes,
+        found: list[tuple[int, Values]],
+        process: tuple[int | None, float | None],
+        opens: bool,
+        beside: bool,
+        failing: bool,
+        out: list[Hit],
+    ) -> None:
+        """A line and what was found in it; `beside` asks for the code and the cause of a call."""
+        number, code = self._number(low), []
+        if beside:
+            below = self._below(high)
+            code = code_below(self._knowledge, found, below) if below else []
+            found += said_beside(self._knowledge, found, text, failing)
+        out.append(Hit(self._base + low, number, *process, text, found, opens))
+        if code:
+            out.append(Hit(self._base + high + 1, number + 1, *process, below, code, opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
         """What a long line holds, block by block, and what its beginning says in words."""
         if low >= 0 and _READ not in self._done:
             self._long_failure(low, out)
-        templates = self._templates
+        templates = self._shapes.templates
         wanted: dict[int, None] = {}
         high = -1
         for end, anchor in self._engine.scan(self._buffer, begin, stop):
@@ -292,6 +331,8 @@ class LogScanner:
             if first is not None:
                 out.append(first)
                 failing = False
+        elif found and not shape.unsure:
+            self._shapes.repeats.note(text, whole, found)
         if failing and all(index in self._knowledge.words for index, _ in found):
             found += read_failure(
                 self._knowledge, text, wrapped=lambda: self._wrapped(low, high, text)
@@ -299,25 +340,14 @@ class LogScanner:
         if found:
             if len(found) > 1:
                 found.sort()
-            number, opens = self._number(low), self._opens(found)
-            pid, time = process_of(text)
-            below = self._below(high) if opens else b""
-            code = code_below(self._knowledge, found, below) if below else []
-            found += said_beside(self._knowledge, found, text, failing) if opens else []
-            out.append(Hit(self._base + low, number, pid, time, text, found, opens))
-            if code:
-                out.append(Hit(self._base + high + 1, number + 1, pid, time, below, code, opens))
+            opens, process = self._opens(found), process_of(text)
+            self._put(low, high, text, found, process, opens, opens, failing, out)
 
     def _below(self, high: int) -> bytes:
         """The next line, if it is so short that it may be nothing but a code."""
         stop = self._buffer.find(b"\n", high + 1, min(high + _CODE_LINE, self._fill))
         stop = self._fill if stop < 0 and self._fill < high + _CODE_LINE else stop
         return bare_line(bytes(self._view[high + 1 : stop])) if stop > high + 1 else b""
-
-    def _passed(self, raw: bytes, templates: Iterable[int]) -> list[int]:
-        """Templates whose prefilter text is in a line: engines need not find the others."""
-        low, prefilters = raw.lower(), self._prefilters
-        return [index for index in templates if index >= 0 and prefilters[index] in low]
 
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
@@ -394,7 +424,10 @@ class LogScanner:
         stop = far if stop < 0 else stop
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
-        found = match(self._knowledge, text, self._passed(raw, left))
+        low_case, prefilters = raw.lower(), self._prefilters
+        # Engines need not find the templates whose prefilter text is not there.
+        passed = [index for index in left if index >= 0 and prefilters[index] in low_case]
+        found = match(self._knowledge, text, passed)
         if not found:
             return
         if self._long_head is None:
@@ -464,20 +497,3 @@ class LogScanner:
         self._fill = left
         self._at -= index
         self._counted -= index
-
-
-def _newline_counter(buffer: bytearray, view: memoryview) -> Callable[[int, int], int]:
-    """Counts line ends between two indices; three times faster with stringzilla."""
-    if len(buffer) > REGION:
-        try:
-            import stringzilla
-        except ImportError:
-            pass
-        else:
-            count = stringzilla.count
-            return lambda low, high: (
-                int(count(view[low:high], b"\n"))
-                if high - low > _FEW
-                else buffer.count(b"\n", low, high)
-            )
-    return lambda low, high: buffer.count(b"\n", low, high)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -30,7 +30,8 @@ class SearchEngine(Protocol):
         """Where lines start and stop that may hold something known or tell of a failure.
 
         Each once and in order. Engines may name more lines than others do: what is in a line is
-        found by looking at it (`shapes`). Lines may be left out whose `letters` are in `dull`.
+        found by looking at it (`shapes`). Lines may be left out which are in `dull`, without
+        their digits.
         """
         ...
 
@@ -59,7 +60,7 @@ _FIRST = 500
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
 APART = 512
 
-_DIGITS_AND_BLANKS = b"0123456789 \t"
+_DIGITS = b"0123456789"
 
 ENGINES = ("hyperscan", "re2", "plain")
 
@@ -214,22 +215,37 @@ class VectorscanEngine:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        self._anchors = _database("anchors", list(map(_escaped, self.anchors)))
-        self._first = _database("first", first_texts(knowledge))
+        # What is looked for is made of these: making it takes longer than finding it in the cache.
+        facts = [knowledge.key, repr((FAILING, _NARROWED))]
+        self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
+        self._first = _database("first", facts, lambda: first_texts(knowledge))
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
     ) -> list[tuple[int, int]]:
-        """All texts in one pass; of their places only the ends are noted."""
-        ends = [0]
-        append = ends.append
+        """All texts in one pass; a line is looked at where the first of them ends."""
+        data = bytes(memoryview(buffer)[low:high])
+        find, rfind, size = data.find, data.rfind, len(data)
+        spans: list[tuple[int, int]] = []
+        append, digits = spans.append, _DIGITS
+        start = stop = 0  # of the line at hand; all places count from `low`
+        in_order = True
 
         def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            if ends[-1] != end:  # or texts in each other are held at every byte, each of them
-                append(end)
+            nonlocal start, stop, in_order
+            if start < end <= stop:
+                return
+            if end <= start:
+                in_order, stop = False, 0
+            start = rfind(b"\n", stop, end) + 1 or stop
+            stop = find(b"\n", end)
+            if stop < 0:
+                stop = size
+            if data[start:stop].translate(None, digits) not in dull:
+                append((low + start, low + stop))
 
-        self._first.scan(memoryview(buffer)[low:high], match_event_handler=note)
-        return _lines_at(buffer, low, high, ends, dull) if len(ends) > 1 else []
+        self._first.scan(data, match_event_handler=note)
+        return spans if in_order else sorted(set(spans))
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """All anchors in one pass."""
@@ -242,7 +258,7 @@ class VectorscanEngine:
 
     @cached_property
     def _names(self) -> Any:
-        return _database("names", list(map(_escaped, NAMES)))
+        return _database("names", [repr(NAMES)], lambda: map(_escaped, NAMES))
 
 
 def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
@@ -250,9 +266,9 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
     return any(name in text for name in NAMES)
 
 
-# Where one of these is part of another word, it is none of failure: `default`, `retry`, `retain`.
+# Where one of these is part of other words, it is none of failure: `default`, `no faults`, `retry`.
 _NARROWED = {
-    b"fault": (rb"(?:[^e]|[^d]e)fault", rb"^e?fault"),
+    b"fault": (rb"(?:[^e ]|[^d]e|[^o] |[^n]o |\wno )fault", rb"^(?:e|o? )?fault"),
     b" ret": (rb" ret(?:[uv0-9_]|\b)",),
 }
 
@@ -260,8 +276,9 @@ _NARROWED = {
 def first_texts(knowledge: Knowledge) -> list[bytes]:
     """Expressions of which a line holds one if anything in it is known or tells of a failure."""
     texts = {text.encode() for text in knowledge.prefilters}
-    # What holds a word of failure is found by that word.
-    left = {text for text in texts if not any(word in text for word in FAILING)}
+    # What holds a word of failure is found by that word, if it is one wherever it stands.
+    sure = [word for word in FAILING if word not in _NARROWED]
+    left = {text for text in texts if not any(word in text for word in sure)}
     words = [one for word in FAILING for one in _NARROWED.get(word, (_escaped(word),))]
     return [*map(_escaped, sorted(left)), *dict.fromkeys(words)]
 
@@ -320,39 +337,19 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
     return hits
 
 
-def letters(line: bytes) -> bytes:
-    """A line without digits and blanks, so without most of what differs in its head."""
-    return line.translate(None, _DIGITS_AND_BLANKS)
+def without_digits(line: bytes) -> bytes:
+    """A line without most of what differs in its head."""
+    return line.translate(None, _DIGITS)
 
 
-def _lines_at(
-    buffer: LogBytes, low: int, high: int, ends: list[int], dull: Set[bytes]
-) -> list[tuple[int, int]]:
-    """Where the lines start and stop in which texts end; each once, in order."""
-    spans: list[tuple[int, int]] = []
-    stop = 0  # all places count from `low`
-    data = bytes(memoryview(buffer)[low:high])
-    find, rfind = data.find, data.rfind
-    ends.sort()
-    for end in ends:
-        if end > stop:
-            start = rfind(b"\n", stop, end) + 1 or stop
-            stop = find(b"\n", end)
-            if stop < 0:
-                stop = len(data)
-            if data[start:stop].translate(None, _DIGITS_AND_BLANKS) not in dull:
-                spans.append((low + start, low + stop))
-    return spans
-
-
-def _database(kind: str, texts: list[bytes]) -> Any:
+def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:
     """The compiled texts, from the cache when they are there: compiling takes a while."""
     import hyperscan
 
     from qnnmem.doctor import cache
 
     version = getattr(hyperscan, "__version__", "")
-    name = cache.name_of(kind, [version.encode(), *texts], ".hs")
+    name = cache.name_of(kind, map(_encoded, (version, *facts)), ".hs")
     kept = cache.load(name)
     if kept is not None:
         try:
@@ -361,15 +358,20 @@ def _database(kind: str, texts: list[bytes]) -> Any:
             return database
         except hyperscan.HyperscanError:
             pass  # of another machine or release: compiled anew
+    made = list(texts())
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
-        expressions=texts,
-        ids=list(range(len(texts))),
-        elements=len(texts),
-        flags=[hyperscan.HS_FLAG_CASELESS] * len(texts),
+        expressions=made,
+        ids=list(range(len(made))),
+        elements=len(made),
+        flags=[hyperscan.HS_FLAG_CASELESS] * len(made),
     )
     cache.keep(name, hyperscan.dumpb(database))
     return database
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _escaped(anchor: bytes) -> bytes:

@@ -60,17 +60,20 @@ class LogSession(msgspec.Struct):
     ) -> None:
         """Takes a hit that is later than all before."""
         number = base + hit.number
+        seen = self.seen
         for template, values in hit.found:
-            known = self.seen.get(template)
+            known = seen.get(template)
             if known is None:
                 text = hit.text[:_MAX_TEXT]
-                known = self.seen[template] = Sighting(1, offset, number, part, text, values)
+                known = seen[template] = Sighting(1, offset, number, part, text, values)
             else:
                 known.times += 1
             if template in counting and len(known.counted) < _MAX_COUNTED:
                 known.counted.append((offset, int(values[0])))
         self.last = offset
-        self.until = max(self.until, (hit.opens, offset, part, number))
+        until = (hit.opens, offset, part, number)
+        if until > self.until:
+            self.until = until
         if hit.time is not None:
             self.last_time = hit.time
 

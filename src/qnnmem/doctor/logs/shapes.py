@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
-from qnnmem.doctor.logs.search import SearchEngine, is_failing, letters
+from qnnmem.doctor.logs.repeats import RepeatedLines
+from qnnmem.doctor.logs.search import SearchEngine, is_failing, without_digits
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
@@ -28,7 +30,7 @@ _STYLES = 4  # of heads, counting those that are neither
 # Fixed texts that may begin in such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
-_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
+_DIGIT = re.compile(rb"[0-9]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
@@ -52,6 +54,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
 
 
 _DULL = LineShape((), (), (), False, False, False)
+_FOREIGN = LineShape((), (), (), False, False, True)  # the same, as its letters alone tell
 
 
 class LineShapes:
@@ -59,30 +62,25 @@ class LineShapes:
 
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
         self._knowledge, self._engine = knowledge, engine
-        self._templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
+        self.templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
         self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(_STYLES))
         self._anchors: dict[int, list[bytes]] = {}  # of each template
-        for anchor, templates in zip(engine.anchors, self._templates, strict=True):
+        for anchor, templates in zip(engine.anchors, self.templates, strict=True):
             for index in templates:
                 self._anchors.setdefault(index, []).append(anchor)
-        self._numbered = {
-            index: _Numbered(texts)
-            for index, anchors in self._anchors.items()
-            if _has_digit(*(texts := (knowledge.prefilter_bytes[index], *anchors)))
-        }
-        # Letters of lines without an anchor and without a word of ours.
+        self._numbered = _NumberedTemplates(knowledge, self._anchors)
+        self.repeats = RepeatedLines(knowledge)
+        # Lines without their digits that hold no anchor and no word of ours, whichever they had.
         self.dull: set[bytes] = set()
-        self._asked = 0
-        # A colour or a NUL may stand within a word.
-        self._texts = [*dict.fromkeys(map(letters, (*OURS, *engine.anchors))), b"\x1b", b"\0"]
+        self._texts = tuple(
+            map(without_digits, (*OURS, *(one for one in engine.anchors if _has_digit(one))))
+        )
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
 
-    def of(self, raw: bytes) -> LineShape | None:
-        """What a line may hold; None when nothing."""
-        head = _HEAD.match(raw)
-        if head is None:
-            body, style = 0, 0
-        else:
+    def of(self, raw: bytes, body: int = 0) -> LineShape | None:
+        """What a line may hold; None when nothing. `body` is where a head of logcat ends."""
+        style = int(body > 0)  # as of those that are looked for here
+        if not body and (head := _HEAD.match(raw)):
             body, style = head.end(), head.lastindex or 0
         known = self._known[style]
         key = _shape(raw[body:])
@@ -93,17 +91,18 @@ class LineShapes:
                 if len(known) >= _MOST:
                     known.clear()
                 known[key] = shape
-            if shape is _DULL and len(self.dull) + self._asked < _MOST:
-                self._note_dull(raw)
-        return None if shape is _DULL else shape
+        if shape is not _FOREIGN:
+            return None if shape is _DULL else shape
+        if len(self.dull) < _MOST and len(raw) <= _LONGEST:
+            self.dull.add(without_digits(raw))
+        return None
 
-    def _note_dull(self, raw: bytes) -> None:
-        """Keeps the letters of a line that holds nothing of ours, whatever its numbers are."""
-        self._asked += 1
-        key = letters(raw)
-        low = key.lower()
-        if len(raw) <= _LONGEST and not any(text in low for text in self._texts):
-            self.dull.add(key)
+    def _is_foreign(self, low: bytes) -> bool:
+        """Whether the letters alone of a line without a word of ours tell that it has none."""
+        bare = without_digits(low)
+        if b"0x" in low or any(text in bare for text in self._texts):
+            return False  # addresses have letters, which differ
+        return not self._engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
         """Whether a line of small letters holds the prefilter text and an anchor of a template."""
@@ -116,14 +115,14 @@ class LineShapes:
         low = head.lower() + small
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
         anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
-        found = Counter(template for anchor in anchors for template in self._templates[anchor])
+        found = Counter(template for anchor in anchors for template in self.templates[anchor])
         sure = [i for i in sorted(found) if i not in numbered and prefilters[i] in low]
         whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
         part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
         alike = _alike(small)
-        unsure = tuple(i for i, one in numbered.items() if one.may_be_in(alike))
+        unsure = numbered.in_line(alike)
         if not sure and not unsure and not any(word in low for word in OURS):
-            return _DULL
+            return _FOREIGN if self._is_foreign(low) else _DULL
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
         reads = certain or maybe
@@ -154,17 +153,40 @@ class ShapesByEngine:
         return shapes
 
 
-class _Numbered:
-    """A template with numbers in its fixed texts: the prefilter text and the anchors."""
+class _NumberedTemplates:
+    """Templates with numbers in their fixed texts: the prefilter text and the anchors."""
 
-    def __init__(self, texts: tuple[bytes, ...]) -> None:
-        self._texts = [_alike(text) for text in texts]
-        self._of_head = any(_OF_HEAD.match(text) for text in texts)
+    def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
+        self._of_head: list[int] = []  # that may begin in the head of a line
+        self._by_prefilter: dict[bytes, list[tuple[int, list[bytes]]]] = {}
+        for index, own in anchors.items():
+            texts = (knowledge.prefilter_bytes[index], *own)
+            if not _has_digit(*texts):
+                continue
+            if any(map(_OF_HEAD.match, texts)):
+                self._of_head.append(index)
+                continue
+            prefilter, *others = map(_alike, texts)
+            self._by_prefilter.setdefault(prefilter, []).append((index, others))
+        self._every = {
+            *self._of_head,
+            *(index for many in self._by_prefilter.values() for index, _ in many),
+        }
 
-    def may_be_in(self, alike: bytes) -> bool:
-        """Whether a line in which all digits are alike holds its texts with some number."""
-        prefilter, *anchors = self._texts
-        return self._of_head or (prefilter in alike and any(one in alike for one in anchors))
+    def __contains__(self, index: int) -> bool:
+        return index in self._every
+
+    def in_line(self, alike: bytes) -> tuple[int, ...]:
+        """Those whose texts a line in which all digits are alike holds with some number."""
+        found = [*self._of_head]
+        for prefilter, templates in self._by_prefilter.items():
+            if prefilter in alike:
+                found += [
+                    index
+                    for index, anchors in templates
+                    if any(anchor in alike for anchor in anchors)
+                ]
+        return tuple(sorted(found))
 
 
 def _shape(text: bytes) -> bytes:
@@ -180,4 +202,4 @@ def _alike(text: bytes) -> bytes:
 
 
 def _has_digit(*texts: bytes) -> bool:
-    return any(text.translate(_ONE_DIGIT) != text or b"1" in text for text in texts)
+    return any(map(_DIGIT.search, texts))

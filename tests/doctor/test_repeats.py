@@ -1,0 +1,99 @@
+"""What lines hold that differ from others in their digits only."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from qnnmem.doctor.kb.entry import Line
+from qnnmem.doctor.kb.knowledge import Knowledge, pack
+from qnnmem.doctor.kb.matcher import Matcher, _steps
+from qnnmem.doctor.kb.template import parse
+from qnnmem.doctor.logs import line, scanner
+from qnnmem.doctor.logs.scanner import Hit, LogScanner
+from qnnmem.doctor.logs.search import choose_engine
+
+HEAD = b"03-17 16:13:%02d.%03d %5d %5d E QnnDsp: "
+BROKE = "the widget broke at {place:int} of {size:KB} KB with {code:code}, see {name}"
+
+
+def hits_of(knowledge: Knowledge, *messages: bytes, engine: str = "plain") -> list[Hit]:
+    """Every hit of a log of logcat with these messages."""
+    log = b"".join(
+        HEAD % (n % 60, n % 1000, 5, n) + text + b"\n" for n, text in enumerate(messages)
+    )
+    return list(
+        LogScanner(knowledge, choose_engine(knowledge, 0, engine), BytesIO(log).readinto).hits()
+    )
+
+
+def known(*texts: str) -> Knowledge:
+    """A knowledge base of these templates alone."""
+    return Knowledge(pack([Line(f"sign-{n}", text) for n, text in enumerate(texts)], ()))
+
+
+def test_a_message_with_other_numbers_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others hold the same at the same places, with values of their own."""
+    asked = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return line.match(*given)
+
+    monkeypatch.setattr(scanner, "match", counted)
+    text = b"the widget broke at %d of %d KB with 0x%x, see layer_%d"
+    numbers = [(100 + n, 200 + n, 0x100 + n % 10, n % 10) for n in range(90)]
+    found = hits_of(known(BROKE), *(text % row for row in numbers))
+    values = [hit.found[0][1] for hit in found]
+    assert values == [(a, b << 10, code, f"layer_{name}") for a, b, code, name in numbers]
+    assert asked == 1
+    assert [hit.number for hit in found] == list(range(1, 91))
+    assert found[7].time is not None
+    assert found[7].text.startswith(b"03-17 16:13:07.007     5     7 E QnnDsp: the widget")
+
+
+@pytest.mark.parametrize(
+    ("template", "good", "bad"),
+    [
+        ("the widget broke with {code:code}, see", b"broke with 0x12", b"broke with 1x12"),
+        ("the widget broke, pin {pin:int} of 8", b"broke, pin 3 of 8", b"broke, pin 3 of 9"),
+        ("the widget {*} broke {code:code}, see", b"7 broke 0x12", b"7 broke 1x12"),
+    ],
+)
+def test_digits_that_a_template_asks_for_count(template: str, good: bytes, bad: bytes) -> None:
+    """`0x` and the numbers in its fixed texts, whichever of two lines comes first."""
+    knowledge = known(template)
+    lines = [b"the widget " + text + b", see" for text in (good, bad, good, bad)]
+    for order in (lines, lines[::-1]):
+        found = [hit.text for hit in hits_of(knowledge, *order) if hit.found[0][0] == 0]
+        assert [good in text for text in found] == [True, True]
+
+
+def test_a_template_that_may_begin_in_a_head_is_matched_each_time() -> None:
+    """The same message behind other heads is not the same to it."""
+    knowledge = known("{pid:int} E QnnDsp: the widget broke")
+    found = hits_of(knowledge, *[b"the widget broke"] * 3)
+    assert [hit.found[0][1] for hit in found] == [(0,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("engine", ["hyperscan", "re2", "plain"])
+def test_a_word_of_ours_with_a_digit_in_it_hides_none_without(engine: str) -> None:
+    """Lines without their digits may look alike that are not."""
+    pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
+    knowledge = known("the widget broke")
+    odd = b"q7nn graph failed, the wid3get broke"
+    lines = [odd, odd, b"the widget broke", odd, b"qnn graph failed, the widget broke"]
+    assert [hit.number for hit in hits_of(knowledge, *lines, engine=engine)] == [3, 5]
+
+
+def test_plain_parts_are_not_compiled() -> None:
+    """A text with numbers is looked for step by step; a choice is left to an expression."""
+    plain = parse(BROKE).regex
+    assert _steps(plain)
+    assert not _steps(parse("the large (widget|gadget) broke").regex)
+    assert not _steps(parse("{n:int} widgets broke").regex)
+    text = b"the widget the widget broke at 5 of 1.5 KB with -0x1F, see x y"
+    assert Matcher(plain).search(text, text.lower()) == (11, (b"5", b"1.5", b"-0x1F", b"x"))
