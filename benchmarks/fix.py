@@ -155,7 +155,7 @@ def executed(result: Any) -> dict[str, Any]:
 
     from qnnmem import lpai
     from qnnmem.calibration import random_sample
-    from qnnmem.fix.prove import inputs_of
+    from qnnmem.fix.proof.prove import inputs_of
     from qnnmem.fix.remedy import self_contained
     from qnnmem.lpai.binary import write
 

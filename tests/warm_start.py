@@ -25,8 +25,8 @@ PROGRAMS = (
     "qnnmem.load.onnx.trial.program",
     "qnnmem.lpai.net_run.device_program",
     "qnnmem.lpai.quantize.child",
-    "qnnmem.fix.chain_program",
-    "qnnmem.fix.prove_program",
+    "qnnmem.fix.parts.chain_program",
+    "qnnmem.fix.proof.program",
     "qnnmem.htp.native.child",
 )
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")

@@ -28,11 +28,11 @@ import numpy
 import onnx
 from picture_graphs import Growing, Growth, Picture, make, run, shaped
 
-from qnnmem.fix.fusion import LEVELS, MOST_ROUNDING
-from qnnmem.fix.prove_program import difference, is_same
-from qnnmem.fix.redo import Redo, SteppedGraph, redone
-from qnnmem.fix.rework import keep_order
-from qnnmem.fix.rework_program import inline, optimise
+from qnnmem.fix.graph.fusion import LEVELS, MOST_ROUNDING
+from qnnmem.fix.graph.redo import Redo, SteppedGraph, redone
+from qnnmem.fix.graph.rework import keep_order
+from qnnmem.fix.graph.rework_program import inline, optimise
+from qnnmem.fix.proof.program import difference, is_same
 from qnnmem.fix.tiling.graph import TiledGraph
 from qnnmem.load.onnx.typed import write_typed
 

@@ -13,8 +13,8 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.fix.chain import run_chain
-from qnnmem.fix.prove import prove
+from qnnmem.fix.parts.chain import run_chain
+from qnnmem.fix.proof.prove import prove
 from qnnmem.report.schema import load_schema
 
 

@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import ChildFailed, LoadError, OutputError, UsageError
-from qnnmem.fix.chain import check_parts, prove_partition, run_chain
-from qnnmem.fix.chain_manifest import (
+from qnnmem.fix.parts.chain import check_parts, prove_partition, run_chain
+from qnnmem.fix.parts.line import read_line
+from qnnmem.fix.parts.manifest import (
     MANIFEST,
     SCHEMA,
     Chain,
@@ -22,8 +23,7 @@ from qnnmem.fix.chain_manifest import (
     read_chain,
     write_chain,
 )
-from qnnmem.fix.partition import Partition, PlannedParts, partition
-from qnnmem.fix.partition_line import read_line
+from qnnmem.fix.parts.partition import Partition, PlannedParts, partition
 from qnnmem.report.schema import load_schema
 
 
@@ -134,8 +134,8 @@ def test_a_chain_computes_what_the_whole_does(
 
 def test_a_wrong_part_is_noticed(found: Partition) -> None:
     """The proof fails when one number of one part is another."""
-    from qnnmem.fix.chain import whole_model
-    from qnnmem.fix.prove import prove
+    from qnnmem.fix.parts.chain import whole_model
+    from qnnmem.fix.proof.prove import prove
 
     parts = [onnx.load_from_string(blob) for blob in part_models(found)]
     weight = parts[1].graph.initializer[0]

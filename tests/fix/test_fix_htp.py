@@ -20,13 +20,13 @@ from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, refused
 
 from qnnmem.errors import NoCompiler, UsageError
-from qnnmem.fix import settings_htp
-from qnnmem.fix.chain import run_chain
 from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, repeat_for_htp
+from qnnmem.fix.library import settings as htp_settings
+from qnnmem.fix.library.trial import from_kept, to_kept
+from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.parts.chain import run_chain
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase
-from qnnmem.fix.trial import from_kept, to_kept
-from qnnmem.fix.trials import HtpSource, LibraryTrials
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
@@ -167,7 +167,7 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
 
 def test_sizes_of_vtcm_halve() -> None:
     """Down to one MiB."""
-    assert list(settings_htp._halves(8)) == [4, 2, 1]
+    assert list(htp_settings._halves(8)) == [4, 2, 1]
 
 
 # --- The real library ----------------------------------------------------------------------------

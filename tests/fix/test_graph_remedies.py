@@ -15,17 +15,17 @@ from onnx import numpy_helper
 from picture_graphs import shaped
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.einsum import without_einsum
-from qnnmem.fix.fusion import FusionRemedy
+from qnnmem.fix.graph.einsum import without_einsum
+from qnnmem.fix.graph.fusion import FusionRemedy
+from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
+from qnnmem.fix.graph.recompute import RecomputeRemedy
+from qnnmem.fix.graph.settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
-from qnnmem.fix.operators import OperatorRemedy, about_operators
-from qnnmem.fix.prove import prove
+from qnnmem.fix.proof.prove import prove
 from qnnmem.fix.recipe import Recipe as FixRecipe
 from qnnmem.fix.recipe import apply_recipe, recipe_of
-from qnnmem.fix.recompute import RecomputeRemedy
 from qnnmem.fix.remedy import FixCase, ModelRemedy, self_contained
 from qnnmem.fix.run import FixResult
-from qnnmem.fix.settings import PlanRemedy
 from qnnmem.load.onnx.typed import write_typed
 from qnnmem.plan import PoolOptions
 

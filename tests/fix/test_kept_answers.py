@@ -9,15 +9,15 @@ import pytest
 from fix_samples import wide_picture
 
 from qnnmem.fix import bench as bench_module
-from qnnmem.fix import prove
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.covers import RememberedCovers
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.planned import PlanJudge
+from qnnmem.fix.proof import prove
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.run import FixResult
-from qnnmem.fix.search import RegionSearch
+from qnnmem.fix.tiling.covers import RememberedCovers
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.kept_results import ResultCache
 from qnnmem.load.onnx import read_shaped
 from qnnmem.plan import PoolOptions

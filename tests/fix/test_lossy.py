@@ -14,20 +14,20 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import ChildFailed, UsageError
-from qnnmem.fix.batch import BatchRemedy, batch_of
-from qnnmem.fix.batch_run import run_in_batches
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.calibrate import calibration_folder
-from qnnmem.fix.lossy import LOSSY_REMEDIES, LossyBench, judged_steps, needed_words
+from qnnmem.fix.lossy.batch import BatchRemedy, batch_of
+from qnnmem.fix.lossy.batch_run import run_in_batches
+from qnnmem.fix.lossy.calibrate import calibration_folder
+from qnnmem.fix.lossy.precision import PrecisionRemedy, without_layout
+from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, LossyBench, judged_steps, needed_words
+from qnnmem.fix.lossy.resolution import ResolutionRemedy, smaller_pictures
+from qnnmem.fix.lossy.sizes import with_sizes
 from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
 from qnnmem.fix.planned import PlanJudge
-from qnnmem.fix.precision import PrecisionRemedy, without_layout
-from qnnmem.fix.prove import Proof, inputs_of, prove
-from qnnmem.fix.prove_border import ModelBorder, resized
+from qnnmem.fix.proof.border import ModelBorder, resized
+from qnnmem.fix.proof.prove import Proof, inputs_of, prove
 from qnnmem.fix.recipe import Recipe, apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
-from qnnmem.fix.resolution import ResolutionRemedy, smaller_pictures
-from qnnmem.fix.sizes import with_sizes
 from qnnmem.load.onnx import read_shaped
 from qnnmem.lpai.quantize import classify
 from qnnmem.plan import PoolOptions

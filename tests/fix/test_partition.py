@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from partition_graphs import random_model
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.fix.chain import check_parts, prove_partition
-from qnnmem.fix.chain_manifest import part_models
-from qnnmem.fix.cut import PartFit, Rows
-from qnnmem.fix.partition import NoPartition, Partition, PartVerdict, PlannedParts, partition
-from qnnmem.fix.partition_line import OpLine, Stretch, make_line, read_line
+from qnnmem.fix.parts.chain import check_parts, prove_partition
+from qnnmem.fix.parts.cut import PartFit, Rows
+from qnnmem.fix.parts.line import OpLine, Stretch, make_line, read_line
+from qnnmem.fix.parts.manifest import part_models
+from qnnmem.fix.parts.partition import NoPartition, Partition, PartVerdict, PlannedParts, partition
 from qnnmem.ir import Model
 from qnnmem.load.onnx.fixed import Fixed
 from qnnmem.load.onnx.passes.build import build

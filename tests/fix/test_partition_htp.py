@@ -15,13 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, refused
 
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.fix.chain import prove_partition
-from qnnmem.fix.chain_htp import write_htp_chain
-from qnnmem.fix.chain_manifest import MANIFEST, SCHEMA, read_chain
-from qnnmem.fix.partition import NoPartition, Partition, PlannedParts, partition
-from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, partition_htp
-from qnnmem.fix.partition_line import read_line
-from qnnmem.fix.trials import LibraryTrials
+from qnnmem.fix.library.trials import LibraryTrials
+from qnnmem.fix.parts.chain import prove_partition
+from qnnmem.fix.parts.chain_htp import write_htp_chain
+from qnnmem.fix.parts.line import read_line
+from qnnmem.fix.parts.manifest import MANIFEST, SCHEMA, read_chain
+from qnnmem.fix.parts.partition import NoPartition, Partition, PlannedParts, partition
+from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, partition_htp
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line

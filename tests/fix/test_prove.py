@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import ChildFailed
-from qnnmem.fix.prove import Prover, prove
+from qnnmem.fix.proof.prove import Prover, prove
 
 
 def model(factor: float, more: str = "") -> onnx.ModelProto:

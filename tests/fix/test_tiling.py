@@ -12,15 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from picture_graphs import cut_and_compare, largest_gap, make, run, shaped
 
+from qnnmem.fix.graph.settings import PlanRemedy
 from qnnmem.fix.lpai import fix_for_lpai
 from qnnmem.fix.remedy import FixCase
-from qnnmem.fix.search import RegionSearch
-from qnnmem.fix.settings import PlanRemedy
-from qnnmem.fix.tile import TilingRemedy
 from qnnmem.fix.tiling.bands import Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.remedy import TilingRemedy
 from qnnmem.fix.tiling.rewrite import rewrite
+from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.ir.lifetime import lifetimes
 from qnnmem.load.onnx import read_shaped
 from qnnmem.load.onnx.passes.build import build

@@ -143,7 +143,7 @@ def fixed_for_htp(
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.htp import REMEDIES, FixTarget, fix_for_htp, operator_remedy, repeat_for_htp
-    from qnnmem.fix.lossy import LOSSY_REMEDIES
+    from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES
     from qnnmem.fix.recipe import apply_recipe
     from qnnmem.htp.fit import check_pools
     from qnnmem.provenance import Origin, Sourced

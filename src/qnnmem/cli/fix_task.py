@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from qnnmem.cli.fix_htp import HtpWish
     from qnnmem.cli.fix_output import FixFolder
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.fix.proof.validate import Validation
     from qnnmem.fix.recipe import Recipe
     from qnnmem.fix.remedy import FixCase, JudgedChange
     from qnnmem.fix.run import FixResult
-    from qnnmem.fix.validate import Validation
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
@@ -81,8 +81,8 @@ def fix_file(task: FixTask) -> FixOutcome:
     """Fix one model, and write what it became."""
     from qnnmem.cli.fix_output import FixFolder, fix_folder
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.fix.chain_manifest import FIRST_PART, MANIFEST
     from qnnmem.fix.outputs import outputs_of
+    from qnnmem.fix.parts.manifest import FIRST_PART, MANIFEST
     from qnnmem.report.fix_next import next_commands
     from qnnmem.scratch_folder import scratch_folder
 
@@ -114,7 +114,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 def _validated(result: FixResult, bar: ProgressBar) -> Validation:
     """The result run once more, output by output."""
-    from qnnmem.fix.validate import validate
+    from qnnmem.fix.proof.validate import validate
 
     bar.say("validating")
     return validate(result.case, result.best.change)
@@ -180,7 +180,7 @@ def _repeated(
 ) -> FixResult:
     """What a recipe brings for this model."""
     from qnnmem.fix.bench import CaseBench
-    from qnnmem.fix.lossy import LOSSY_REMEDIES, judged_steps
+    from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
     from qnnmem.fix.lpai import REMEDIES, REQUIRED
     from qnnmem.fix.planned import PlanJudge
     from qnnmem.fix.recipe import apply_recipe
@@ -198,7 +198,7 @@ def _repeated(
 
 def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> None:
     """Refuse a recipe that changes results where nobody allows that."""
-    from qnnmem.fix.lossy import lossy_words, needed_words
+    from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
     known = set(lossy_words(backend)) - case.allow
     refused = [word for word in needed_words(recipe.steps) if word in known]
@@ -210,7 +210,7 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
     from time import monotonic
 
     from qnnmem.calibration import find_samples
-    from qnnmem.fix.prove import inputs_of
+    from qnnmem.fix.proof.prove import inputs_of
     from qnnmem.fix.remedy import FixCase
     from qnnmem.load import kind_of
     from qnnmem.load.onnx import read_shaped
@@ -247,7 +247,7 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
 
 def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]:
     """What may change results; a word that means nothing here is refused."""
-    from qnnmem.fix.lossy import lossy_words
+    from qnnmem.fix.lossy.remedies import lossy_words
 
     words = [word for several in given for word in several]
     known = lossy_words(backend)

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.fix.prove import SAMPLES, Proof, Prover
+from qnnmem.fix.proof.prove import SAMPLES, Proof, Prover
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
 from qnnmem.version import __version__
 
@@ -130,7 +130,7 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
         return (self_contained(change.model),)
     import onnx
 
-    from qnnmem.fix.chain_manifest import part_models
+    from qnnmem.fix.parts.manifest import part_models
 
     return tuple(onnx.ModelProto.FromString(blob) for blob in part_models(change.parts))
 

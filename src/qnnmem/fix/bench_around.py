@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from qnnmem.fix.prove import Proof
+from qnnmem.fix.proof.prove import Proof
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Need
 
 

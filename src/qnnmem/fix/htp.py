@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import UsageError, join_words
-from qnnmem.fix.bench_htp import HtpBench
-from qnnmem.fix.compiled import CompileJudge
-from qnnmem.fix.lossy import judged_steps, with_lossy
-from qnnmem.fix.operators import OperatorRemedy, refused_by_htp, taken_by_htp
-from qnnmem.fix.others import read_others
-from qnnmem.fix.partition_htp import HtpParts, LibraryJudge, loaded_parts
-from qnnmem.fix.parts_htp import HtpPartsRemedy
-from qnnmem.fix.placement import PlacementRemedy
+from qnnmem.fix.graph.operators import OperatorRemedy, refused_by_htp, taken_by_htp
+from qnnmem.fix.library.bench import HtpBench
+from qnnmem.fix.library.judge import CompileJudge
+from qnnmem.fix.library.others import read_others
+from qnnmem.fix.library.placement import PlacementRemedy
+from qnnmem.fix.library.settings import HtpSettingsRemedy
+from qnnmem.fix.library.trials import LibraryTrials
+from qnnmem.fix.lossy.remedies import judged_steps, with_lossy
+from qnnmem.fix.parts.partition_htp import HtpParts, LibraryJudge, loaded_parts
+from qnnmem.fix.parts.remedy_htp import HtpPartsRemedy
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
-from qnnmem.fix.settings_htp import HtpSettingsRemedy
-from qnnmem.fix.trials import LibraryTrials
 from qnnmem.htp.compile import CompileOptions, Progress, given_or_own, no_progress
 from qnnmem.htp.worker import Worker
 from qnnmem.kept_results import ResultCache

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.fusion import FusionRemedy
-from qnnmem.fix.lossy import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
-from qnnmem.fix.operators import OperatorRemedy, about_operators
-from qnnmem.fix.parts import PlannedPartsRemedy
+from qnnmem.fix.graph.fusion import FusionRemedy
+from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
+from qnnmem.fix.graph.recompute import RecomputeRemedy
+from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.lossy.precision import without_layout
+from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
+from qnnmem.fix.parts.remedy import PlannedPartsRemedy
 from qnnmem.fix.planned import PlanJudge
-from qnnmem.fix.precision import without_layout
-from qnnmem.fix.recompute import RecomputeRemedy
 from qnnmem.fix.remedy import FixCase, JudgedChange, ModelRemedy
 from qnnmem.fix.run import FixResult, Watcher, best_of, try_remedies
-from qnnmem.fix.search import RegionSearch
-from qnnmem.fix.settings import PlanRemedy
-from qnnmem.fix.tile import TilingRemedy
 from qnnmem.fix.tiling.graph import TiledGraph
+from qnnmem.fix.tiling.remedy import TilingRemedy
+from qnnmem.fix.tiling.search import RegionSearch
 from qnnmem.kept_results import ResultCache
 from qnnmem.plan.pools import Budget
 from qnnmem.text import quote

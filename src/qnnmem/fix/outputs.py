@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qnnmem.fix.chain_manifest import MANIFEST, Chain, as_json, describe_chain, part_models
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.partition import Partition
-from qnnmem.fix.partition_htp import HtpParts
+from qnnmem.fix.parts.manifest import MANIFEST, Chain, as_json, describe_chain, part_models
+from qnnmem.fix.parts.partition import Partition
+from qnnmem.fix.parts.partition_htp import HtpParts
 from qnnmem.fix.remedy import self_contained
 from qnnmem.fix.run import FixResult
 
@@ -35,7 +35,7 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
 
 
 def _chain(cut: Partition, parts: HtpParts | None, binaries: Sequence[bytes]) -> dict[str, bytes]:
-    from qnnmem.fix.chain_htp import describe_htp
+    from qnnmem.fix.parts.chain_htp import describe_htp
 
     models = part_models(cut)
     chain: Chain = describe_chain(cut, models)

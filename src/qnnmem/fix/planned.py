@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qnnmem.fix.partition import Partition, plan_part
+from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.fix.remedy import Change, Need
 from qnnmem.load.onnx.passes.build import build
 from qnnmem.plan.memory import plan_model

@@ -11,7 +11,7 @@ from typing import Any
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, ModelRemedy, Step
-from qnnmem.fix.tile import count
+from qnnmem.fix.tiling.remedy import count
 from qnnmem.text import quote
 
 SCHEMA = "qnnmem.fix-recipe/1"

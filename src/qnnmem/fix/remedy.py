@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.calibration import Sample
-    from qnnmem.fix.partition import Partition
-    from qnnmem.fix.prove import Proof
+    from qnnmem.fix.parts.partition import Partition
+    from qnnmem.fix.proof.prove import Proof
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.load.onnx.passes.shape import ShapedModel
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from qnnmem.errors import join_words
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.lossy import lossy_words
-from qnnmem.fix.prove import OutputGap
+from qnnmem.fix.lossy.remedies import lossy_words
+from qnnmem.fix.proof.prove import OutputGap
+from qnnmem.fix.proof.validate import Validation
 from qnnmem.fix.remedy import JudgedChange, LossyHint
 from qnnmem.fix.run import FixResult
-from qnnmem.fix.validate import Validation
 from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from qnnmem.fix.compiled import MODEL
 from qnnmem.fix.htp import HtpFixResult
-from qnnmem.fix.partition_line import Stretch
+from qnnmem.fix.library.judge import MODEL
+from qnnmem.fix.parts.line import Stretch
 from qnnmem.fix.remedy import JudgedChange
 from qnnmem.fix.run import FixResult
 from qnnmem.report.shell import file_word, next_line

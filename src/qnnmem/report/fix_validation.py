@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from qnnmem.fix.validate import OutputCheck, Validation
+from qnnmem.fix.proof.validate import OutputCheck, Validation
 from qnnmem.text import counted, shorten
 
 _NAME = 40

@@ -1,0 +1,124 @@
+"""Models rewritten by onnxruntime's optimiser or onnx's inliner, in a child process.
+
+What they write is read like any file of the user, and keeps the order of nodes: which of all orders
+that work is taken decides how many bytes are alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qnnmem.child import ChildProcess, describe_limit
+from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.fix.remedy import FixCase, read_again, self_contained
+from qnnmem.load.onnx.graph import reads
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+
+_TIME_LIMIT_S = 300.0
+
+
+def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
+    """The model after the optimiser's first level, some of its rules left out."""
+    before = self_contained(model)
+    with Reworker() as child:
+        return taken_over(case, before, child.optimised(before, without))
+
+
+def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
+    """The model with the standard's own words in the place of operators of these kinds."""
+    before = self_contained(model)
+    with Reworker() as child:
+        return taken_over(case, before, child.inlined(before, kinds))
+
+
+def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
+    """A rewritten model as one of ours, its nodes in the order they had."""
+    known = {node.domain for node in before.graph.node} | {""}
+    if any(node.domain not in known for node in after.graph.node):
+        raise ChildFailed("operators were put in that are not of the standard")
+    keep_order(before, after)
+    try:
+        made = read_again(after)
+    except LoadError as exc:
+        raise ChildFailed(f"the rewritten model cannot be read: {exc.reason}") from exc
+    return replace(made, resolved=replace(made.resolved, path=case.path))
+
+
+def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Put nodes in the order of those they came from, by what they make."""
+    place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
+    nodes = list(after.graph.node)
+    maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
+    ranks: list[int] = []
+    for node in nodes:  # makers come first in any order that works
+        own = [place[name] for name in node.output if name in place]
+        sources = (
+            ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks)
+        )
+        ranks.append(min(own) if own else max(sources, default=-1))
+    order = _sorted(needs, ranks)
+    del after.graph.node[:]
+    after.graph.node.extend(nodes[at] for at in order)
+
+
+def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
+    """Positions so that each comes after those it needs, the lowest rank first."""
+    readers: dict[int, list[int]] = {}
+    for at, sources in enumerate(needs):
+        for source in sources:
+            readers.setdefault(source, []).append(at)
+    waits = [len(sources) for sources in needs]
+    ready = [(ranks[at], at) for at, left in enumerate(waits) if not left]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        _, at = heapq.heappop(ready)
+        found.append(at)
+        for reader in readers.get(at, ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                heapq.heappush(ready, (ranks[reader], reader))
+    return found
+
+
+class Reworker(ChildProcess):
+    """Optimiser and inliner at arm's length."""
+
+    def __init__(self, time_limit_s: float = _TIME_LIMIT_S) -> None:
+        super().__init__("qnnmem.fix.graph.rework_program", time_limit_s)
+
+    def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
+        """What onnxruntime's optimiser makes of a model without some of its rules."""
+        return self._asked("optimise", without, model)
+
+    def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
+        """What onnx's inliner makes of a model with operators of these kinds."""
+        return self._asked("inline", kinds, model)
+
+    def _asked(self, verb: str, names: Sequence[str], model: onnx.ModelProto) -> onnx.ModelProto:
+        """The model that comes back."""
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+        blob = model.SerializeToString()
+        frame = self.ask({"verb": verb, "names": list(names)}, blob, most=self.memory_limit)
+        if frame is None:
+            if self.expired:
+                raise ChildFailed(f"rewriting did not finish within {self.time_limit_s:.3g} s")
+            limit = describe_limit(self.memory_limit)
+            raise ChildFailed(f"rewriting crashed or ran out of memory, {limit}")
+        if "error" in frame[0]:
+            raise ChildFailed(str(frame[0]["error"]))
+        try:
+            made: onnx.ModelProto = onnx.ModelProto.FromString(frame[1])
+        except DecodeError as exc:
+            raise ChildFailed("what was written is no model") from exc
+        return made

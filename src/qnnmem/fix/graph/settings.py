@@ -1,0 +1,76 @@
+"""The mildest remedy: the model as it is, planned in place or run in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from qnnmem.fix.graph.order import reordered
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.tiling.graph import TiledGraph
+
+_WISHES = (
+    ("in place", {"inplace": True}),
+    ("another order", {"reorder": True}),
+    ("both", {"inplace": True, "reorder": True}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRemedy:
+    """Element-wise ops in place, and another order of ops."""
+
+    name: str = "plan"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Each alone, then both."""
+        start = base.change
+        for words, wish in _WISHES:
+            if "reorder" in wish and "order" in bench.case.keep:
+                continue
+            found = self._made(bench.case, start, words, wish)
+            if found is not None:
+                yield bench.judged(found)
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """In place and another order, where the recipe says so."""
+        wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
+        return self._made(case, base, "as in the recipe", wish) or base
+
+    def best(self, bench: FixBench, change: Change) -> Change:
+        """A change as it is, or planned otherwise where that needs less; nothing is compared."""
+        found, need = change, bench.judge(change)
+        for words, wish in _WISHES:
+            if need.fits or ("reorder" in wish and "order" in bench.case.keep):
+                continue
+            other = self._made(bench.case, change, words, wish)
+            if other is not None and (other_need := bench.judge(other)).rank < need.rank:
+                found, need = replace(other, remedy=change.remedy), other_need
+        return found
+
+    def _made(
+        self, case: FixCase, base: Change, words: str, wish: dict[str, bool]
+    ) -> Change | None:
+        """None where no other order is found."""
+        options = base.pool_options
+        if wish.get("inplace"):
+            options = replace(options, inplace=True)
+        if not wish.get("reorder"):
+            return base.then(self.name, words, wish, options=options)
+        model = reordered(case, TiledGraph.of(base.model).model, options)
+        if model is None:
+            return None
+        return base.then(self.name, words, wish, options=options, model=model)
+
+
+def unplanned(change: Change) -> Change:
+    """What was changed before it was planned otherwise: that is found out anew for the next."""
+    last = change.steps[-1]["remedy"] if change.steps else ""
+    return change.of if last == PlanRemedy().name and change.of is not None else change
+
+
+def flag(value: object) -> bool:
+    """A yes or no of a recipe."""
+    if not isinstance(value, bool):
+        raise ValueError("inplace and reorder are true or false")
+    return value

@@ -1,0 +1,1 @@
+"""Remedies for HTP, and the real library as judge of them."""

@@ -1,0 +1,157 @@
+"""The judge for HTP: the real library compiles and loads a change, every limit is held against it.
+
+With other contexts beside it, the change has to find room in the process domains of one process as
+well: first-fit in load order, as the library places them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from qnnmem.fix.library.trial import LibraryTrial
+from qnnmem.fix.library.trials import HtpSource, LibraryTrials
+from qnnmem.fix.parts.partition_htp import LibraryJudge
+from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
+from qnnmem.htp.fit import Check, Fit
+from qnnmem.htp.place import DOMAINS, Placement, Resident, place
+from qnnmem.targets.socs import pd_budget
+from qnnmem.text import counted
+
+MODEL = "model"  # how rounds call the context of a model in one piece
+TOGETHER = "all process domains"
+# What bytes are of.
+NOUNS = {
+    "compile": "graph",
+    "pd": "process domain",
+    "vtcm": "VTCM",
+    "ram": "RAM",
+    "weights": "weights",
+    "io": "IO",
+    "spill-fill": "spill/fill",
+    "host-ram": "host RAM",
+}
+
+
+class CompileJudge:
+    """Says of every change what the pool needs that decided about the model as it is."""
+
+    def __init__(
+        self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
+    ) -> None:
+        self.case, self.trials, self.others = case, trials, tuple(others)
+        self._pool = ""  # that decides
+
+    def __call__(self, change: Change) -> Need:
+        """What it needs."""
+        found = self.trials_of(change)
+        needs = [self._need(trial.fit) for trial in found]
+        worst = max(needs, key=lambda need: need.rank)
+        answers = {need.fits for need in needs}
+        fits = False if False in answers else None if None in answers else True
+        if fits is None:
+            worst = next(need for need in needs if need.fits is None)
+        self._pool = self._pool or next(iter(worst.over), "")
+        if not fits or not self.others:
+            return replace(worst, fits=fits)
+        return self._together(change)
+
+    def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
+        """What the library says of the model, or of each part."""
+        options = change.compile_options
+        if change.parts is None:
+            return (self.trials.trial(self.source(change), options),)
+        judge = LibraryJudge(self.trials, options)
+        return tuple(judge.trial(change.parts.line, part) for part in change.parts.parts)
+
+    def source(self, change: Change) -> HtpSource:
+        """What is compiled for a change that is in one piece."""
+        content = self_contained(change.model).SerializeToString(deterministic=True)
+        path = self.case.path if change.model is self.case.model else None
+        return HtpSource(content, path)
+
+    def fixed_bytes(self, change: Change) -> int:
+        """Weights in 16 bits and IO of a model that has no bill: settings do not change them."""
+        from qnnmem.load.onnx.passes.build import build
+
+        model = build(change.model)
+        weights = sum(model.tensors[name].nbytes for name in model.constants)
+        io = sum(model.tensors[name].nbytes for name in {*model.inputs, *model.outputs})
+        return weights // 2 + io
+
+    def residents(self, change: Change) -> dict[str, Resident]:
+        """All contexts by name: others, and the model or its parts."""
+        found = self.trials_of(change)
+        names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(found))]
+        own = (trial.resident(name) for name, trial in zip(names, found, strict=True))
+        return {one.name: one for one in (*self.others, *own) if one is not None}
+
+    def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
+        """Names that are loaded at the same time, and where each goes, for every round."""
+        known = self.residents(change)
+        rounds = change.rounds or (tuple(known),)
+        return tuple(
+            (names, place([known[name].size for name in names], self.domain_bytes))
+            for names in rounds
+        )
+
+    @property
+    def domain_bytes(self) -> int:
+        """What a process domain holds."""
+        return self.trials.budgets.get("pd", pd_budget()).value
+
+    def _need(self, fit: Fit) -> Need:
+        broken = [check for check in fit.checks if check.fits is False]
+        missing = sum(max(1, -(check.spare or 0)) for check in broken)
+        check = self._deciding(fit, broken)
+        size = None
+        if check is not None and check.need is not None:
+            size = (check.need.low if check.fits is False else check.need.high).value
+        what = "bytes" if check is None else NOUNS[check.pool]
+        if check is not None and check.pool == "vtcm" and check.refused:
+            what = "one op in VTCM"  # which is not what a graph takes of it
+        return Need(
+            size,
+            fit.fits,
+            missing,
+            tuple(check.pool for check in broken),
+            None if check is None or check.limit is None else check.limit.value,
+            what,
+            fit.why,
+        )
+
+    def _deciding(self, fit: Fit, broken: Sequence[Check]) -> Check | None:
+        if broken and self._pool not in {check.pool for check in broken}:
+            return fit.worst
+        mine = next((check for check in fit.checks if check.pool == self._pool), None)
+        return mine or fit.beside_vtcm
+
+    def _together(self, change: Change) -> Need:
+        """Whether it finds room beside the others, in each round."""
+        known = self.residents(change)
+        needs = (self._of_round(names, made, known) for names, made in self.placements(change))
+        return max(needs, key=lambda need: need.rank)
+
+    def _of_round(
+        self, names: Sequence[str], made: Placement, known: Mapping[str, Resident]
+    ) -> Need:
+        budget = self.domain_bytes
+        sizes = [known[name].size for name in names]
+        spare = made.domains[DOMAINS.value :]
+        lost = sum(domain.used for domain in spare) + sum(sizes[at] for at in made.too_large)
+        why = ""
+        if lost:
+            count = len(made.domains) + len(made.too_large)
+            why = (
+                f"{counted(len(names), 'context')} together take {count} process domains of "
+                f"{budget:,} bytes, and a process has {DOMAINS.value}"
+            )
+        return Need(
+            sum(sizes),
+            made.fits,
+            lost,
+            ("pd",) if lost else (),
+            budget * DOMAINS.value,
+            TOGETHER,
+            why,
+        )

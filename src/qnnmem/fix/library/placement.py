@@ -1,0 +1,75 @@
+"""Contexts that stay loaded beside the model: in which order, or which of them give way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qnnmem.fix.library.bench import htp_bench
+from qnnmem.fix.library.judge import MODEL, TOGETHER, CompileJudge
+from qnnmem.fix.parts.remedy import Rounds
+from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.htp.place import Resident, best_order
+from qnnmem.text import quote
+
+_MOST_NAMES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRemedy:
+    """Another order of loading, then one at a time instead of together."""
+
+    name: str = "placement"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """The best order; then as few others as possible give way while the model is loaded."""
+        own = htp_bench(bench)
+        if base.need.what != TOGETHER or base.change.parts is not None:
+            return
+        known = own.library.residents(base.change)
+        order = ordered(list(known.values()), own.library.domain_bytes)
+        yield own.judged(self._made(base.change, (order,), "another order of loading"))
+        rounds = in_turn(own.library, known[MODEL])
+        if rounds is None:
+            own.obstacles.append("the other contexts find no room even without the model")
+            return
+        away = [quote(name) for name in rounds[0] if name not in rounds[1]]
+        words = f"{', '.join(away)} freed while the model is loaded"
+        yield own.judged(self._made(base.change, rounds, words))
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """The rounds of a recipe; the judge says whether their contexts are there."""
+        return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
+
+    def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
+        step = {"rounds": [list(names) for names in rounds]}
+        return base.then(self.name, words, step, rounds=rounds)
+
+
+def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
+    """Names in the order that takes the fewest process domains."""
+    found = best_order([one.size for one in residents], budget)
+    return tuple(residents[at].name for at in found.order)
+
+
+def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
+    """All others without the model, then the model with as many of them as find room."""
+    budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
+    if not best_order([one.size for one in others], budget).fits:
+        return None
+    for kept in range(len(others) - 1, -1, -1):  # the largest give way first
+        beside = [*others[:kept], model]
+        if best_order([one.size for one in beside], budget).fits:
+            return ordered(list(judge.others), budget), ordered(beside, budget)
+    return None
+
+
+def read_rounds(value: object) -> Rounds:
+    """Rounds of a recipe; ValueError where they are something else."""
+    if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
+        raise ValueError("rounds are lists of names")
+    rounds = tuple(tuple(names) for names in value)
+    names = [name for one in rounds for name in one]
+    if len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
+        raise ValueError("rounds are lists of names")
+    return rounds

@@ -1,0 +1,1 @@
+"""Remedies that change results, which must be allowed: batch, precision, resolution."""

@@ -1,0 +1,242 @@
+"""The remedy that computes in fewer bits: a model that is really quantized, and measured.
+
+    LPAI   int16, w8a16, int8   as preparation quantizes for LPAI: integers at the border, too
+    HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
+
+What the judge is shown is the quantized model itself, and its results are those that are compared:
+nothing is quantized after the proof. So other remedies, bands or parts, can come on top of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
+from qnnmem.fix.lossy.calibrate import calibration_folder
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Need,
+    Step,
+    read_again,
+    self_contained,
+)
+from qnnmem.plan.pools import PoolOptions
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.load.onnx.passes.shape import ShapedModel
+
+_QUANTIZE_S = 600.0
+# By word: bits of activations and of weights; those that lose least come first.
+LPAI_WIDTHS: dict[str, tuple[Literal[8, 16], Literal[8, 16]]] = {
+    "int16": (16, 16),
+    "w8a16": (16, 8),
+    "int8": (8, 8),
+}
+HTP_WORDS = ("fp16", "w8a16", "int8")
+_WEIGHTS = {"constants", "tcm"}  # pools that weights are part of
+_LAYOUT = ("plan", "tiling", "placement")  # found anew for a quantized model
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionRemedy:
+    """Fewer bits for each number; `words` are those that may be tried."""
+
+    words: tuple[str, ...] = ()
+    name: str = "precision"
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Those that lose least first, without those that do not fit by a plan of the best."""
+        start = without_layout(base.change)
+        words = [word for word in precisions_for(bench.case) if word in self.words]
+        likely = _likely(bench, base.change, words)
+        skipped = words[: words.index(likely[0])] if likely else []
+        notes = tuple(f"{word} loses less and by its plan does not fit" for word in skipped)
+        last: tuple[int, Need] | None = None
+        for word in likely:
+            width = 0  # of no interest for HTP: weights are part of all that it limits
+            if isinstance(start.options, PoolOptions):
+                width = LPAI_WIDTHS[word][0]
+            if last is not None and width and last[0] == width and not _weights_matter(last[1]):
+                continue
+            judged = self._judged(bench, start, word, notes)
+            last = width, judged.need
+            yield judged
+        # Where no bands of the quantized model do, those of the float one may, each quantized.
+        if likely and base.change.model is not start.model and base.change.parts is None:
+            yield self._judged(bench, base.change, likely[-1], notes)
+
+    def _judged(
+        self, bench: FixBench, base: Change, word: str, notes: tuple[str, ...]
+    ) -> JudgedChange:
+        begin = monotonic()
+        made = self._made(bench.case, base, word)
+        judged = bench.judged(replace(made, notes=(*made.notes, *notes)))
+        return replace(judged, seconds=monotonic() - begin)
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """Quantize in the same way, with the samples of this run."""
+        word = str(step["to"])
+        if word not in precisions_for(case):
+            raise UsageError(f"the recipe quantizes to {quote(word)}, not for this backend")
+        return self._made(case, base, word)
+
+    def _made(self, case: FixCase, base: Change, word: str) -> Change:
+        try:
+            model, notes = _quantized(case, base, word)
+        except (LoadError, UsageError) as exc:
+            raise ChildFailed(f"{word}: {join_words(exc.what)}") from exc
+        kind = "float16" if word == "fp16" else "integers, whose scales the file notes"
+        notes = (f"inputs and outputs that were floats are {kind}", *notes)
+        if not case.samples and word != "fp16":
+            notes = (
+                f"WARNING: ranges of {word} were learnt from made-up data: sizes are right, "
+                "results are not, and the difference shown is not that on real inputs; give "
+                "samples of your own",
+                *notes,
+            )
+        return base.then(
+            self.name,
+            word,
+            {"to": word},
+            model=model,
+            is_lossy=True,
+            notes=(*base.notes, *notes),
+        )
+
+
+def precisions_for(case: FixCase) -> tuple[str, ...]:
+    """What the backend can compute in, what loses least first."""
+    return tuple(LPAI_WIDTHS) if isinstance(case.options, PoolOptions) else HTP_WORDS
+
+
+def without_layout(change: Change) -> Change:
+    """The change before what is found anew for every model: bands, order, parts."""
+    while change.of is not None and (change.remedy in _LAYOUT or change.parts is not None):
+        change = change.of
+    return change
+
+
+def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
+    """A change with fewer bits on top, where what was done before has them."""
+    for step in done.steps:
+        if step["remedy"] == "precision":
+            change = PrecisionRemedy().again(case, change, step)
+    return change
+
+
+def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
+    """Words from the first on that fits by a plan; the last one where none does.
+
+    A plan of the best so far with shorter numbers costs next to nothing, quantizing takes long.
+    """
+    options = best.options
+    if not isinstance(options, PoolOptions):
+        return words
+    given, found = options.bits, []
+    words = [word for word in words if given is None or LPAI_WIDTHS[word][0] < given]
+    for at, word in enumerate(words):
+        bits, weight_bits = LPAI_WIDTHS[word]
+        need = bench.judge(replace(best, options=replace(options, bits=bits)))
+        # The plan counts weights with the bits of all numbers.
+        over = set(need.over) - (_WEIGHTS if weight_bits < bits else set())
+        if need.fits is not False or not over:
+            found = words[at:]
+            break
+    return found or words[-1:]
+
+
+def _weights_matter(need: Need) -> bool:
+    """Whether something is over its limit that weights are part of."""
+    return bool(_WEIGHTS & set(need.over))
+
+
+def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tuple[str, ...]]:
+    """The quantized model, and what to know about it."""
+    import onnx
+
+    if word == "fp16":
+        return read_again(_halved(self_contained(base.model))), ()
+    with TemporaryDirectory(".qnnmem") as name:
+        folder = Path(name)
+        source, target = folder / "model.onnx", folder / "quantized.onnx"
+        source.write_bytes(self_contained(base.model).SerializeToString())
+        samples = calibration_folder(case, base.model, folder / "samples")
+        options = base.options
+        if isinstance(options, PoolOptions):
+            notes = _for_lpai(case, options, word, (source, target, samples))
+        else:
+            notes = _for_htp(case, options, word, (source, target, samples))
+        made = onnx.load(target)
+    return read_again(made), notes
+
+
+_Files = tuple[Path, Path, Path | None]  # the model, the quantized one, samples
+
+
+def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> tuple[str, ...]:
+    from qnnmem.lpai.quantize import quantize_model
+
+    bits, weight_bits = LPAI_WIDTHS[word]
+    result = quantize_model(
+        files[0],
+        files[1],
+        bits=bits,
+        weight_bits=weight_bits,
+        calibration=files[2],
+        seed=case.seed,
+        states=options.states,
+        time_limit_s=_QUANTIZE_S,
+    )
+    # The first tells of made-up samples, the last of the difference: both are told here.
+    return result.notes[result.seeded_random : -1 if result.worst_error is not None else None]
+
+
+def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -> tuple[str, ...]:
+    import onnx
+
+    from qnnmem.htp.compile import HtpPrecision, quantize_request
+    from qnnmem.htp.compile.model import ModelSource
+    from qnnmem.htp.worker import Worker
+    from qnnmem.lpai.quantize.graph import integer_io
+
+    source, target, samples = files
+    wanted = replace(options, precision=HtpPrecision(word), calibration=samples, seed=case.seed)
+    scratch = target.with_name("scratch")
+    scratch.mkdir()
+    model = ModelSource(source, source, source.parent)
+    with Worker() as worker:
+        outcome = worker.ask("quantize", quantize_request(wanted, model, scratch, target))
+    if not outcome.is_done:
+        raise ChildFailed(f"{word}: {outcome.sentence}")
+    made = onnx.load(target)
+    integer_io(made)  # else inputs and outputs stay as large as they were
+    onnx.save(made, target)
+    return ()
+
+
+def _halved(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with floats of 16 bits in the place of 32."""
+    import warnings
+
+    from qnnmem.quiet_onnxruntime import import_onnxruntime
+
+    module = import_onnxruntime("transformers.float16")
+    with warnings.catch_warnings():  # about weights that become zero; results are compared
+        warnings.simplefilter("ignore")
+        made: onnx.ModelProto = module.convert_float_to_float16(
+            model, keep_io_types=False, disable_shape_infer=True
+        )
+    del made.graph.value_info[:]
+    return made

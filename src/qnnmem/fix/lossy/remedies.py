@@ -1,0 +1,173 @@
+"""Remedies that change results: which there are, and how those that do not come on top of them.
+
+for each change that loses and is not enough:
+    for each remedy that loses nothing, on the best so far:
+        compare its changes bit by bit with the change that loses
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from qnnmem.errors import ChildFailed
+from qnnmem.fix.bench_around import HurriedBench, LossyBench
+from qnnmem.fix.graph.fusion import ROUNDING
+from qnnmem.fix.graph.operators import OPERATORS
+from qnnmem.fix.lossy.batch import BatchRemedy, batch_of
+from qnnmem.fix.lossy.precision import (
+    HTP_WORDS,
+    LPAI_WIDTHS,
+    PrecisionRemedy,
+    precisions_for,
+    without_layout,
+)
+from qnnmem.fix.lossy.resolution import ResolutionRemedy, smaller_pictures
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    LossyHint,
+    ModelRemedy,
+    Step,
+)
+from qnnmem.fix.run import best_of
+from qnnmem.plan.pools import PoolOptions
+
+LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())
+FEWER_CHANNELS = (
+    "what is left is another model: fewer channels in the layers that need most, then train it "
+    "again"
+)
+_NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
+
+
+@dataclass(frozen=True, slots=True)
+class HurriedRemedy:
+    """A remedy that leaves time to those after it."""
+
+    first: ModelRemedy
+
+    @property
+    def name(self) -> str:
+        """That of the remedy."""
+        return self.first.name
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """What it brings in half of the time."""
+        return self.first.changes(HurriedBench(bench, bench.case.seconds_left / 2), base)
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """As the remedy does it."""
+        return self.first.again(case, base, step)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRemedy:
+    """A remedy that loses, and after each of its changes those that lose nothing more."""
+
+    first: ModelRemedy
+    then: tuple[ModelRemedy, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """That of the remedy that loses."""
+        return self.first.name
+
+    def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
+        """Each change, then what the others bring on top of it; making it takes no search time."""
+        failure: ChildFailed | None = None
+        left = whole = bench.case.seconds_left
+        for made in self.first.changes(bench, base):
+            yield made
+            if made.holds and not made.is_enough:
+                begin = monotonic()
+                try:
+                    yield from self._on_top(LossyBench(bench, made, max(left, whole / 4)), made)
+                except ChildFailed as exc:  # another change may do all the same
+                    failure = exc
+                left = max(0.0, left - (monotonic() - begin))
+        if failure is not None:
+            raise failure
+
+    def _on_top(self, inner: LossyBench, made: JudgedChange) -> Iterator[JudgedChange]:
+        tried = [made]
+        for remedy in self.then:
+            for found in remedy.changes(inner, best_of(tried)):
+                one = inner.checked(found)
+                tried.append(one)
+                yield one
+                if one.is_enough:
+                    return
+
+    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+        """As the remedy that loses does it."""
+        return self.first.again(case, base, step)
+
+
+def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:
+    """Remedies that lose nothing, then what the user allows, in the order they are tried."""
+    words = tuple(word for word in precisions_for(case) if word in case.allow)
+    lossy: list[ModelRemedy] = []
+    if "batch" in case.allow:
+        lossy.append(BatchRemedy())
+    if words:
+        lossy.append(PrecisionRemedy(words))
+    if "resolution" in case.allow:
+        lossy.append(ResolutionRemedy())
+    if not lossy:
+        return tuple(remedies)
+    followed = (FollowedRemedy(one, tuple(remedies)) for one in lossy)
+    return (*map(HurriedRemedy, remedies), *followed)
+
+
+def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
+    """What must be allowed for the steps of a recipe."""
+    found = [str(step.get("to", step["remedy"])) for step in steps if step["remedy"] in _NAMES]
+    return tuple(dict.fromkeys(found))
+
+
+def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
+    """A change judged as a whole; steps on top of those that lose may lose nothing more."""
+    lossy: Change | None = change
+    while lossy is not None and lossy.remedy not in _NAMES:
+        lossy = lossy.of
+    if lossy is None or lossy is change:
+        return bench.judged(change)
+    return LossyBench(bench, bench.judged(lossy)).judged(change)
+
+
+def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
+    """What else would make the model fit, those that lose least first; only planned."""
+    case = bench.case
+    found = []
+    for word, change in _planned(case, best.change):
+        if word not in case.allow:
+            need = bench.judge(change)
+            found += [LossyHint(word, need)] if need.fits else []
+    return tuple(found)
+
+
+def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
+    """Changes that lose, as far as the planner needs them."""
+    options, base = best.options, without_layout(best)
+    if not isinstance(options, PoolOptions):
+        return
+    with suppress(ChildFailed):  # the model takes no other batch
+        if batch_of(case) > 1:
+            yield "batch", BatchRemedy().again(case, base, {"size": 1})
+    for word, (bits, _) in LPAI_WIDTHS.items():
+        if options.bits is None and word != "w8a16":
+            yield word, replace(best, options=replace(options, bits=bits))
+    with suppress(ChildFailed):  # or no other pictures
+        if sizes := smaller_pictures(case, 0.5):
+            yield "resolution", ResolutionRemedy().again(case, base, {"shapes": sizes})
+
+
+def lossy_words(backend: str) -> tuple[str, ...]:
+    """What can be allowed, by name."""
+    precisions = tuple(LPAI_WIDTHS) if backend == "lpai" else HTP_WORDS
+    return (ROUNDING, OPERATORS, "batch", *precisions, "resolution")

@@ -1,0 +1,159 @@
+"""Runs the parts of a chain after each other, and proves that they compute what the whole does.
+
+onnxruntime runs them on the CPU in a limited child, one part at a time: a part is opened, run and
+closed before the next, and a tensor is dropped after the last part that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.calibration import Sample
+from qnnmem.child import REPLY_LIMIT, ChildProcess, describe_limit
+from qnnmem.errors import ChildFailed, UsageError
+from qnnmem.fix.parts.line import OpLine
+from qnnmem.fix.parts.manifest import part_models, read_chain
+from qnnmem.fix.parts.partition import Partition
+from qnnmem.fix.proof.prove import Proof, prove
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+TIME_LIMIT_S = 600.0
+_PLAIN = "biufc"  # kinds of numpy's own element types
+
+
+class ChainChild(ChildProcess):
+    """A limited process that checks parts and runs chains."""
+
+    def __init__(self, time_limit_s: float) -> None:
+        super().__init__("qnnmem.fix.parts.chain_program", time_limit_s)
+
+    def answer(
+        self, header: Mapping[str, Any], payload: bytes, values: int = 0
+    ) -> tuple[dict[str, Any], bytes]:
+        """What the child says, with at most so many bytes of values; ChildFailed if it cannot."""
+        frame = self.ask(header, payload, values + REPLY_LIMIT)
+        if frame is None and self.expired:
+            raise ChildFailed(f"the chain did not finish within {self.time_limit_s:.3g} s")
+        if frame is None:
+            limit = describe_limit(self.memory_limit)
+            raise ChildFailed(f"the chain crashed or ran out of memory, {limit}")
+        if "error" in frame[0]:
+            raise ChildFailed(str(frame[0]["error"]))
+        return frame
+
+
+def check_parts(models: Sequence[bytes], time_limit_s: float = TIME_LIMIT_S) -> None:
+    """Have ONNX's own checker look at every part; ChildFailed says which is not valid and why."""
+    with ChainChild(time_limit_s) as child:
+        for number, blob in enumerate(models, start=1):
+            child.answer({"verb": "check", "part": number}, blob)
+
+
+def run_chain(
+    folder: Path,
+    inputs: Mapping[str, NDArray[Any]],
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> dict[str, NDArray[Any]]:
+    """The outputs of the chain in a folder, by name; ChildFailed if it cannot be run."""
+    chain = read_chain(folder)
+    tensors = {tensor.name: tensor for tensor in chain.tensors}
+    wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
+    rows, payload = packed(wanted, inputs)
+    request = {
+        "verb": "run",
+        "parts": [
+            {
+                "path": str((folder / part.file).absolute()),
+                "inputs": part.inputs,
+                "outputs": part.outputs,
+                "free": part.free_after,
+            }
+            for part in chain.parts
+        ],
+        "inputs": rows,
+        "outputs": chain.outputs,
+    }
+    expected = sum(tensor.bytes for tensor in chain.tensors if tensor.name in chain.outputs)
+    with ChainChild(time_limit_s) as child:
+        header, reply = child.answer(request, payload, expected)
+    return unpacked(header, reply)
+
+
+def packed(
+    wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
+) -> tuple[list[Any], bytes]:
+    """Inputs as rows of name, type and shape, and their bytes; UsageError unless they fit."""
+    import numpy
+
+    rows, blobs = [], []
+    for name, (kind, shape) in wanted.items():
+        if name not in inputs:
+            raise UsageError(f"the chain needs the input {quote(name)}")
+        value = numpy.ascontiguousarray(inputs[name])
+        if value.dtype.kind not in _PLAIN or value.dtype.name != kind:
+            raise UsageError(f"input {quote(name)} is of {kind}, not of {value.dtype.name}")
+        if tuple(numpy.shape(inputs[name])) != shape:
+            raise UsageError(
+                f"input {quote(name)} has shape {shape}, not {numpy.shape(inputs[name])}"
+            )
+        rows.append([name, value.dtype.name, list(shape), value.nbytes])
+        blobs.append(value.tobytes())
+    return rows, b"".join(blobs)
+
+
+def unpacked(header: Mapping[str, Any], reply: bytes) -> dict[str, NDArray[Any]]:
+    """Arrays by name, out of the rows of a reply and its bytes."""
+    import numpy
+
+    found, start = {}, 0
+    for name, dtype, shape, size in header["outputs"]:
+        piece = reply[start : start + size]
+        found[name] = numpy.frombuffer(piece, dtype).reshape(shape).copy()
+        start += size
+    return found
+
+
+def prove_partition(
+    found: Partition,
+    *,
+    samples: Sequence[Sample] = (),
+    seed: int = 0,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> Proof:
+    """Compare every output of the model in its file with that of its parts, bit by bit."""
+    import onnx
+
+    parts = (onnx.ModelProto.FromString(blob) for blob in part_models(found))
+    whole = whole_model(found.line)
+    return prove(whole, *parts, samples=samples, seed=seed, time_limit_s=time_limit_s)
+
+
+def whole_model(line: OpLine) -> onnx.ModelProto:
+    """The model of the file itself, with the shapes of its inputs fixed and its data inside.
+
+    Where inputs were given values it is the model in which they are constants.
+    """
+    from qnnmem.load.onnx import read_guarded
+    from qnnmem.load.onnx.stored import embed, tensors
+
+    fixed = {item.name: item for item in line.proto.graph.input}
+    whole = read_guarded(line.path).proto
+    stored = {tensor.name for tensor in whole.graph.initializer}
+    wanted = [item.name for item in whole.graph.input if item.name not in stored]
+    if set(wanted) != set(fixed):
+        whole.CopyFrom(line.proto)
+    else:
+        del whole.graph.input[:]
+        whole.graph.input.extend(fixed[name] for name in wanted)
+        # Before that version initializers have to be among the inputs.
+        whole.ir_version = max(whole.ir_version, line.proto.ir_version)
+    for tensor in tensors(whole):
+        embed(line.path, tensor)
+    return whole

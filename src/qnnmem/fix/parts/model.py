@@ -1,0 +1,89 @@
+"""A stretch of a model as an ONNX model of its own.
+
+Its nodes are those that the outputs of its ops depend on, as far back as its inputs: whatever the
+ops were made from, it computes its outputs from its inputs as the whole does.
+"""
+
+from __future__ import annotations
+
+from qnnmem.errors import UsageError
+from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.load.onnx.graph import copied_without, reads
+from qnnmem.load.onnx.passes.read import MAX_FILE
+from qnnmem.load.onnx.stored import embed
+from qnnmem.text import quote
+
+# Beside the weights: nodes, names and types take no more than this in any file that is read.
+_ROOM = 1 << 26
+
+
+def write_part(line: OpLine, stretch: Stretch, number: int) -> bytes:
+    """The model of a stretch; weights that lie in other files are brought into it."""
+    import onnx
+
+    graph = line.proto.graph
+    positions, stored = _needed(line, stretch)
+    part = copied_without(line.proto, "graph")
+    part.graph.name = f"{graph.name or line.model.name}_part{number}"
+    part.graph.node.extend(graph.node[at] for at in positions)
+    infos = {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
+    part.graph.input.extend(infos[name] for name in stretch.inputs)
+    part.graph.output.extend(infos[name] for name in stretch.outputs)
+    own = {name for at in positions for name in graph.node[at].output if name in infos}
+    inner = sorted(own - set(stretch.outputs))
+    part.graph.value_info.extend(infos[name] for name in inner)
+    _check_size(line, stored, number)
+    for tensor in graph.initializer:
+        if tensor.name in stored:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(tensor)
+            embed(line.path, copy)
+            part.graph.initializer.append(copy)
+    return bytes(part.SerializeToString(deterministic=True))
+
+
+def _needed(line: OpLine, stretch: Stretch) -> tuple[list[int], set[str]]:
+    """Positions of nodes that a stretch consists of, and the stored tensors they read.
+
+    Nodes come in the order of the ops they stand for, which may not be that of the file.
+    """
+    graph = line.proto.graph
+    maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    stored = {tensor.name for tensor in graph.initializer}
+    seen, used = set(stretch.inputs), set()
+    positions: dict[int, None] = {}
+    for op in stretch.model.ops:
+        found: set[int] = set()
+        open_names = list(op.outputs)
+        while open_names:
+            name = open_names.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in stored:
+                used.add(name)
+            elif name not in maker:
+                raise UsageError(
+                    f"a part would need {quote(name)}, which it does not get", where=line.path
+                )
+            elif maker[name] not in found:
+                found.add(maker[name])
+                open_names.extend(reads(graph.node[maker[name]]))
+        positions.update(dict.fromkeys(sorted(found)))
+    return list(positions), used
+
+
+def _check_size(line: OpLine, stored: set[str], number: int) -> None:
+    from qnnmem.load.onnx.stored import stored_bytes
+    from qnnmem.load.onnx.tensor import STRING
+
+    size = sum(
+        tensor.ByteSize() if tensor.data_type == STRING else stored_bytes(tensor)
+        for tensor in line.proto.graph.initializer
+        if tensor.name in stored
+    )
+    if size > MAX_FILE - _ROOM:
+        raise UsageError(
+            f"part {number} has {size:,} bytes of weights, more than one ONNX file can hold",
+            where=line.path,
+        )

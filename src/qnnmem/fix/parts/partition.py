@@ -1,0 +1,180 @@
+"""Partition: a model cut into the fewest parts that fit, where the fewest bytes cross.
+
+    line = read_line(path)                              its ops in a row
+    found = partition(line, PlannedParts("256K"))      or a judge of your own
+    chain = write_chain(found, folder)                  part1.onnx, part2.onnx ..., chain.json
+
+A judge says whether a stretch of ops fits as a model of its own: the planner for LPAI, the real
+compiler and loader for HTP (`partition_htp`). Results do not change: every part computes with the
+nodes of the whole, and `fix.parts.chain` compares them bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from qnnmem.errors import Words, chain_words
+from qnnmem.fix.parts.cut import Cuts, PartFit, Rows, Stuck, Undecided, least_cuts, narrow_places
+from qnnmem.fix.parts.line import OpLine, Stretch
+from qnnmem.plan import Io, MemoryPlan, Pool, PoolOptions, plan_model
+from qnnmem.plan.pools import Budget, as_limits
+from qnnmem.text import counted, quote
+from qnnmem.units import MAX_BYTES
+
+PLANNING_S = 1.0  # for one stretch
+MOST_PLACES = 1000  # for cuts that are looked at
+MOST_TRIALS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class PartVerdict:
+    """Whether a stretch fits as a model of its own, and why not."""
+
+    fit: PartFit
+    why: Words = ""
+    need_bytes: int | None = None
+
+
+class PartJudge(Protocol):
+    """Says whether stretches of a line fit as models of their own."""
+
+    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+        """Look at one stretch, however long that takes."""
+        ...
+
+    def rows(self, line: OpLine) -> Rows | None:
+        """A rule that tells at once of many stretches that they cannot fit, if there is one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A model in parts that all fit."""
+
+    line: OpLine
+    parts: tuple[Stretch, ...]
+    verdicts: tuple[PartVerdict, ...]
+    crossing_bytes: int
+    trials: int  # stretches that were judged
+    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
+
+
+@dataclass(frozen=True, slots=True)
+class NoPartition:
+    """No cuts make a model fit, or none were found with the trials allowed."""
+
+    why: Words
+    trials: int
+    op: str = ""  # that does not fit even alone
+
+
+def partition(
+    line: OpLine,
+    judge: PartJudge,
+    *,
+    places: Sequence[int] | None = None,
+    most_trials: int | None = MOST_TRIALS,
+    is_over: Callable[[], bool] | None = None,
+) -> Partition | NoPartition:
+    """Cut a line into the fewest parts that a judge passes, then where fewest bytes cross.
+
+    `is_over` says that no more may be tried, because time is up.
+    """
+    said: dict[tuple[int, int], PartVerdict] = {}
+
+    def fits(first: int, last: int) -> PartFit:
+        said[first, last] = judge(line, line.stretch(first, last))
+        return said[first, last].fit
+
+    if places is None and len(line) > MOST_PLACES:
+        places = narrow_places(line.crossing, line.work, MOST_PLACES)
+    rows = judge.rows(line)
+    found = least_cuts(
+        line.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
+    )
+    if isinstance(found, Cuts):
+        parts = tuple(line.stretch(*ends) for ends in found.parts)
+        verdicts = tuple(said[ends] for ends in found.parts)
+        cost = found.crossing_bytes
+        return Partition(line, parts, verdicts, cost, found.trials, found.is_cheapest)
+    if isinstance(found, Undecided):
+        what = f"no cuts were found with {counted(found.trials, 'trial')}"
+        return NoPartition(what, found.trials)
+    return _stuck(line, judge, found, said)
+
+
+def _stuck(
+    line: OpLine, judge: PartJudge, found: Stuck, said: Mapping[tuple[int, int], PartVerdict]
+) -> NoPartition:
+    ops = line.model.ops[found.first : found.last]
+    verdict = said.get((found.first, found.last))
+    if verdict is None:  # the rule excluded it
+        verdict = judge(line, line.stretch(found.first, found.last))
+    reason = verdict.why
+    if len(ops) == 1:
+        what = f"parts that fit lead only up to {ops[0].type} {quote(ops[0].name)}; alone"
+    else:
+        what = f"parts that fit lead only up to {quote(ops[0].name)}; with the {len(ops)} ops there"
+    why = chain_words(f"{what}, ", reason) if reason else what.split(";")[0]
+    return NoPartition(why, found.trials, ops[0].name)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedParts:
+    """A judge that plans the pools of LPAI for a part and holds them against a budget."""
+
+    budget: Budget
+    options: PoolOptions = field(default_factory=PoolOptions)
+    time_limit_s: float = PLANNING_S
+    seed: int = 0
+
+    def __call__(self, line: OpLine, stretch: Stretch) -> PartVerdict:
+        """Plan one stretch."""
+        plan = plan_part(stretch, self.options, self.budget, self.time_limit_s, self.seed)
+        broken = next((one for one in plan.budgets if not one.fits), None)
+        if broken is not None:
+            why = f"{broken.pool.value} needs {broken.need:,} bytes and may have {broken.have:,}"
+            # Inputs and outputs may be fewer for more ops; what is inside never is.
+            fit = PartFit.NO if broken.pool is Pool.IO else PartFit.NEVER
+            return PartVerdict(fit, why, broken.need)
+        if plan.tcm is not None and not plan.tcm.fits:
+            need = plan.constant_bytes + sum(size for _, size in plan.io_sizes)
+            return PartVerdict(PartFit.NO, f"model and IO need {need:,} bytes of tcm", need)
+        return PartVerdict(PartFit.YES, need_bytes=plan.scratch_bytes)
+
+    def rows(self, line: OpLine) -> Rows | None:
+        """Constants and IO must fit tcm together, and a budget of each alone."""
+        if self.options.bits is not None or self.options.states:
+            return None  # sizes are others then
+        limits = as_limits(self.budget)
+        if limits.tcm is None and limits.pools.keys() <= {Pool.SCRATCH, Pool.PERSISTENT}:
+            return None
+        tcm = MAX_BYTES if limits.tcm is None else limits.tcm
+        constants = min(tcm, limits.pools.get(Pool.CONSTANTS, MAX_BYTES))
+        outside = self.options.io is Io.OUTSIDE
+        io = limits.pools.get(Pool.IO, MAX_BYTES) if outside else MAX_BYTES
+
+        def row(first: int) -> list[bool]:
+            return [
+                stored <= constants and given <= io and stored + given <= tcm
+                for stored, given in zip(*line.around(first, constants), strict=True)
+            ]
+
+        return row
+
+
+def plan_part(
+    stretch: Stretch,
+    options: PoolOptions,
+    budget: Budget | None = None,
+    time_limit_s: float = PLANNING_S,
+    seed: int = 0,
+) -> MemoryPlan:
+    """The pools of a part; state of which it has only one end is an input or output of it."""
+    both = (
+        pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
+    )
+    own = PoolOptions(options.io, options.align, options.bits, tuple(both), options.inplace)
+    return plan_model(stretch.model, own, budget=budget, time_limit=time_limit_s, seed=seed)

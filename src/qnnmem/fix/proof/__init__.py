@@ -1,0 +1,1 @@
+"""Whether a changed model computes what it did: both are run, every output is compared."""
