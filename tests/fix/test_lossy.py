@@ -15,11 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.fix.bench import CaseBench
+from qnnmem.fix.bench_around import LossyBench
 from qnnmem.fix.lossy.batch import BatchRemedy, batch_of
 from qnnmem.fix.lossy.batch_run import run_in_batches
 from qnnmem.fix.lossy.calibrate import calibration_folder
 from qnnmem.fix.lossy.precision import PrecisionRemedy, without_layout
-from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, LossyBench, judged_steps, needed_words
+from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps, needed_words
 from qnnmem.fix.lossy.resolution import ResolutionRemedy, smaller_pictures
 from qnnmem.fix.lossy.sizes import with_sizes
 from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
