@@ -62,7 +62,7 @@ def read_failure(
             one for one in knowledge.second_reading.find(whole) if one[0] not in knowledge.words
         ]
         if known and whole is not text:  # what the other line says alone is not said of this one
-            rest = whole[len(text) :] if whole.startswith(text) else whole[: -len(text)]
+            rest = whole.replace(text, b" ", 1)
             alone = {index for index, _ in knowledge.second_reading.find(rest)}
             known = [one for one in known if one[0] not in alone]
         if known:

@@ -15,6 +15,7 @@ anchor ends in it. So a byte is looked at for a template six times at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -31,7 +32,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
-from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on
+from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
@@ -45,6 +46,7 @@ _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _FEW = 1024  # bytes in which line ends are counted without help
 _PIECES = 4  # a message is split over at most so many lines
+_BEFORE = 2  # of them that stand before one that tells of a failure
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
 _MESSAGE = 3  # so few lines are one message that somebody copied
@@ -180,7 +182,8 @@ class LogScanner:
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
             known = number in self._harmless
-            if not known and (found := read_failure(self._knowledge, text, chosen)):
+            pieces = partial(self._wrapped, low, low + len(line), text)
+            if not known and (found := read_failure(self._knowledge, text, chosen, pieces)):
                 pid, time = process_of(text)
                 self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
@@ -350,12 +353,12 @@ class LogScanner:
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
         """A line with those that it may go on in, and one without a head with the one before."""
         head = header.parse(text)
-        if forward := self._forward(text, head, high):
-            yield forward
-        if head.style != "plain":
-            return
-        if (back := self._line_before(low)) and goes_on(header.parse(back[1]), back[1], head):
-            yield back[1] + glue(head) + text
+        before: list[bytes] = []
+        at = low
+        while len(before) < _BEFORE and head.style == "plain" and (back := self._line_before(at)):
+            at = back[0]
+            before.insert(0, back[1])
+        return wholes(before, text, self._forward(text, head, high))
 
     def _forward(self, text: bytes, head: Header, high: int) -> bytes:
         whole, at = text, high + 1
