@@ -7,7 +7,7 @@ word of failure; engines find such lines by these texts alone. Then it is read:
     words     that something failed; `0 errors` and `error 0` say the opposite
     code      decimal, hexadecimal, negative or by name, through the one table of numbers
     stage     of the call that is named, or of the things that are
-    cause     where the words name one (`topics`)
+    cause     where the words name one (`topics`), or that it is none of memory (`other_words`)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
+from qnnmem.doctor.logs.other_words import OTHER, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
@@ -61,6 +62,13 @@ FAILING = (
 
 _APOSTROPHE = rb"(?:'|\xe2\x80\x99)?"
 _NOT = rb"(?: not|n" + _APOSTROPHE + rb"t)"
+# Failure, error and the like in German, French, Russian, Chinese, Japanese and Korean.
+_FOREIGN = (
+    rb"\bfehler|fehlgeschlagen|konnte nicht|\xc3[\xa9\x89]chec|\berreur"
+    rb"|\xd1\x88\xd0\xb8\xd0\xb1\xd0\xba|\xd1\x83\xd0\xb4\xd0\xb0\xd0\xbb\xd0\xbe\xd1\x81\xd1\x8c"
+    rb"|\xe5\xa4\xb1[\xe8\xe6][\xb4\x95][\xa5\x97]|\xe9\x94\x99\xe8\xaf\xaf|\xe6\x97\xa0\xe6\xb3\x95"
+    rb"|\xe3\x82\xa8\xe3\x83\xa9\xe3\x83\xbc|\xec\x8b\xa4\xed\x8c\xa8|\xec\x98\xa4\xeb\xa5\x98"
+)
 _BAD = re.compile(
     rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
@@ -71,43 +79,65 @@ _BAD = re.compile(
     rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
     rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
     rb"|too (?:large|big|small|many|new|old|low|short|long)"
-    rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed)"
-    rb"|bad_?alloc|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:space|room)"
-    rb"|(?:returned|=) ?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
+    rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed"
+    rb"|required?|needed|minimum|expected|requested)"
+    rb"|bad[_ ]?alloc\w*|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:space|room)"
+    rb"|returned null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
     rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
+    rb"|but (?:only|got|found|expected|was|(?:the )?(?:device|soc|target|runtime|model|binary))"
+    rb"|(?:not|already) registered|not (?:compatible|running|connected|installed)|is offline"
+    rb"|(?:un|not )recogni[sz]ed|unknown (?:option|argument|backend|model|op|type|format|symbol)"
+    rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
+    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)|instead of"
+    rb"|(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)"
+    rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
+    rb"|(?:over|beyond|above) (?:the |its )?limit|limit (?:is |was )?reached|(?:is|are) full"
+    rb"|leak(?:s|ed|ing)?|\w*outofmemory\w*|low_memory|bug ?check|nok|nothing happen\w*|garbage"
+    rb"|all zeros?|nans?|wo" + _NOT + rb" (?:load|work|run|start)|truncated|malformed"
     rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
     rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sig(?:segv|abrt|bus|kill|ill|fpe)|segfault"
     rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
     rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed)|undefined symbol"
-    rb"|(?:is|went) down|not responding"
-    rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal) [1-9][0-9]*|non-zero exit|unexpectedly"
+    rb"|non-?zero (?:status|return|result|code)|not responding"
+    rb"|(?:is|went) down"
+    rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal):? -?[1-9][0-9]*|non-zero exit"
+    rb"|unexpectedly"
     rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
-    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|expected) ?qnn_success"
+    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
+    rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
     rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
-    rb"|_fail\b"
+    rb"|_fail(?:ed|ure)?\b|" + _FOREIGN
 )
 # A failure that did not happen, or a word of failure that names something else.
 _NONE = re.compile(
     rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ )?"
-    rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?)\b"
-    rb"|(?:^|[,;:(\[]|\b(?:with|had|got|found|and|were)) ?0 "
-    rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
+    rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?"
+    rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
+    rb"|(?:^|[,;:(\[]|[.] |\b(?:with|had|got|found|and|were)) ?0 (?:(?:op|node|test|layer|file)\w*s )?"
+    rb"(?:errors?|fail(?:ed|s|ures?)|faults?|unsupported|missing|mismatch\w*|crash\w*)\b"
+    rb"|\bchecking for \w+|\bfail-?(?:safe|over|fast)\b|(?:\b|_)(?:error|fault)[ _-]codes\b"
+    rb"|\b(?:squared|absolute|abs|relative|rel|mean|max(?:imum)?|avg|average|rms\w*|quanti[sz]ation"
+    rb"|reprojection|rounding|top-?[0-9]+|bit|word|numeric\w*|percent\w*|accuracy)"
+    rb" (?:errors?|err|mismatch)\b"
+    rb"|\berr\w* ?[:=]?[ ]*[0-9][0-9.]*(?:e-?[0-9]+)?[ ]*(?:<|ok\b|%)"
+    rb"|\w+[_.]py::\S+|\btest_\w+"
     rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
     rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
     rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
     rb"(?![.x])"
-    rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
-    rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
+    rb"|\b(?:fail(?:ed|ures?)?(?:_\w+)?|errors?|unsupported(?: \w+)?|mismatch\w*|nans?|missing|leaks?)"
+    rb"[\"']?[ ]?[:=]?[ ]?(?:0(?:[.]0+)?|none|false|\[\]|\{\})(?:\b(?![.x])|(?<=[\]}]))"
+    rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*(?:[0-9]*[.][0-9]+|[0-9]+e-[0-9]+)|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|severity[ ]?[:=][ ]?error"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
     rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
-    rb"|(?<!not )(?<!!= )(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
+    rb"|(?<!not )(?<!!= )(?<!!)(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
     rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"
 )
 _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
-    rb"|ret(?:urned|urns|urn|val)?"
+    rb"|ret(?:urned|urns|urn|val)?|got"
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
 )
 _CODE = re.compile(
@@ -146,7 +176,7 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b"),
+    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
@@ -165,15 +195,18 @@ _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
+_SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
 _REMEMBERED = 4096
 _NAMING = 600  # bytes in which a line names a cause
 
 
 # What says that all went well.
 _WELL = re.compile(
-    rb"(?<!no )(?<!not )\b(?:success\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
+    rb"(?<!no )(?<!not )\b(?:success\w*|succeed\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
     rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
-    rb"|using|enabled|selected|found|well|healthy)\b"
+    rb"|using|enabled|selected|found|well|healthy|wrote|written|saved|available|registered|granted"
+    rb"|finali[sz]ed|released|freed|closed|probed|supported|running|infs/sec|inferences/s\w*"
+    rb"|(?:is now|is|powering) up|exit(?:ed)?(?: with)?(?: code| status)?:? 0)\b"
     rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
 )
 
@@ -222,10 +255,11 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
+    cause = "" if shape.cause == OTHER and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
     if lpai and code in (lpai.needed, lpai.limit):
         code = None
-    return FailingLine(shape.stage, code, shape.cause, lpai)
+    return FailingLine(shape.stage, code, cause, lpai)
 
 
 def may_fail(text: bytes) -> bool:
@@ -309,7 +343,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
 
 
 def _cause(body: bytes) -> str:
-    return named_cause(_PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace"))
+    text = _PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace")
+    return named_cause(text) or (OTHER if speaks_of_other(text) else "")
 
 
 def _is_ours(low: bytes) -> bool:
@@ -364,7 +399,7 @@ def _is_known(code: int) -> bool:
     """Whether a number by itself is a code: small ones are anything."""
     from qnnmem.qnn.numbers import meanings
 
-    return (code >= 1000 or code < 0) and bool(meanings(code))
+    return (code >= 1000 or code < 0) and any(one.code for one in meanings(code))
 
 
 def _stage(body: bytes) -> str:

@@ -33,12 +33,21 @@ _LIBRARY = (
     r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
 )
 
+_CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
+
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
 # is meant, so the more telling come first.
 _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("mem_system_ram", (r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad_?alloc\b",), ""),
+    (
+        "mem_system_ram",
+        (
+            r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b",
+        ),
+        "",
+    ),
     ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
     (
         "mem_system_ram",
@@ -71,7 +80,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_vtcm",
         (
             r"\bv?tcm\b",
-            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of",
+            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
             _NUMBER,
         ),
         r"version|limit of [0-9]+ \w+s\b",
@@ -80,7 +89,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_dsp_va",
         (
             r"address space|\bva space|\biova\b|protection domain|process domain",
-            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed",
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
+            r"|limit (?:is |was )?reached",
         ),
         "",
     ),
@@ -119,7 +129,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "signing",
         (
             r"\bsignature|\bsigned\b|unsigned|test-?sig",
-            r"fail|invalid|denied|refus|verif|reject|only",
+            r"fail|invalid|denied|refus|verif|reject|only|not (?:support\w*|allow\w*)",
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
     ),
@@ -133,7 +143,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"(?:newer|older|future|outdated) (?:\w+ ){0,2}(?:binary|blob|cache|sdk|librar|driver)"
             r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
-            r" (?:newer|older|old|new|outdated)\b",
+            r" (?:newer|older|old|new|outdated)\b"
+            r"|\b(?:driver|sdk|firmware|runtime)\b.{0,40}\btoo (?:old|new)\b",
         ),
         r"\bsoc\b|\barch",
     ),
@@ -170,6 +181,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"instead of|{_DIFFERS}|{_REFUSED}|compiled for|built for|generated for|invalid",
         ),
         r"search|archive",
+    ),
+    (
+        "soc_mismatch",
+        (rf"(?:generated|compiled|built|prepared|made) for {_CHIP}\b.*\b(?:but|not|device|run)\b.*{_CHIP}",),
+        "",
     ),
     (
         "op_unsupported",
@@ -217,9 +233,22 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
-            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)",
+            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
+            r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
+            r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
+            r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
+            r"|\bmemory\b[^;.]{0,40}\b(?:over|above) (?:the |its )?limit"
+            r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew|is) beyond|memory leak",
         ),
         "",
+    ),
+    (
+        "mem_unknown",
+        (
+            r"(?:alloc|mmap)\w*\b[^;]{0,80}(?:returned|=|\bis|\bwas) ?(?:null|nil|0x0\b)"
+            r"|\bm?map(?:ping)? err(?:or)?\b.*\b(?:len|size|bytes)|\balloc\w* (?:failed|failure|error)$",
+        ),
+        r"tensors\b",
     ),
     (
         "mem_unknown",

@@ -1,0 +1,102 @@
+"""Words of a failing line that speak of anything but memory, where they name no cause.
+
+A file that cannot be opened, an option that nobody knows, a library that does not load, a handle
+that is not valid, a tensor of a wrong type: what is behind them stays open, but no byte was missing.
+A line that speaks of memory as well is left open.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+OTHER = "other"  # beside the causes: which one is open, memory it is not
+
+_CANNOT = (
+    r"(?:fail\w*|unable|cannot|can.t|could not|couldn.t|not able)(?: to)?(?: be)?"
+    r"(?: \w+){0,2}? (?:re)?"
+)
+_FAULTS: tuple[tuple[str, ...], ...] = (
+    # What somebody wrote: options, configuration, files of a tokenizer.
+    (
+        r"\bjson\b|config\w*|\boptions?\b|argument|paramet|\bflags?\b|schema|syntax|tokenizer|vocab"
+        r"|environment|\benv\b|_root\b|_path\b",
+        r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|expected"
+        r"|not found|malformed|fail|error|unable",
+    ),
+    # Files: not there, not to be opened, damaged.
+    (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
+    (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
+    (r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum|unexpected end",),
+    # Libraries and what is in them.
+    (
+        r"\.(?:so|dll|sys|dylib)\b|librar(?:y|ies)|\bplugin|\bmodule|symbol|dlopen|loadlibrary"
+        r"|entry ?point|\binterface",
+        _CANNOT
+        + r"(?:load|open|find|get|resolve|locate)|(?:load|open|import)\w* (?:\w+ )?fail|fail\w* for"
+        r"|not (?:be )?(?:found|loaded)|no (?:compatible|suitable|valid)|\bdlerror",
+    ),
+    # What is not there at all.
+    (
+        r"\b(?:is|are|was|were)?(?: not|n.t) (?:registered|in (?:the )?list|running|connected|enabled"
+        r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed)\b"
+        r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
+        r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
+        r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
+    ),
+    # Arguments of calls.
+    (
+        r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*|tensors?"
+        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
+        r"|null ?pointer|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+    ),
+    (
+        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
+        r"|modulenotfound)error\b",
+    ),
+    # Tensors and operators.
+    (
+        r"quanti[sz]\w*|\bdtype|data ?type|\bshapes?\b|\brank\b|\baxis\b|\baxes\b|dimension|opset"
+        r"|zero.?point|\bscale\b|\blayout\b|\bcast\b",
+        r"fail|error|invalid|mismatch|missing|expected|must|unsupported|exceed|not (?:be )?\w+",
+    ),
+    (
+        r"\b(?:nodes?|ops?|operators?|partition\w*|lower\w*|conversion|convert\w*|delegat\w+|export\w*"
+        r"|translat\w+)\b",
+        _CANNOT
+        + r"(?:lower|partition|convert|translate|delegate|trace|export|prepare|parse|apply)|not (?:be )?"
+        r"(?:lowered|partitioned|converted|translated|delegated|supported)"
+        r"|(?:partition\w*|lowering|conversion|delegat\w+|export\w*|translation|application) fail",
+    ),
+    # Crashes of a program, and programs that stand still.
+    (
+        r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
+        r"|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
+    ),
+    (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
+    # Whoever is at the other end.
+    (
+        r"connection (?:refused|reset|lost|closed)|\b(?:is|went) (?:down|offline)\b|device offline"
+        r"|disconnected|(?:remote|listener|daemon|service|dsp\d?)(?: process)?(?: has)? (?:died|exited)"
+        r"|link (?:is )?(?:down|lost)|selinux|permission|not permitted|unauthori[sz]ed|forbidden",
+    ),
+    (r"too (?:old|new)\b|outdated|deprecated|no longer supported",),
+)
+_MEMORY = re.compile(
+    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b|\bheap|\bram\b|\boom\b|v?tcm\b|spill|bytes"
+    r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
+    r"|\blmkd?|finali[sz]|(?<!de)seriali[sz]"
+)
+
+
+@cache
+def _compiled() -> tuple[tuple[re.Pattern[str], ...], ...]:
+    return tuple(tuple(map(re.compile, needs)) for needs in _FAULTS)
+
+
+def speaks_of_other(text: str) -> bool:
+    """Whether a failing line of small letters speaks of something that memory does not cause."""
+    if _MEMORY.search(text):
+        return False
+    return any(all(need.search(text) for need in needs) for needs in _compiled())
