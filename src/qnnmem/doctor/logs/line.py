@@ -80,8 +80,13 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
         found += _said_of_lpai(knowledge, failure.lpai)
         if failure.lpai.topic != "other":
             return found
-    cause = knowledge.reads.get(f"names {failure.cause}")
-    return found if cause is None else [*found, (cause, ())]
+    return [*found, *named(knowledge, failure)]
+
+
+def named(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
+    """The cause that a line names, without the stage and the code that it may name as well."""
+    number = knowledge.reads.get(f"names {failure.cause}")
+    return [] if number is None else [(number, ())]
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
 
 _CANNOT = (
@@ -49,7 +50,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (
         r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
-        r"|null ?pointer|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|null ?pointer|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
     ),
     (
         r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
@@ -72,21 +73,38 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # Crashes of a program, and programs that stand still.
     (
         r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
-        r"|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
+        r"|\bcheck failed\b|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
     ),
     (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
     # Whoever is at the other end.
     (
         r"connection (?:refused|reset|lost|closed)|\b(?:is|went) (?:down|offline)\b|device offline"
-        r"|disconnected|(?:remote|listener|daemon|service|dsp\d?)(?: process)?(?: has)? (?:died|exited)"
+        r"|disconnected|(?:remote|listener|daemon|service|server|dsp\d?)(?: process)?(?: has)?"
+        r"(?: unexpectedly)? (?:died|exited)|(?:object|service|process) is dead|dead_object"
         r"|link (?:is )?(?:down|lost)|selinux|permission|not permitted|unauthori[sz]ed|forbidden",
     ),
     (r"too (?:old|new)\b|outdated|deprecated|no longer supported",),
 )
 _MEMORY = re.compile(
-    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b|\bheap|\bram\b|\boom\b|v?tcm\b|spill|bytes"
+    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill|bytes"
     r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
     r"|\blmkd?|finali[sz]|(?<!de)seriali[sz]"
+)
+
+_WORD = re.compile(r"[a-z]{3,}")
+_TELLING = 4  # words beside those that any failure is told with
+_COMMON = frozenset(
+    (
+        *("qnn", "htp", "npu", "dsp", "cdsp", "adsp", "nsp", "hexagon", "snapdragon", "qualcomm"),
+        *("snpe", "genie", "error", "errors", "err", "failed", "fail", "fails", "failure", "code"),
+        *("status", "returned", "return", "the", "with", "from", "for", "and", "not", "could"),
+        *("cannot", "unable", "was", "were", "has", "had", "this", "that", "model", "graph"),
+        *("context", "binary", "inference", "run", "running", "execute", "executing", "execution"),
+        *("device", "backend", "session", "create", "created", "creating", "creation", "load"),
+        *("loading", "init", "initialize", "initialization", "open", "start", "exit", "exited"),
+        *("crash", "crashed", "when", "while", "after", "index", "app", "see", "log", "net"),
+        *("message", "compile", "compiled", "prepare", "job", "node", "name", "results"),
+    )
 )
 
 
@@ -100,3 +118,9 @@ def speaks_of_other(text: str) -> bool:
     if _MEMORY.search(text):
         return False
     return any(all(need.search(text) for need in needs) for needs in _compiled())
+
+
+def is_telling(text: str) -> bool:
+    """Whether a failing line says so much, in whatever words, that it would say it of memory."""
+    words = set(_WORD.findall(text)) - _COMMON
+    return len(words) >= _TELLING and not _MEMORY.search(text)

@@ -21,7 +21,7 @@ import msgspec
 
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
-from qnnmem.doctor.logs.other_words import OTHER, speaks_of_other
+from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
@@ -97,7 +97,9 @@ _BAD = re.compile(
     rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
     rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sig(?:segv|abrt|bus|kill|ill|fpe)|segfault"
     rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
-    rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed)|undefined symbol"
+    rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed|support|exist|match)"
+    rb"|undefined symbol|not working|gibberish|reboot(?:s|ed)|black screen|empty (?:output|response)s?"
+    rb"|exits (?:immediately|silently)|no (?:\w+ ){1,3}match(?:es|ed)?"
     rb"|non-?zero (?:status|return|result|code)|not responding"
     rb"|(?:is|went) down"
     rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal):? -?[1-9][0-9]*|non-zero exit"
@@ -115,6 +117,7 @@ _NONE = re.compile(
     rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
     rb"|(?:^|[,;:(\[]|[.] |\b(?:with|had|got|found|and|were)) ?0 (?:(?:op|node|test|layer|file)\w*s )?"
     rb"(?:errors?|fail(?:ed|s|ures?)|faults?|unsupported|missing|mismatch\w*|crash\w*)\b"
+    rb"|\bif (?:the |an? )?(?:\w+ ){1,3}(?:fails|failed|crashes|is missing)\b"
     rb"|\bchecking for \w+|\bfail-?(?:safe|over|fast)\b|(?:\b|_)(?:error|fault)[ _-]codes\b"
     rb"|\b(?:squared|absolute|abs|relative|rel|mean|max(?:imum)?|avg|average|rms\w*|quanti[sz]ation"
     rb"|reprojection|rounding|top-?[0-9]+|bit|word|numeric\w*|percent\w*|accuracy)"
@@ -185,8 +188,11 @@ _THINGS = (
 _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
 )
-_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
-_CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
+_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
+_CALM = re.compile(
+    rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:"
+    rb"| - (?:info|debug|warning) - "
+)
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
@@ -197,6 +203,7 @@ _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
 _SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
 _REMEMBERED = 4096
+_TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
 _NAMING = 600  # bytes in which a line names a cause
 
 
@@ -339,7 +346,11 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if not failing and not coded:
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
-    return _Shape(_stage(words), _cause(bare) if failing else "", failing, coded)
+    stage = _stage(words)
+    cause = _cause(bare) if failing else ""
+    if failing and not cause and not coded and stage in _TOLD:
+        cause = OPEN if is_telling(words[:_NAMING].decode("utf-8", "replace")) else ""
+    return _Shape(stage, cause, failing, coded)
 
 
 def _cause(body: bytes) -> str:

@@ -27,6 +27,7 @@ from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
     match,
+    named,
     place,
     read_failure,
     said_beside,
@@ -96,7 +97,7 @@ class LogScanner:
         self._start, self._end = start, end
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
-        self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
+        self._seen: set[int] = set()  # numbers of lines near the start that are known
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
@@ -120,8 +121,8 @@ class LogScanner:
                 found = self._scan(stop)
                 self.ours = self.ours or bool(found) or self._has_name(stop)
                 self._failed = self._failed or any(hit.opens for hit in found)
-                if not self._failed and self._at <= LOOK:
-                    self._harmless.update(hit.number for hit in found)
+                if self._at <= LOOK:
+                    self._seen.update(hit.number for hit in found)
                 yield from found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
@@ -142,13 +143,15 @@ class LogScanner:
         """
         waiting: list[Hit] = []
         for hit in self.hits():
-            if self._failed or hit.offset >= SHORT_LOG:
+            if hit.offset >= SHORT_LOG or not self._ended or self._fill > SHORT_LOG:
                 yield from waiting
                 waiting.clear()
                 yield hit
             else:
                 waiting.append(hit)
-        yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
+        first = next((hit.number for hit in waiting if hit.opens), 0)
+        more = self._named(first) if first else self._chosen()
+        yield from sorted((*waiting, *more), key=lambda hit: hit.offset)
         yield from self._last_words()
 
     def _last_words(self) -> Iterator[Hit]:
@@ -181,7 +184,7 @@ class LogScanner:
         low = 0
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
-            known = number in self._harmless
+            known = number in self._seen
             pieces = partial(self._wrapped, low, low + len(line), text)
             if not known and (found := read_failure(self._knowledge, text, chosen, pieces)):
                 pid, time = process_of(text)
@@ -191,6 +194,21 @@ class LogScanner:
             low += len(line) + 1
             message = message and not known
         self.unclear = message and not all(says_well(line) for line in lines if line.strip())
+
+    def _named(self, first: int) -> Iterator[Hit]:
+        """Lines before the first failure of a short log that say, without a word of ours, of what.
+
+        What comes after it follows from it: a trace, a crash.
+        """
+        low = 0
+        lines = bytes(self._view[: self._fill]).split(b"\n")
+        for number, line in enumerate(lines[: first - 1], 1):
+            text = bare_line(line)
+            failure = None if number in self._seen else read(text, Chosen.TOGETHER)
+            if failure and (found := named(self._knowledge, failure)):
+                pid, time = process_of(text)
+                yield Hit(low, number, pid, time, text, found, self._opens(found))
+            low += len(line) + 1
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""

@@ -33,6 +33,10 @@ _LIBRARY = (
     r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
 )
 
+_OPERATOR = (
+    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum|upscale)"
+    r"|\b(?:grid_?sample\w*|(?:batch|layer|rms|instance)_?norm\w*|(?:avg|max)_?pool\w*|resize\w*)"
+)
 _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
@@ -168,7 +172,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"version",
+            r"(?<![a-z])version",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least",
         ),
@@ -191,8 +195,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "op_unsupported",
         (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
-            r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)",
-            rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
+            r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
+            rf"|{_OPERATOR}",
+            rf"{_REFUSED}|\bkeyerror\b|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
