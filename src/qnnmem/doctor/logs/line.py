@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.lpai_words import LpaiWords
+from qnnmem.doctor.logs.other_words import OPEN
 from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
@@ -124,8 +125,7 @@ def _cause(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Fo
         return []
     if failure.lpai is not None:
         return _said_of_lpai(knowledge, failure.lpai)
-    named = knowledge.reads.get(f"names {failure.cause}")
-    return [] if named is None else [(named, ())]
+    return [] if failure.cause == OPEN else named(knowledge, failure)  # the call is known
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:

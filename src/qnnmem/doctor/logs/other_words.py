@@ -28,7 +28,9 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # Files: not there, not to be opened, damaged.
     (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
     (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
-    (r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum|unexpected end",),
+    (
+        r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum|unexpected end",
+    ),
     # Libraries and what is in them.
     (
         r"\.(?:so|dll|sys|dylib)\b|librar(?:y|ies)|\bplugin|\bmodule|symbol|dlopen|loadlibrary"
@@ -44,6 +46,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
         r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
         r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
+        r"|could not be (?:registered|started|applied|selected)|not ?_?supported|unsupported"
         r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
     ),
     # Arguments of calls.
@@ -52,6 +55,13 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
         r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|null ?pointer|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
     ),
+    (
+        r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*|keys?"
+        r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
+        r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
+    ),
+    # What builds a model library.
+    (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
     (
         r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
         r"|modulenotfound)error\b",
@@ -81,9 +91,12 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"connection (?:refused|reset|lost|closed)|\b(?:is|went) (?:down|offline)\b|device offline"
         r"|disconnected|(?:remote|listener|daemon|service|server|dsp\d?)(?: process)?(?: has)?"
         r"(?: unexpectedly)? (?:died|exited)|(?:object|service|process) is dead|dead_object"
-        r"|link (?:is )?(?:down|lost)|selinux|permission|not permitted|unauthori[sz]ed|forbidden",
+        r"|link (?:is )?(?:down|lost)|selinux|permission|not permitted|unauthori[sz]ed|forbidden"
+        r"|securityexception|no access|blocked by|broken pipe|not (?:reachable|started|running)"
+        r"|\b(?:binary|runtime|driver|service)\b.*\b(?:reject|refus)\w*"
+        r"|\b(?:reject|refus)\w* by (?:the )?(?:runtime|driver|device|backend|service)",
     ),
-    (r"too (?:old|new)\b|outdated|deprecated|no longer supported",),
+    (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
 )
 _MEMORY = re.compile(
     r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill|bytes"
@@ -115,12 +128,17 @@ def _compiled() -> tuple[tuple[re.Pattern[str], ...], ...]:
 
 def speaks_of_other(text: str) -> bool:
     """Whether a failing line of small letters speaks of something that memory does not cause."""
-    if _MEMORY.search(text):
+    if mentions_memory(text):
         return False
     return any(all(need.search(text) for need in needs) for needs in _compiled())
+
+
+def mentions_memory(text: str) -> bool:
+    """Whether a line of small letters speaks of memory, sizes or room."""
+    return bool(_MEMORY.search(text))
 
 
 def is_telling(text: str) -> bool:
     """Whether a failing line says so much, in whatever words, that it would say it of memory."""
     words = set(_WORD.findall(text)) - _COMMON
-    return len(words) >= _TELLING and not _MEMORY.search(text)
+    return len(words) >= _TELLING and not mentions_memory(text)

@@ -20,8 +20,9 @@ from functools import cache, lru_cache
 import msgspec
 
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
-from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, speaks_of_other
+from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
@@ -60,84 +61,6 @@ FAILING = (
     ),
 )
 
-_APOSTROPHE = rb"(?:'|\xe2\x80\x99)?"
-_NOT = rb"(?: not|n" + _APOSTROPHE + rb"t)"
-# Failure, error and the like in German, French, Russian, Chinese, Japanese and Korean.
-_FOREIGN = (
-    rb"\bfehler|fehlgeschlagen|konnte nicht|\xc3[\xa9\x89]chec|\berreur"
-    rb"|\xd1\x88\xd0\xb8\xd0\xb1\xd0\xba|\xd1\x83\xd0\xb4\xd0\xb0\xd0\xbb\xd0\xbe\xd1\x81\xd1\x8c"
-    rb"|\xe5\xa4\xb1[\xe8\xe6][\xb4\x95][\xa5\x97]|\xe9\x94\x99\xe8\xaf\xaf|\xe6\x97\xa0\xe6\xb3\x95"
-    rb"|\xe3\x82\xa8\xe3\x83\xa9\xe3\x83\xbc|\xec\x8b\xa4\xed\x8c\xa8|\xec\x98\xa4\xeb\xa5\x98"
-)
-_BAD = re.compile(
-    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
-    rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
-    rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
-    rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
-    rb"|out of (?:\w+ ){0,2}(?:memory|space|range|bounds|resources|heap)"
-    rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
-    rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
-    rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
-    rb"|too (?:large|big|small|many|new|old|low|short|long)"
-    rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed"
-    rb"|required?|needed|minimum|expected|requested)"
-    rb"|bad[_ ]?alloc\w*|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:space|room)"
-    rb"|returned null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
-    rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
-    rb"|but (?:only|got|found|expected|was|(?:the )?(?:device|soc|target|runtime|model|binary))"
-    rb"|(?:not|already) registered|not (?:compatible|running|connected|installed)|is offline"
-    rb"|(?:un|not )recogni[sz]ed|unknown (?:option|argument|backend|model|op|type|format|symbol)"
-    rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
-    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)|instead of"
-    rb"|(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)"
-    rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
-    rb"|(?:over|beyond|above) (?:the |its )?limit|limit (?:is |was )?reached|(?:is|are) full"
-    rb"|leak(?:s|ed|ing)?|\w*outofmemory\w*|low_memory|bug ?check|nok|nothing happen\w*|garbage"
-    rb"|all zeros?|nans?|wo" + _NOT + rb" (?:load|work|run|start)|truncated|malformed"
-    rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
-    rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sig(?:segv|abrt|bus|kill|ill|fpe)|segfault"
-    rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
-    rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed|support|exist|match)"
-    rb"|undefined symbol|not working|gibberish|reboot(?:s|ed)|black screen|empty (?:output|response)s?"
-    rb"|exits (?:immediately|silently)|no (?:\w+ ){1,3}match(?:es|ed)?"
-    rb"|non-?zero (?:status|return|result|code)|not responding"
-    rb"|(?:is|went) down"
-    rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal):? -?[1-9][0-9]*|non-zero exit"
-    rb"|unexpectedly"
-    rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
-    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
-    rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
-    rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
-    rb"|_fail(?:ed|ure)?\b|" + _FOREIGN
-)
-# A failure that did not happen, or a word of failure that names something else.
-_NONE = re.compile(
-    rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ )?"
-    rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?"
-    rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
-    rb"|(?:^|[,;:(\[]|[.] |\b(?:with|had|got|found|and|were)) ?0 (?:(?:op|node|test|layer|file)\w*s )?"
-    rb"(?:errors?|fail(?:ed|s|ures?)|faults?|unsupported|missing|mismatch\w*|crash\w*)\b"
-    rb"|\bif (?:the |an? )?(?:\w+ ){1,3}(?:fails|failed|crashes|is missing)\b"
-    rb"|\bchecking for \w+|\bfail-?(?:safe|over|fast)\b|(?:\b|_)(?:error|fault)[ _-]codes\b"
-    rb"|\b(?:squared|absolute|abs|relative|rel|mean|max(?:imum)?|avg|average|rms\w*|quanti[sz]ation"
-    rb"|reprojection|rounding|top-?[0-9]+|bit|word|numeric\w*|percent\w*|accuracy)"
-    rb" (?:errors?|err|mismatch)\b"
-    rb"|\berr\w* ?[:=]?[ ]*[0-9][0-9.]*(?:e-?[0-9]+)?[ ]*(?:<|ok\b|%)"
-    rb"|\w+[_.]py::\S+|\btest_\w+"
-    rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
-    rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
-    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
-    rb"(?![.x])"
-    rb"|\b(?:fail(?:ed|ures?)?(?:_\w+)?|errors?|unsupported(?: \w+)?|mismatch\w*|nans?|missing|leaks?)"
-    rb"[\"']?[ ]?[:=]?[ ]?(?:0(?:[.]0+)?|none|false|\[\]|\{\})(?:\b(?![.x])|(?<=[\]}]))"
-    rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*(?:[0-9]*[.][0-9]+|[0-9]+e-[0-9]+)|log[ _-]?level\S*[ =:]*\S*error|level_error"
-    rb"|severity[ ]?[:=][ ]?error"
-    rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
-    rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
-    rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
-    rb"|(?<!not )(?<!!= )(?<!!)(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
-    rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"
-)
 _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
     rb"|ret(?:urned|urns|urn|val)?|got"
@@ -158,11 +81,6 @@ _ALONE = re.compile(
 _PIECES, _AROUND = 32, 200  # of a long line that are looked at, and bytes on both sides
 _END = 64  # bytes of a line in which a code at its end stands
 _NEVER = re.compile(rb"(?!)")
-# What went wrong and was put right, or is tried again elsewhere.
-_MENDED = re.compile(
-    rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
-    rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
-)
 _SYMBOL = re.compile(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
@@ -205,26 +123,6 @@ _SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words bes
 _REMEMBERED = 4096
 _TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
 _NAMING = 600  # bytes in which a line names a cause
-
-
-# What says that all went well.
-_WELL = re.compile(
-    rb"(?<!no )(?<!not )\b(?:success\w*|succeed\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
-    rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
-    rb"|using|enabled|selected|found|well|healthy|wrote|written|saved|available|registered|granted"
-    rb"|finali[sz]ed|released|freed|closed|probed|supported|running|infs/sec|inferences/s\w*"
-    rb"|(?:is now|is|powering) up|exit(?:ed)?(?: with)?(?: code| status)?:? 0)\b"
-    rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
-)
-
-
-# What takes that back: nothing was found, the answer is no, or it is said in another language.
-_UNWELL = re.compile(
-    rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bfound (?:0|no)\b"
-    rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
-    rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
-    rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"
-)
 
 
 class Chosen(Enum):
@@ -286,9 +184,9 @@ def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
     body = text[head.body :].lower()
-    if _NONE.search(body) or _MENDED.search(body):
+    if NONE.search(body) or MENDED.search(body):
         return True
-    return bool(_WELL.search(body)) and not _UNWELL.search(body)
+    return bool(WELL.search(body)) and not UNWELL.search(body)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
@@ -296,7 +194,7 @@ def failing_pieces(text: bytes) -> Iterator[bytes]:
     low, body = text.lower(), header.parse(text).body
     at = body
     for _ in range(_PIECES):
-        found = _BAD.search(low, at)
+        found = BAD.search(low, at)
         if found is None:
             return
         start = max(found.start() - _AROUND, body)
@@ -327,11 +225,11 @@ def code_alone(text: bytes) -> int | None:
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if body.strip() in (b"", b"<e>") or _MENDED.search(body):
+    if body.strip() in (b"", b"<e>") or MENDED.search(body):
         return None
     kind = _level(level, before, body)
-    bare = _NONE.sub(b" ", body)
-    failing = bool(_BAD.search(bare))
+    bare = NONE.sub(b" ", body)
+    failing = bool(BAD.search(bare) or (chosen is Chosen.EACH and HINTS.search(bare)))
     if kind == "calm" and chosen is not Chosen.EACH:
         warned = level == "W" and failing and _cause(body).startswith("mem_")
         if not warned:
@@ -339,7 +237,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if bare != body and not failing:
         return None
     if not failing and kind == "error":
-        failing = not _WELL.search(body)  # programs tell good news at this level, too
+        failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
@@ -348,8 +246,10 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
     stage = _stage(words)
     cause = _cause(bare) if failing else ""
-    if failing and not cause and not coded and stage in _TOLD:
-        cause = OPEN if is_telling(words[:_NAMING].decode("utf-8", "replace")) else ""
+    if failing and not cause and stage in _TOLD:
+        text = words[:_NAMING].decode("utf-8", "replace")
+        telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
+        cause = OPEN if telling else ""
     return _Shape(stage, cause, failing, coded)
 
 
@@ -376,7 +276,7 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     if level == "D":
         return "calm"
     if _CALM.search(before + body[:40]) or level in ("V", "I", "W"):
-        return "" if re.search(rb"\berror\b", _NONE.sub(b" ", body)) else "calm"
+        return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
 
 

@@ -17,7 +17,7 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|is missing|not present"
+    r"|\bmissing\b|not present"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
@@ -56,8 +56,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_system_ram",
         (
-            r"bfc_?arena|cpu ?_?allocator|posix_memalign|\bib for an array",
-            r"fail|not enough|unable",
+            r"bfc_?arena|paging file|cpu ?_?allocator|posix_memalign|\bib for an array",
+            r"fail|not enough|unable|too small",
         ),
         "",
     ),
@@ -92,7 +92,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_dsp_va",
         (
-            r"address space|\bva space|\biova\b|protection domain|process domain",
+            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain",
             r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
             r"|limit (?:is |was )?reached",
         ),
@@ -188,8 +188,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "soc_mismatch",
-        (rf"(?:generated|compiled|built|prepared|made) for {_CHIP}\b.*\b(?:but|not|device|run)\b.*{_CHIP}",),
-        "",
+        (
+            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]|x[0-9]?)\b",
+            r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on",
+        ),
+        r"(?<![a-z])version",
     ),
     (
         "op_unsupported",
@@ -197,7 +200,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
             r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
             rf"|{_OPERATOR}",
-            rf"{_REFUSED}|\bkeyerror\b|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
+            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
@@ -216,14 +219,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "timeout",
-        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded",),
+        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded|exceeded (?:\w+ )?deadline",),
         r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
     ),
     (
         "buffer_misuse",
         (
             r"already registered|not registered|was never registered|invalid mem ?handle"
-            r"|(?:not |mis-?|un)align\w*"
+            r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset)"
@@ -260,8 +263,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"(?:fail\w*|unable|cannot|could not|couldn.t)(?: to)?(?: \w+){0,2} "
             r"(?:[mc]|re)?(?:alloc|mmap|map\b|reserve)"
-            r"|(?:alloc\w*|mmap\w*|\bmapp?(?:ing|ed)?|\bmap)\b[^;.]{0,60}\bfail",
-            r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights",
+            r"|(?:alloc\w*|mmap\w*|\bmapp?(?:ing|ed)?|\bmap)\b[^;.]{0,60}\b(?:fail|reject|refus)"
+            r"|(?:fail\w* to|unable to|cannot|could not|couldn.t) (?:get|obtain|acquire|find)\b"
+            r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
+            r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
         r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper",
     ),
