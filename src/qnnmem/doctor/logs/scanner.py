@@ -22,12 +22,11 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header, process_of
-from qnnmem.doctor.logs.last_words import last_words
+from qnnmem.doctor.logs.last_words import at_the_limit, last_words, named_before
 from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
     match,
-    named,
     place,
     read_failure,
     said_beside,
@@ -150,21 +149,21 @@ class LogScanner:
             else:
                 waiting.append(hit)
         first = next((hit.number for hit in waiting if hit.opens), 0)
-        more = self._named(first) if first else self._chosen()
-        yield from sorted((*waiting, *more), key=lambda hit: hit.offset)
+        yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
         yield from self._last_words()
 
     def _last_words(self) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
-        if not last or size <= SHORT_LOG:
+        if not last:
             return
         low = max(self._fill - LOOK, 0)
         if self._base + low:  # not in the middle of a line
             low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
         every = range(len(self._knowledge.plain))
-        for word in last_words(bytes(self._view[low : self._fill])):
+        ends = last_words if size > SHORT_LOG else at_the_limit
+        for word in ends(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
             if self._opens(match(self._knowledge, text, every)):
                 continue  # found already
@@ -174,9 +173,15 @@ class LogScanner:
                 pid = pid if word.pid is None else word.pid
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
-    def _chosen(self) -> Iterator[Hit]:
+    def _chosen(self, first: int) -> Iterator[Hit]:
         cut = self._start > 0 or self._end is not None
-        if cut or self._failed or self._base or self._fill > SHORT_LOG:
+        if cut or self._base or self._fill > SHORT_LOG:
+            return
+        if first:  # a line that failed
+            for low, number, text, found in named_before(
+                self._knowledge, bytes(self._view[: self._fill]), first, self._seen
+            ):
+                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
             return
         lines = bytes(self._view[: self._fill]).split(b"\n")
         message = 0 < sum(map(bool, lines)) <= _MESSAGE
@@ -194,21 +199,6 @@ class LogScanner:
             low += len(line) + 1
             message = message and not known
         self.unclear = message and not all(says_well(line) for line in lines if line.strip())
-
-    def _named(self, first: int) -> Iterator[Hit]:
-        """Lines before the first failure of a short log that say, without a word of ours, of what.
-
-        What comes after it follows from it: a trace, a crash.
-        """
-        low = 0
-        lines = bytes(self._view[: self._fill]).split(b"\n")
-        for number, line in enumerate(lines[: first - 1], 1):
-            text = bare_line(line)
-            failure = None if number in self._seen else read(text, Chosen.TOGETHER)
-            if failure and (found := named(self._knowledge, failure)):
-                pid, time = process_of(text)
-                yield Hit(low, number, pid, time, text, found, self._opens(found))
-            low += len(line) + 1
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""
