@@ -225,8 +225,9 @@ def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("HTP backend: watchdog bite\n", 3),
-        ("QNN 内存不足\n", 3),
+        ("HTP backend: watchdog bite\n", 1),
+        ("QNN 内存不足\n", 1),
+        ("QNN 没有输出\n", 3),
         ("QNN outputs are all zeros\nqnn ret: nothing\n", 3),
         ("QNN loaded\n", 0),
         ("I QnnDsp: nothing to say\n", 3),

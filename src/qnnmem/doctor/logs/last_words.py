@@ -27,7 +27,8 @@ _DIED = re.compile(
 )
 _KILLED = re.compile(rb"\b(?:kill(?:ed|ing)?|died|fatal signal|lowmemorykiller|lmkd?)\b")
 _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
-# The TCM pool of LPAI serves 32 allocations; the next is fatal and prints nothing (LPAI memory page).
+# The TCM pool of LPAI serves 32 allocations; the next is fatal and prints nothing (LPAI memory
+# page).
 _TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"

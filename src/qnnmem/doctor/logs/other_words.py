@@ -29,7 +29,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
     (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
     (
-        r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum|unexpected end",
+        r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
+        r"|unexpected end",
     ),
     # Libraries and what is in them.
     (
@@ -41,7 +42,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     ),
     # What is not there at all.
     (
-        r"\b(?:is|are|was|were)?(?: not|n.t) (?:registered|in (?:the )?list|running|connected|enabled"
+        r"\b(?:is|are|was|were)?(?: not|n.t) (?:registered|in (?:the )?list|running|connected"
+        r"|enabled"
         r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed)\b"
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
         r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
@@ -51,12 +53,15 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     ),
     # Arguments of calls.
     (
-        r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*|tensors?"
+        r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*"
+        r"|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
-        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|null ?pointer|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
+        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
     ),
     (
-        r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*|keys?"
+        r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
+        r"|keys?"
         r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
         r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
     ),
@@ -73,19 +78,14 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"fail|error|invalid|mismatch|missing|expected|must|unsupported|exceed|not (?:be )?\w+",
     ),
     (
-        r"\b(?:nodes?|ops?|operators?|partition\w*|lower\w*|conversion|convert\w*|delegat\w+|export\w*"
+        r"\b(?:nodes?|ops?|operators?|partition\w*|lower\w*|conversion|convert\w*|delegat\w+"
+        r"|export\w*"
         r"|translat\w+)\b",
-        _CANNOT
-        + r"(?:lower|partition|convert|translate|delegate|trace|export|prepare|parse|apply)|not (?:be )?"
+        _CANNOT + r"(?:lower|partition|convert|translate|delegate|trace|export|prepare|parse|apply)"
+        r"|not (?:be )?"
         r"(?:lowered|partitioned|converted|translated|delegated|supported)"
         r"|(?:partition\w*|lowering|conversion|delegat\w+|export\w*|translation|application) fail",
     ),
-    # Crashes of a program, and programs that stand still.
-    (
-        r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
-        r"|\bcheck failed\b|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
-    ),
-    (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
     # Whoever is at the other end.
     (
         r"connection (?:refused|reset|lost|closed)|\b(?:is|went) (?:down|offline)\b|device offline"
@@ -98,8 +98,18 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     ),
     (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
 )
+# In a log such words follow from what failed before.
+_ENDS: tuple[tuple[str, ...], ...] = (
+    # Crashes of a program, and programs that stand still.
+    (
+        r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
+        r"|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
+    ),
+    (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
+)
 _MEMORY = re.compile(
-    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill|bytes"
+    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill"
+    r"|bytes"
     r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
     r"|\blmkd?|finali[sz]|(?<!de)seriali[sz]"
 )
@@ -116,21 +126,26 @@ _COMMON = frozenset(
         *("device", "backend", "session", "create", "created", "creating", "creation", "load"),
         *("loading", "init", "initialize", "initialization", "open", "start", "exit", "exited"),
         *("crash", "crashed", "when", "while", "after", "index", "app", "see", "log", "net"),
+        *("are", "all", "any", "its", "but", "out", "nothing", "into", "been", "still", "again"),
         *("message", "compile", "compiled", "prepare", "job", "node", "name", "results"),
     )
 )
 
 
 @cache
-def _compiled() -> tuple[tuple[re.Pattern[str], ...], ...]:
-    return tuple(tuple(map(re.compile, needs)) for needs in _FAULTS)
+def _compiled(alone: bool) -> tuple[tuple[re.Pattern[str], ...], ...]:
+    faults = (*_FAULTS, *_ENDS) if alone else _FAULTS
+    return tuple(tuple(map(re.compile, needs)) for needs in faults)
 
 
-def speaks_of_other(text: str) -> bool:
-    """Whether a failing line of small letters speaks of something that memory does not cause."""
+def speaks_of_other(text: str, alone: bool = False) -> bool:
+    """Whether a failing line of small letters speaks of something that memory does not cause.
+
+    A crash and a standstill do so only in a message that stands alone.
+    """
     if mentions_memory(text):
         return False
-    return any(all(need.search(text) for need in needs) for needs in _compiled())
+    return any(all(need.search(text) for need in needs) for needs in _compiled(alone))
 
 
 def mentions_memory(text: str) -> bool:

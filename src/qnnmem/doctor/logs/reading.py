@@ -104,7 +104,8 @@ _THINGS = (
 )
 # Where a program prints from.
 _PLACE = re.compile(
-    rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
+    rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
+    rb"|kt)[:(]\d+"
 )
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
 _CALM = re.compile(
@@ -231,7 +232,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     bare = NONE.sub(b" ", body)
     failing = bool(BAD.search(bare) or (chosen is Chosen.EACH and HINTS.search(bare)))
     if kind == "calm" and chosen is not Chosen.EACH:
-        warned = level == "W" and failing and _cause(body).startswith("mem_")
+        warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
             return None
     if bare != body and not failing:
@@ -245,7 +246,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
     stage = _stage(words)
-    cause = _cause(bare) if failing else ""
+    cause = _cause(bare, chosen is Chosen.EACH) if failing else ""
     if failing and not cause and stage in _TOLD:
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
@@ -253,9 +254,9 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     return _Shape(stage, cause, failing, coded)
 
 
-def _cause(body: bytes) -> str:
+def _cause(body: bytes, alone: bool) -> str:
     text = _PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace")
-    return named_cause(text) or (OTHER if speaks_of_other(text) else "")
+    return named_cause(text) or (OTHER if speaks_of_other(text, alone) else "")
 
 
 def _is_ours(low: bytes) -> bool:

@@ -34,7 +34,8 @@ _LIBRARY = (
 )
 
 _OPERATOR = (
-    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum|upscale)"
+    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum"
+    r"|upscale)"
     r"|\b(?:grid_?sample\w*|(?:batch|layer|rms|instance)_?norm\w*|(?:avg|max)_?pool\w*|resize\w*)"
 )
 _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
@@ -189,7 +190,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]|x[0-9]?)\b",
+            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]"
+            rf"|x[0-9]?)\b",
             r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on",
         ),
         r"(?<![a-z])version",
@@ -200,7 +202,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
             r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
             rf"|{_OPERATOR}",
-            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
+            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
+            rf"|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
@@ -237,7 +240,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)"
+            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\u5185\u5b58\u4e0d\u8db3"
             r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
@@ -246,7 +249,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
             r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
             r"|\bmemory\b[^;.]{0,40}\b(?:over|above) (?:the |its )?limit"
-            r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew|is) beyond|memory leak",
+            r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
+            r"|is) beyond|memory leak",
         ),
         "",
     ),
@@ -254,7 +258,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_unknown",
         (
             r"(?:alloc|mmap)\w*\b[^;]{0,80}(?:returned|=|\bis|\bwas) ?(?:null|nil|0x0\b)"
-            r"|\bm?map(?:ping)? err(?:or)?\b.*\b(?:len|size|bytes)|\balloc\w* (?:failed|failure|error)$",
+            r"|\bm?map(?:ping)? err(?:or)?\b.*\b(?:len|size|bytes)|\balloc\w* (?:failed|failure"
+            r"|error)$",
         ),
         r"tensors\b",
     ),
