@@ -1,8 +1,8 @@
 """Words of a failing line that speak of anything but memory, where they name no cause.
 
 A file that cannot be opened, an option that nobody knows, a library that does not load, a handle
-that is not valid, a tensor of a wrong type: what is behind them stays open, but no byte was missing.
-A line that speaks of memory as well is left open.
+that is not valid, a tensor of a wrong type: what is behind them stays open, but no byte was
+missing. A line that speaks of memory as well is left open.
 """
 
 from __future__ import annotations
