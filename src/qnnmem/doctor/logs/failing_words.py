@@ -18,6 +18,8 @@ _FOREIGN = (
     rb"|\xe6\x97\xa0\xe6\xb3\x95"
     rb"|\xe3\x82\xa8\xe3\x83\xa9\xe3\x83\xbc|\xec\x8b\xa4\xed\x8c\xa8|\xec\x98\xa4\xeb\xa5\x98"
 )
+# What most failing lines say, soon found.
+PLAIN = re.compile(rb"fail|error|unable|cannot|invalid|not found")
 BAD = re.compile(
     rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"

@@ -21,9 +21,9 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # What somebody wrote: options, configuration, files of a tokenizer.
     (
         r"\bjson\b|config\w*|\boptions?\b|argument|paramet|\bflags?\b|schema|syntax|tokenizer|vocab"
-        r"|environment|\benv\b|_root\b|_path\b",
-        r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|expected"
-        r"|not found|malformed|fail|error|unable",
+        r"|environment variable|\benv\b|_root\b|_path\b",
+        r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|\bexpected"
+        r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
     ),
     # Files: not there, not to be opened, damaged.
     (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
@@ -111,7 +111,7 @@ _MEMORY = re.compile(
     r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill"
     r"|bytes"
     r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
-    r"|\blmkd?|finali[sz]|(?<!de)seriali[sz]"
+    r"|\blmkd?|finali[sz]|\bsize\b|estimat|\bfind (?:an? |any )?(?:available|free)|(?<!de)seriali[sz]"
 )
 
 _WORD = re.compile(r"[a-z]{3,}")

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, UNWELL, WELL
+from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
@@ -230,7 +230,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         return None
     kind = _level(level, before, body)
     bare = NONE.sub(b" ", body)
-    failing = bool(BAD.search(bare) or (chosen is Chosen.EACH and HINTS.search(bare)))
+    failing = bool(PLAIN.search(bare) or BAD.search(bare))
+    failing = failing or (chosen is Chosen.EACH and bool(HINTS.search(bare)))
     if kind == "calm" and chosen is not Chosen.EACH:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
