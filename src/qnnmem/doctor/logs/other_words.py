@@ -111,7 +111,8 @@ _MEMORY = re.compile(
     r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill"
     r"|bytes"
     r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
-    r"|\blmkd?|finali[sz]|\bsize\b|estimat|\bfind (?:an? |any )?(?:available|free)|(?<!de)seriali[sz]"
+    r"|\blmkd?|finali[sz]|\bsize\b|estimat|\bfind (?:an? |any )?(?:available|free)"
+    r"|(?<!de)seriali[sz]"
 )
 
 _WORD = re.compile(r"[a-z]{3,}")
