@@ -152,6 +152,30 @@ def diagnosed(path: Path, text: str) -> list[Incident]:
     return list(diagnose(find_streams([str(path)]), built_in()).incidents())
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            "remote_handle64_invoke failed for handle 0xb400007951dc0a10, interface",
+            "libdspqueue_rpc_skel.so method 3 on domain 3 (sc 0x3010100) (errno Success) (user err",
+            "0x80000414)",
+        ),
+        (
+            "[  338.213494] ../../kernel/drivers/char/adsprpc.c:1988:error:",
+            "-512: 0 == (err = interrupted)",
+            "[  338.216608] (elapsed 0.009 seconds) done.",
+            "[  338.220095] PM: Suspending system (mem)",
+        ),
+    ],
+    ids=["a number at the start", "part of what is known"],
+)
+def test_pieces_of_a_harmless_message_raise_no_alarm(
+    lines: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Wherever it was wrapped."""
+    assert not diagnosed(tmp_path / "a.log", "".join(f"{line}\n" for line in lines))
+
+
 @pytest.mark.parametrize("width", [60, 70, 80, 90])
 @pytest.mark.parametrize("between", ["", "QNN is up\n"])
 def test_a_message_that_somebody_wrapped_is_read_whole(
@@ -201,8 +225,9 @@ def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("HTP backend: watchdog bite\n", 3),
-        ("QNN 内存不足\n", 3),
+        ("HTP backend: watchdog bite\n", 1),
+        ("QNN 内存不足\n", 1),
+        ("QNN 没有输出\n", 3),
         ("QNN outputs are all zeros\nqnn ret: nothing\n", 3),
         ("QNN loaded\n", 0),
         ("I QnnDsp: nothing to say\n", 3),

@@ -39,6 +39,7 @@ LINES = [
     (b"   23631.1ms [ ERROR ] text", "tool", None, "E", ""),
     (b"     0.0ms [WARNING] text", "tool", None, "W", ""),
     (b"E 00:00:06.622743 executorch:File.cpp:268] text", "glog", None, "E", "executorch"),
+    (b"2025-05-28T20:26:43.123 D nop: text", "dated", None, "D", ""),
     (b"[ERROR] text", "level", None, "E", ""),
     (b" <E> text", "mark", None, "E", "QnnDsp"),
     (b"QnnDsp <W> text", "mark", None, "W", "QnnDsp"),

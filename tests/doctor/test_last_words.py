@@ -67,3 +67,27 @@ def test_a_failure_in_a_long_line() -> None:
     ]
     apart = "qnn " + "x " * 3000 + " failed "
     assert not incidents(f"{TOOL}{apart}\n{TOOL}".encode(), built_in())
+
+
+TAKEN = "Allocate size 64 from tcm pool 0\n"
+CRASH = "[  150.123456] remoteproc remoteproc0: crash detected in adsp: type fatal error\n"
+
+
+@pytest.mark.parametrize("before", ["", TOOL], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (TAKEN * 32, ["mem_tcm_slots"]),
+        (TAKEN * 32 + CRASH, ["mem_tcm_slots"]),
+        (TAKEN * 31, []),
+        (TAKEN * 31 + CRASH, ["dsp_crash"]),
+        (TAKEN * 32 + "QnnLpai: graph finalized\n", []),
+    ],
+)
+def test_the_allocation_after_the_last_prints_nothing(
+    before: str, end: str, cause: list[str]
+) -> None:
+    """The TCM pool serves 32; what is seen of the next is an end, or a crash of the DSP."""
+    found = incidents(f"{before}{end}".encode(), built_in())
+    assert [one.cause for one in found] == cause
+    assert all(one.confidence == "low" for one in found if one.cause == "mem_tcm_slots")

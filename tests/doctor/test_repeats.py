@@ -12,7 +12,8 @@ from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.kb.matcher import Matcher, _steps
 from qnnmem.doctor.kb.template import parse
 from qnnmem.doctor.logs import line, scanner
-from qnnmem.doctor.logs.scanner import Hit, LogScanner
+from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import choose_engine
 
 HEAD = b"03-17 16:13:%02d.%03d %5d %5d E QnnDsp: "

@@ -292,6 +292,17 @@ def test_json_has_every_incident_and_what_was_read() -> None:
     )
 
 
+def test_json_says_why_once_for_each_entry() -> None:
+    """The root cause that the entry gives; an incident that no entry knows has none."""
+    similar = [{"entry": "map-budget", "title": "t", "score": 0.5, "shared": []}]
+    known, unknown = incident(entry="skel-not-found"), incident(entry=None, similar=similar)
+    for rows in ((known, known, unknown), map(to_json, (known, unknown))):
+        why = json.loads("".join(doctor.render_json(rows, read(3))))["why"]
+        assert list(why) == ["skel-not-found"]
+        assert why["skel-not-found"]
+    assert doctor_sarif.rule(known, "x", "a reason")["fullDescription"] == {"text": "a reason"}
+
+
 def test_json_is_written_piece_by_piece() -> None:
     """The first incident is out before the second is asked for."""
     asked = []

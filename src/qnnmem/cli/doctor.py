@@ -382,7 +382,7 @@ def _render(
         from qnnmem.report.doctor_sarif import render_sarif
         from qnnmem.version import __version__
 
-        return render_sarif(incidents, stats, __version__)
+        return render_sarif(incidents, stats, __version__, request.guide)
     if request.form == "markdown":
         from qnnmem.report.doctor_markdown import render_markdown
 
@@ -391,7 +391,7 @@ def _render(
 
     if request.form == "json":
         rows = diagnosis.rows() if facts is None else incidents
-        return report.render_json(rows, stats, machine=machine)
+        return report.render_json(rows, stats, machine=machine, guide=request.guide)
     return report.render_text(incidents, stats, verbose=request.verbose, guide=request.guide)
 
 
@@ -410,7 +410,7 @@ def _render_groups(
     summary = group(diagnosis, request.group_by or "")
     if request.form == "json":
         incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
-        return render_json(incidents, stats, summary, machine)
+        return render_json(incidents, stats, summary, machine, request.guide)
     return (fleet.render_text(summary), f"read {amount(stats)}\n", *notes(stats))
 
 

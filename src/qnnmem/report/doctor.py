@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.doctor.host import HostReport
 
 SCHEMA = "qnnmem.doctor/1"
+_ENTRY = '"entry":'
 IN_FULL = 20  # incidents shown in full; the rest is a table
 
 
@@ -63,15 +64,28 @@ def render_json(
     stats: ReadingStats,
     summary: FleetSummary | None = None,
     machine: HostReport | None = None,
+    guide: Guide | None = None,
 ) -> Iterator[str]:
     """One JSON object, piece by piece; incidents may be JSON already."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
+    entries: dict[str, None] = {}
     for incident in incidents:
-        yield between + (incident if isinstance(incident, str) else to_json(incident))
+        row = incident if isinstance(incident, str) else to_json(incident)
+        if entry := _entry_of(row):
+            entries[entry] = None
+        yield between + row
         between = ",\n"
     end = "\n]" if between != "\n" else "]"
-    yield f"{end}, {to_json(_after_incidents(stats, summary, machine))[1:]}\n"
+    guide = guide or Guide()
+    whys = {entry: why for entry in entries if (why := guide.why_of(entry))}
+    yield f"{end}, {to_json({'why': whys, **_after_incidents(stats, summary, machine)})[1:]}\n"
+
+
+def _entry_of(row: str) -> str:
+    """The entry of an incident in JSON, in which no text holds a quote as it is; "" for null."""
+    start = row.find(_ENTRY) + len(_ENTRY)
+    return row[start + 1 : row.index('"', start + 1)] if row[start : start + 1] == '"' else ""
 
 
 def _after_incidents(

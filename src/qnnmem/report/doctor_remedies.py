@@ -65,9 +65,10 @@ class Guide:
 
     def why(self, incident: Incident) -> str:
         """The root cause that the entry gives, in a sentence or two; empty without one."""
-        name = incident.entry
-        if name is None:
-            return ""
+        return "" if incident.entry is None else self.why_of(incident.entry)
+
+    def why_of(self, name: str) -> str:
+        """The root cause that an entry gives; empty where it gives none."""
         if name not in self._whys:
             from qnnmem.doctor.kb.sections import root_cause
 

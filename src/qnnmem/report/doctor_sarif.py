@@ -9,6 +9,7 @@ from typing import Any
 
 from qnnmem.doctor.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
+from qnnmem.report.doctor_remedies import Guide
 from qnnmem.text import shorten
 
 VERSION = "2.1.0"
@@ -21,15 +22,21 @@ _BRACKET = re.compile(r"(\\*)([\[\]])")
 _LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
 
 
-def render_sarif(incidents: Iterable[Incident], stats: ReadingStats, version: str) -> Iterator[str]:
+def render_sarif(
+    incidents: Iterable[Incident],
+    stats: ReadingStats,
+    version: str,
+    guide: Guide | None = None,
+) -> Iterator[str]:
     """One SARIF log with one run, piece by piece; the rules come after the results."""
     yield f'{{"$schema": "{SCHEMA}", "version": "{VERSION}", "runs": [{{"results": ['
     rules: dict[str, dict[str, Any]] = {}
+    guide = guide or Guide()
     between = "\n"
     for incident in incidents:
         name = incident.entry or UNEXPLAINED
         if name not in rules:
-            rules[name] = rule(incident, name)
+            rules[name] = rule(incident, name, guide.why(incident))
         yield between + to_json(result(incident, name, list(rules).index(name)))
         between = ",\n"
     driver = {"name": "qnnmem", "version": version, "rules": list(rules.values())}
@@ -48,13 +55,13 @@ def render_sarif(incidents: Iterable[Incident], stats: ReadingStats, version: st
     yield f"\n], {to_json(rest)[1:]}]}}\n"
 
 
-def rule(incident: Incident, name: str) -> dict[str, Any]:
-    """An entry of the knowledge base as a rule."""
+def rule(incident: Incident, name: str, why: str = "") -> dict[str, Any]:
+    """An entry of the knowledge base as a rule; its full description says why it happens."""
     title = shorten(incident.title, words.WIDE)
     found: dict[str, Any] = {
         "id": name,
         "shortDescription": message(title),
-        "fullDescription": message(shorten(incident.cause_meaning, words.WIDE)),
+        "fullDescription": message(shorten(why or incident.cause_meaning, 600)),
         "defaultConfiguration": {"level": _LEVELS[incident.verdict]},
     }
     help_text = " ".join(shorten(one, 600) for one in incident.remedies)

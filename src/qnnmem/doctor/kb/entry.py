@@ -42,12 +42,13 @@ CAUSES = {
 }
 
 # How a failing line is read that no text matches: its stage, whether it has a code, and the cause
-# that it names. A line whose text is known, and the one below it, may hold a code that the text
-# leaves out. A line of LPAI tells what it is about, and sometimes how much was needed and there.
+# that it names, or that it is another than memory. A line whose text is known, and the one below
+# it, may hold a code that the text leaves out. A line of LPAI tells what it is about, and sometimes
+# how much was needed and there.
 READS = (
     *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
     *(f"known {stage} code" for stage in STAGES),
-    *(f"names {cause}" for cause in CAUSES),
+    *(f"names {cause}" for cause in (*CAUSES, "other")),
     *("lpai alignment", "lpai size", "lpai size needed", "lpai size limit", "lpai tcm"),
     *("lpai tcm needed", "lpai memory", "lpai memory needed", "lpai other"),
 )

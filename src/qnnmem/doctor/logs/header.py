@@ -41,7 +41,11 @@ _STUDIO = (
 )
 _OLD_STUDIO = _STAMP + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})/\S{1,120}[ \t]+([VDIWEFA])/(.{1,60}?): ?"
 _ORT = _STAMP + rb"Z? \[([VIWEF]):(onnxruntime)[^\]]{0,200}\] ?"
-_DATED = _STAMP + rb"Z?[ \t]*(?:\[?(VERBOSE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|ERR)\]?[ \t:])?"
+_DATED = (
+    _STAMP
+    + rb"Z?[ \t]*(?:\[?(VERBOSE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|ERR|[VDIWEF](?= [^:]{1,80}: ))"
+    + rb"\]?[ \t:])?"
+)
 _BRIEF = rb"([VDIWEFA])/(.{1,60}?)\([ \t]*([0-9]{1,9})\): ?"
 _TAG = rb"([VDIWEFA])[/ \t][ \t]{0,3}([^\s,][^,]{0,60}?)[ \t]*: ?"
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*([0-9]{1,9})\.([0-9]{6})\](?:\[[^\]]{1,12}\])? ?"

@@ -1,4 +1,6 @@
-"""How a log ends that names no failure of QNN: the program died, was killed, or gave up.
+"""What lines without a word of ours say: how a log ends, and what came before a failure.
+
+A program died, was killed, or gave up.
 
 A shell, the kernel and a runtime say so without a word of ours. It counts when the end of the log
 is about QNN: in lines without a head, which are the program's own; or where a process is killed by
@@ -8,11 +10,13 @@ the number that lines of QNN bear.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import msgspec
 
+from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.line import Found, bare_line, named
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read
 
 _DIED = re.compile(
@@ -23,6 +27,11 @@ _DIED = re.compile(
 )
 _KILLED = re.compile(rb"\b(?:kill(?:ed|ing)?|died|fatal signal|lowmemorykiller|lmkd?)\b")
 _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
+# The TCM pool of LPAI serves 32 allocations; the next is fatal and prints nothing (LPAI memory
+# page).
+_TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
+_SERVED = 32
+_STOPPED = b"lpai: terminated"
 _LAST = 3  # lines without a head in which a program says that it gave up
 
 
@@ -52,10 +61,37 @@ def last_words(tail: bytes) -> Iterator[LastWord]:
             if late or _DIED.search(low):
                 yield LastWord(start, text, None, text)
         elif ours and _KILLED.search(low):
-            named = ours.intersection(map(int, _NUMBER.findall(low[head.body :])))
-            if named:
+            killed = ours.intersection(map(int, _NUMBER.findall(low[head.body :])))
+            if killed:
                 tag = (head.tag or "").encode()
-                yield LastWord(start, text, min(named), tag + b": " + text[head.body :])
+                yield LastWord(start, text, min(killed), tag + b": " + text[head.body :])
+    yield from at_the_limit(tail)
+
+
+def named_before(
+    knowledge: Knowledge, log: bytes, first: int, seen: Container[int]
+) -> Iterator[tuple[int, int, bytes, list[Found]]]:
+    """Lines of a short log before the first that failed which say, without a word of ours, of what.
+
+    What comes after that one follows from it: a trace, a crash. Each has its place and number.
+    """
+    low = 0
+    for number, line in enumerate(log.split(b"\n")[: first - 1], 1):
+        text = bare_line(line)
+        failure = None if number in seen else read(text, Chosen.TOGETHER)
+        if failure and (found := named(knowledge, failure)):
+            yield low, number, text, found
+        low += len(line) + 1
+
+
+def at_the_limit(tail: bytes) -> Iterator[LastWord]:
+    """The last line of a log, where it is the last allocation that the TCM pool serves."""
+    lines = _lines(tail)
+    if not lines or not _TAKEN.search(lines[-1][1].lower()):
+        return
+    if sum(bool(_TAKEN.search(text.lower())) for _, text in lines) == _SERVED:
+        start, text = lines[-1]
+        yield LastWord(start, text, None, _STOPPED)
 
 
 def _lines(tail: bytes) -> list[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.lpai_words import LpaiWords
+from qnnmem.doctor.logs.other_words import OPEN
 from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
 
 # Size units: programs that print "MB" here mean powers of 1024.
@@ -64,7 +65,7 @@ def read_failure(
             one for one in knowledge.second_reading.find(whole) if one[0] not in knowledge.words
         ]
         if known and whole is not text:  # what the other line says alone is not said of this one
-            rest = whole[len(text) :] if whole.startswith(text) else whole[: -len(text)]
+            rest = whole.replace(text, b" ", 1)
             alone = {index for index, _ in knowledge.second_reading.find(rest)}
             known = [one for one in known if one[0] not in alone]
         if known:
@@ -82,8 +83,13 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
         found += _said_of_lpai(knowledge, failure.lpai)
         if failure.lpai.topic != "other":
             return found
-    cause = knowledge.reads.get(f"names {failure.cause}")
-    return found if cause is None else [*found, (cause, ())]
+    return [*found, *named(knowledge, failure)]
+
+
+def named(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
+    """The cause that a line names, without the stage and the code that it may name as well."""
+    number = knowledge.reads.get(f"names {failure.cause}")
+    return [] if number is None else [(number, ())]
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
@@ -121,8 +127,7 @@ def _cause(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Fo
         return []
     if failure.lpai is not None:
         return _said_of_lpai(knowledge, failure.lpai)
-    named = knowledge.reads.get(f"names {failure.cause}")
-    return [] if named is None else [(named, ())]
+    return [] if failure.cause == OPEN else named(knowledge, failure)  # the call is known
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header
 
 _SPLIT = 64  # no logger splits shorter messages
@@ -10,9 +13,14 @@ _WRAPPED = 40  # and nobody wraps them
 
 def are_strangers(one: bytes, other: bytes) -> bool:
     """Whether two dated lines are of different processes, at a glance: most neighbours are."""
-    if not (one[:1].isdigit() and other[:1].isdigit()):
+    if not (_is_dated(one) and _is_dated(other)):
         return False
     return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
+
+
+def _is_dated(line: bytes) -> bool:
+    """Whether a line begins with a date or a time, at a glance: a code is a number, too."""
+    return line[:1].isdigit() and (line[2:3] in (b"-", b":") or line[4:5] == b"-")
 
 
 def goes_on(one: Header, text: bytes, other: Header) -> bool:
@@ -26,6 +34,24 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
         return one.style != "plain" or len(text) >= _WRAPPED
     same = (one.style, one.pid, one.tid, one.tag) == (other.style, other.pid, other.tid, other.tag)
     return same and one.tid is not None and one.pid != 0 and len(text) - one.body >= _SPLIT
+
+
+def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
+    """What a line may be a piece of: alone with what follows, then with lines before it as well.
+
+    `before` has the nearest lines, the last one next to the text; `forward` begins with the text.
+    """
+    if forward:
+        yield forward
+    whole, follows = text, forward or text
+    for line in reversed(before):
+        head = header.parse(whole)
+        if head.style != "plain" or not goes_on(header.parse(line), line, head):
+            return
+        whole, follows = line + glue(head) + whole, line + glue(head) + follows
+        yield whole
+        if follows != whole:
+            yield follows
 
 
 def glue(piece: Header) -> bytes:

@@ -7,7 +7,7 @@ word of failure; engines find such lines by these texts alone. Then it is read:
     words     that something failed; `0 errors` and `error 0` say the opposite
     code      decimal, hexadecimal, negative or by name, through the one table of numbers
     stage     of the call that is named, or of the things that are
-    cause     where the words name one (`topics`)
+    cause     where the words name one (`topics`), or that it is none of memory (`other_words`)
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from functools import cache, lru_cache
 import msgspec
 
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
+from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
 # Texts of which a line holds one of each, in small letters.
@@ -59,55 +61,9 @@ FAILING = (
     ),
 )
 
-_APOSTROPHE = rb"(?:'|\xe2\x80\x99)?"
-_NOT = rb"(?: not|n" + _APOSTROPHE + rb"t)"
-_BAD = re.compile(
-    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
-    rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
-    rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
-    rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
-    rb"|out of (?:\w+ ){0,2}(?:memory|space|range|bounds|resources|heap)"
-    rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
-    rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
-    rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
-    rb"|too (?:large|big|small|many|new|old|low|short|long)"
-    rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed)"
-    rb"|bad_?alloc|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:space|room)"
-    rb"|(?:returned|=) ?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
-    rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
-    rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
-    rb"|reject(?:s|ed)|hangs?|stuck|freezes|frozen|traceback|sig(?:segv|abrt|bus|kill|ill|fpe)|segfault"
-    rb"|(?:\bnot |!)ok|null pointer|must be (?:a )?multiples?|assert(?:ion)?|watchdog|oom|anr"
-    rb"|(?:do(?:es)?|did)" + _NOT + rb" (?:load|work|run|start|succeed)|undefined symbol"
-    rb"|(?:is|went) down|not responding"
-    rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal) [1-9][0-9]*|non-zero exit|unexpectedly"
-    rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
-    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|expected) ?qnn_success"
-    rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
-    rb"|_fail\b"
-)
-# A failure that did not happen, or a word of failure that names something else.
-_NONE = re.compile(
-    rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ )?"
-    rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?)\b"
-    rb"|(?:^|[,;:(\[]|\b(?:with|had|got|found|and|were)) ?0 "
-    rb"(?:errors?|fail(?:ed|s|ures?)|faults?)\b"
-    rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
-    rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
-    rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
-    rb"(?![.x])"
-    rb"|\b(?:fail(?:ed|ures?)?|errors?|unsupported(?: \w+)?)[ ]?[:=]?[ ]?(?:0|none|false)\b(?![.x])"
-    rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*[0-9]*[.][0-9]+|log[ _-]?level\S*[ =:]*\S*error|level_error"
-    rb"|severity[ ]?[:=][ ]?error"
-    rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
-    rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
-    rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
-    rb"|(?<!not )(?<!!= )(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
-    rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"
-)
 _ASKING = (  # a number behind these is a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
-    rb"|ret(?:urned|urns|urn|val)?"
+    rb"|ret(?:urned|urns|urn|val)?|got"
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
 )
 _CODE = re.compile(
@@ -125,11 +81,6 @@ _ALONE = re.compile(
 _PIECES, _AROUND = 32, 200  # of a long line that are looked at, and bytes on both sides
 _END = 64  # bytes of a line in which a code at its end stands
 _NEVER = re.compile(rb"(?!)")
-# What went wrong and was put right, or is tried again elsewhere.
-_MENDED = re.compile(
-    rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
-    rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
-)
 _SYMBOL = re.compile(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
@@ -146,17 +97,21 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b"),
+    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
 )
 # Where a program prints from.
 _PLACE = re.compile(
-    rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java|kt)[:(]\d+"
+    rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
+    rb"|kt)[:(]\d+"
 )
-_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:")
-_CALM = re.compile(rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:")
+_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
+_CALM = re.compile(
+    rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:"
+    rb"| - (?:info|debug|warning) - "
+)
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
@@ -165,26 +120,10 @@ _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
+_SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
 _REMEMBERED = 4096
+_TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
 _NAMING = 600  # bytes in which a line names a cause
-
-
-# What says that all went well.
-_WELL = re.compile(
-    rb"(?<!no )(?<!not )\b(?:success\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok|loaded|loading"
-    rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
-    rb"|using|enabled|selected|found|well|healthy)\b"
-    rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
-)
-
-
-# What takes that back: nothing was found, the answer is no, or it is said in another language.
-_UNWELL = re.compile(
-    rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bfound (?:0|no)\b"
-    rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
-    rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
-    rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"
-)
 
 
 class Chosen(Enum):
@@ -222,10 +161,11 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not _is_known(code)):
         return None
+    cause = "" if shape.cause == OTHER and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
     if lpai and code in (lpai.needed, lpai.limit):
         code = None
-    return FailingLine(shape.stage, code, shape.cause, lpai)
+    return FailingLine(shape.stage, code, cause, lpai)
 
 
 def may_fail(text: bytes) -> bool:
@@ -245,9 +185,9 @@ def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
     body = text[head.body :].lower()
-    if _NONE.search(body) or _MENDED.search(body):
+    if NONE.search(body) or MENDED.search(body):
         return True
-    return bool(_WELL.search(body)) and not _UNWELL.search(body)
+    return bool(WELL.search(body)) and not UNWELL.search(body)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
@@ -255,7 +195,7 @@ def failing_pieces(text: bytes) -> Iterator[bytes]:
     low, body = text.lower(), header.parse(text).body
     at = body
     for _ in range(_PIECES):
-        found = _BAD.search(low, at)
+        found = BAD.search(low, at)
         if found is None:
             return
         start = max(found.start() - _AROUND, body)
@@ -286,30 +226,38 @@ def code_alone(text: bytes) -> int | None:
 def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | None:
     if chosen is Chosen.NOT and not _is_ours(before + body):
         return None
-    if body.strip() in (b"", b"<e>") or _MENDED.search(body):
+    if body.strip() in (b"", b"<e>") or MENDED.search(body):
         return None
     kind = _level(level, before, body)
-    bare = _NONE.sub(b" ", body)
-    failing = bool(_BAD.search(bare))
+    bare = NONE.sub(b" ", body)
+    failing = bool(PLAIN.search(bare) or BAD.search(bare))
+    failing = failing or (chosen is Chosen.EACH and bool(HINTS.search(bare)))
     if kind == "calm" and chosen is not Chosen.EACH:
-        warned = level == "W" and failing and _cause(body).startswith("mem_")
+        warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
             return None
     if bare != body and not failing:
         return None
     if not failing and kind == "error":
-        failing = not _WELL.search(body)  # programs tell good news at this level, too
+        failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
-    return _Shape(_stage(words), _cause(bare) if failing else "", failing, coded)
+    stage = _stage(words)
+    cause = _cause(bare, chosen is Chosen.EACH) if failing else ""
+    if failing and not cause and stage in _TOLD:
+        text = words[:_NAMING].decode("utf-8", "replace")
+        telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
+        cause = OPEN if telling else ""
+    return _Shape(stage, cause, failing, coded)
 
 
-def _cause(body: bytes) -> str:
-    return named_cause(_PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace"))
+def _cause(body: bytes, alone: bool) -> str:
+    text = _PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace")
+    return named_cause(text) or (OTHER if speaks_of_other(text, alone) else "")
 
 
 def _is_ours(low: bytes) -> bool:
@@ -330,7 +278,7 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     if level == "D":
         return "calm"
     if _CALM.search(before + body[:40]) or level in ("V", "I", "W"):
-        return "" if re.search(rb"\berror\b", _NONE.sub(b" ", body)) else "calm"
+        return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
 
 
@@ -364,7 +312,7 @@ def _is_known(code: int) -> bool:
     """Whether a number by itself is a code: small ones are anything."""
     from qnnmem.qnn.numbers import meanings
 
-    return (code >= 1000 or code < 0) and bool(meanings(code))
+    return (code >= 1000 or code < 0) and any(one.code for one in meanings(code))
 
 
 def _stage(body: bytes) -> str:

@@ -15,13 +15,13 @@ anchor ends in it. So a byte is looked at for a template six times at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-
-import msgspec
+from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
-from qnnmem.doctor.logs.last_words import last_words
+from qnnmem.doctor.logs.hit import Hit, Values
+from qnnmem.doctor.logs.last_words import at_the_limit, last_words, named_before
 from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
@@ -32,7 +32,7 @@ from qnnmem.doctor.logs.line import (
     told,
 )
 from qnnmem.doctor.logs.newlines import newline_counter
-from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on
+from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
@@ -45,24 +45,11 @@ _NEWLINE = 10
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _PIECES = 4  # a message is split over at most so many lines
+_BEFORE = 2  # of them that stand before one that tells of a failure
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
 _TAG, _MOST_TAGS = 12, 1024  # bytes of a message that tell who says it, and how many are kept
 _MESSAGE = 3  # so few lines are one message that somebody copied
-
-Values = tuple[int | str, ...]
-
-
-class Hit(msgspec.Struct, frozen=True, gc=False):
-    """A line with templates that match it."""
-
-    offset: int  # of the line's first byte
-    number: int  # of the line, from 1, counted from where reading began
-    pid: int | None
-    time: float | None
-    text: bytes
-    found: list[tuple[int, Values]]
-    opens: bool = True  # whether one of them makes an incident
 
 
 class LogScanner:
@@ -95,7 +82,7 @@ class LogScanner:
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
         self._calm: set[bytes] = set()  # beginnings of messages of which the last said nothing
-        self._harmless: set[int] = set()  # numbers of other lines that are known, near the start
+        self._seen: set[int] = set()  # numbers of lines near the start that are known
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
@@ -119,8 +106,8 @@ class LogScanner:
                 found = self._scan(stop)
                 self.ours = self.ours or bool(found) or self._has_name(stop)
                 self._failed = self._failed or any(hit.opens for hit in found)
-                if not self._failed and self._at <= LOOK:
-                    self._harmless.update(hit.number for hit in found)
+                if self._at <= LOOK:
+                    self._seen.update(hit.number for hit in found)
                 yield from found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
@@ -140,27 +127,29 @@ class LogScanner:
         Somebody chose these few lines for the doctor, so they are about what the doctor knows.
         """
         waiting: list[Hit] = []
-        hits = self.hits()
-        for hit in hits:
-            waiting.append(hit)
-            if self._failed or hit.offset >= SHORT_LOG:
+        for hit in self.hits():
+            if hit.offset >= SHORT_LOG or not self._ended or self._fill > SHORT_LOG:
                 yield from waiting
                 waiting.clear()
-                yield from hits
-        yield from sorted((*waiting, *self._chosen()), key=lambda hit: hit.offset)
+                yield hit
+            else:
+                waiting.append(hit)
+        first = next((hit.number for hit in waiting if hit.opens), 0)
+        yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
         yield from self._last_words()
 
     def _last_words(self) -> Iterator[Hit]:
         """What the end of a log says of a death, where no line of QNN has to."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
-        if not last or size <= SHORT_LOG:
+        if not last:
             return
         low = max(self._fill - LOOK, 0)
         if self._base + low:  # not in the middle of a line
             low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
         every = range(len(self._knowledge.plain))
-        for word in last_words(bytes(self._view[low : self._fill])):
+        ends = last_words if size > SHORT_LOG else at_the_limit
+        for word in ends(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
             if self._opens(match(self._knowledge, text, every)):
                 continue  # found already
@@ -170,9 +159,15 @@ class LogScanner:
                 pid = pid if word.pid is None else word.pid
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
-    def _chosen(self) -> Iterator[Hit]:
+    def _chosen(self, first: int) -> Iterator[Hit]:
         cut = self._start > 0 or self._end is not None
-        if cut or self._failed or self._base or self._fill > SHORT_LOG:
+        if cut or self._base or self._fill > SHORT_LOG:
+            return
+        if first:  # a line that failed
+            for low, number, text, found in named_before(
+                self._knowledge, bytes(self._view[: self._fill]), first, self._seen
+            ):
+                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
             return
         lines = bytes(self._view[: self._fill]).split(b"\n")
         message = 0 < sum(map(bool, lines)) <= _MESSAGE
@@ -180,8 +175,9 @@ class LogScanner:
         low = 0
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
-            known = number in self._harmless
-            if not known and (found := read_failure(self._knowledge, text, chosen)):
+            known = number in self._seen
+            pieces = partial(self._wrapped, low, low + len(line), text)
+            if not known and (found := read_failure(self._knowledge, text, chosen, pieces)):
                 pid, time = process_of(text)
                 self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
@@ -380,12 +376,12 @@ class LogScanner:
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
         """A line with those that it may go on in, and one without a head with the one before."""
         head = header.parse(text)
-        if forward := self._forward(text, head, high):
-            yield forward
-        if head.style != "plain":
-            return
-        if (back := self._line_before(low)) and goes_on(header.parse(back[1]), back[1], head):
-            yield back[1] + glue(head) + text
+        before: list[bytes] = []
+        at = low
+        while len(before) < _BEFORE and head.style == "plain" and (back := self._line_before(at)):
+            at = back[0]
+            before.insert(0, back[1])
+        return wholes(before, text, self._forward(text, head, high))
 
     def _forward(self, text: bytes, head: Header, high: int) -> bytes:
         whole, at = text, high + 1

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
-from qnnmem.doctor.logs.scanner import Hit, Values
+from qnnmem.doctor.logs.hit import Hit, Values
 
 NEAR = 64 << 10
 REACH = 1 << 20
@@ -131,12 +131,13 @@ class SessionGrouper:
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
         """Takes a hit; `offset` counts from the start of all parts."""
-        session = self._open.get(hit.pid)
+        pid = hit.pid or None  # lines of the kernel stand among those without a process
+        session = self._open.get(pid)
         if session is None or not _together(offset - session.last, session.last_time, hit.time):
             if session is not None:
                 self._closed.append(session)
-            session = LogSession.starting_at(offset, hit.pid, hit.time)
-            self._open[hit.pid] = session
+            session = LogSession.starting_at(offset, pid, hit.time)
+            self._open[pid] = session
         session.add(hit, offset, part, base, self._counting)
 
     def put(self, session: LogSession) -> None:

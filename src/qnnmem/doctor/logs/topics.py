@@ -17,7 +17,7 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|is missing|not present"
+    r"|\bmissing\b|not present"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
@@ -33,18 +33,32 @@ _LIBRARY = (
     r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
 )
 
+_OPERATOR = (
+    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum"
+    r"|upscale)"
+    r"|\b(?:grid_?sample\w*|(?:batch|layer|rms|instance)_?norm\w*|(?:avg|max)_?pool\w*|resize\w*)"
+)
+_CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
+
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
 # is meant, so the more telling come first.
 _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("mem_system_ram", (r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad_?alloc\b",), ""),
+    (
+        "mem_system_ram",
+        (
+            r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b",
+        ),
+        "",
+    ),
     ("mem_system_ram", (r"out of memory", r"\bkill\w*"), ""),
     (
         "mem_system_ram",
         (
-            r"bfc_?arena|cpu ?_?allocator|posix_memalign|\bib for an array",
-            r"fail|not enough|unable",
+            r"bfc_?arena|paging file|cpu ?_?allocator|posix_memalign|\bib for an array",
+            r"fail|not enough|unable|too small",
         ),
         "",
     ),
@@ -71,7 +85,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_vtcm",
         (
             r"\bv?tcm\b",
-            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of",
+            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
             _NUMBER,
         ),
         r"version|limit of [0-9]+ \w+s\b",
@@ -79,8 +93,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_dsp_va",
         (
-            r"address space|\bva space|\biova\b|protection domain|process domain",
-            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed",
+            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain",
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
+            r"|limit (?:is |was )?reached",
         ),
         "",
     ),
@@ -119,7 +134,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "signing",
         (
             r"\bsignature|\bsigned\b|unsigned|test-?sig",
-            r"fail|invalid|denied|refus|verif|reject|only",
+            r"fail|invalid|denied|refus|verif|reject|only|not (?:support\w*|allow\w*)",
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
     ),
@@ -133,7 +148,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"(?:newer|older|future|outdated) (?:\w+ ){0,2}(?:binary|blob|cache|sdk|librar|driver)"
             r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
-            r" (?:newer|older|old|new|outdated)\b",
+            r" (?:newer|older|old|new|outdated)\b"
+            r"|\b(?:driver|sdk|firmware|runtime)\b.{0,40}\btoo (?:old|new)\b",
         ),
         r"\bsoc\b|\barch",
     ),
@@ -157,7 +173,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"version",
+            r"(?<![a-z])version",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least",
         ),
@@ -172,11 +188,22 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"search|archive",
     ),
     (
+        "soc_mismatch",
+        (
+            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]"
+            rf"|x[0-9]?)\b",
+            r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on",
+        ),
+        r"(?<![a-z])version",
+    ),
+    (
         "op_unsupported",
         (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
-            r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)",
-            rf"{_REFUSED}|validat\w+.*fail|fail\w*.*validat|could (?:not )?validate"
+            r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
+            rf"|{_OPERATOR}",
+            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
+            rf"|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
             r"(?:ep\b|execution|backend|delegate)",
@@ -195,14 +222,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "timeout",
-        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded",),
+        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded|exceeded (?:\w+ )?deadline",),
         r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
     ),
     (
         "buffer_misuse",
         (
             r"already registered|not registered|was never registered|invalid mem ?handle"
-            r"|(?:not |mis-?|un)align\w*"
+            r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset)"
@@ -213,21 +240,38 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)"
+            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\u5185\u5b58\u4e0d\u8db3"
             r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b"
             r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
-            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)",
+            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
+            r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
+            r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
+            r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
+            r"|\bmemory\b[^;.]{0,40}\b(?:over|above) (?:the |its )?limit"
+            r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
+            r"|is) beyond|memory leak",
         ),
         "",
     ),
     (
         "mem_unknown",
         (
+            r"(?:alloc|mmap)\w*\b[^;]{0,80}(?:returned|=|\bis|\bwas) ?(?:null|nil|0x0\b)"
+            r"|\bm?map(?:ping)? err(?:or)?\b.*\b(?:len|size|bytes)|\balloc\w* (?:failed|failure"
+            r"|error)$",
+        ),
+        r"tensors\b",
+    ),
+    (
+        "mem_unknown",
+        (
             r"(?:fail\w*|unable|cannot|could not|couldn.t)(?: to)?(?: \w+){0,2} "
             r"(?:[mc]|re)?(?:alloc|mmap|map\b|reserve)"
-            r"|(?:alloc\w*|mmap\w*|\bmapp?(?:ing|ed)?|\bmap)\b[^;.]{0,60}\bfail",
-            r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights",
+            r"|(?:alloc\w*|mmap\w*|\bmapp?(?:ing|ed)?|\bmap)\b[^;.]{0,60}\b(?:fail|reject|refus)"
+            r"|(?:fail\w* to|unable to|cannot|could not|couldn.t) (?:get|obtain|acquire|find)\b"
+            r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
+            r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
         r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper",
     ),

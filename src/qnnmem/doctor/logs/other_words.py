@@ -1,0 +1,160 @@
+"""Words of a failing line that speak of anything but memory, where they name no cause.
+
+A file that cannot be opened, an option that nobody knows, a library that does not load, a handle
+that is not valid, a tensor of a wrong type: what is behind them stays open, but no byte was
+missing. A line that speaks of memory as well is left open.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+OPEN = "unknown"  # of the causes: none is named
+OTHER = "other"  # beside the causes: which one is open, memory it is not
+
+_CANNOT = (
+    r"(?:fail\w*|unable|cannot|can.t|could not|couldn.t|not able)(?: to)?(?: be)?"
+    r"(?: \w+){0,2}? (?:re)?"
+)
+_FAULTS: tuple[tuple[str, ...], ...] = (
+    # What somebody wrote: options, configuration, files of a tokenizer.
+    (
+        r"\bjson\b|config\w*|\boptions?\b|argument|paramet|\bflags?\b|schema|syntax|tokenizer|vocab"
+        r"|environment variable|\benv\b|_root\b|_path\b",
+        r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|\bexpected"
+        r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
+    ),
+    # Files: not there, not to be opened, damaged.
+    (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
+    (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
+    (
+        r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
+        r"|unexpected end",
+    ),
+    # Libraries and what is in them.
+    (
+        r"\.(?:so|dll|sys|dylib)\b|librar(?:y|ies)|\bplugin|\bmodule|symbol|dlopen|loadlibrary"
+        r"|entry ?point|\binterface",
+        _CANNOT
+        + r"(?:load|open|find|get|resolve|locate)|(?:load|open|import)\w* (?:\w+ )?fail|fail\w* for"
+        r"|not (?:be )?(?:found|loaded)|no (?:compatible|suitable|valid)|\bdlerror",
+    ),
+    # What is not there at all.
+    (
+        r"\b(?:is|are|was|were)?(?: not|n.t) (?:registered|in (?:the )?list|running|connected"
+        r"|enabled"
+        r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed)\b"
+        r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
+        r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
+        r"|could not be (?:registered|started|applied|selected)|not ?_?supported|unsupported"
+        r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
+    ),
+    # Arguments of calls.
+    (
+        r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*"
+        r"|tensors?"
+        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
+        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+    ),
+    (
+        r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
+        r"|keys?"
+        r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
+        r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
+    ),
+    # What builds a model library.
+    (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
+    (
+        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
+        r"|modulenotfound)error\b",
+    ),
+    # Tensors and operators.
+    (
+        r"quanti[sz]\w*|\bdtype|data ?type|\bshapes?\b|\brank\b|\baxis\b|\baxes\b|dimension|opset"
+        r"|zero.?point|\bscale\b|\blayout\b|\bcast\b",
+        r"fail|error|invalid|mismatch|missing|expected|must|unsupported|exceed|not (?:be )?\w+",
+    ),
+    (
+        r"\b(?:nodes?|ops?|operators?|partition\w*|lower\w*|conversion|convert\w*|delegat\w+"
+        r"|export\w*"
+        r"|translat\w+)\b",
+        _CANNOT + r"(?:lower|partition|convert|translate|delegate|trace|export|prepare|parse|apply)"
+        r"|not (?:be )?"
+        r"(?:lowered|partitioned|converted|translated|delegated|supported)"
+        r"|(?:partition\w*|lowering|conversion|delegat\w+|export\w*|translation|application) fail",
+    ),
+    # Whoever is at the other end.
+    (
+        r"connection (?:refused|reset|lost|closed)|\b(?:is|went) (?:down|offline)\b|device offline"
+        r"|disconnected|(?:remote|listener|daemon|service|server|dsp\d?)(?: process)?(?: has)?"
+        r"(?: unexpectedly)? (?:died|exited)|(?:object|service|process) is dead|dead_object"
+        r"|link (?:is )?(?:down|lost)|selinux|permission|not permitted|unauthori[sz]ed|forbidden"
+        r"|securityexception|no access|blocked by|broken pipe|not (?:reachable|started|running)"
+        r"|\b(?:binary|runtime|driver|service)\b.*\b(?:reject|refus)\w*"
+        r"|\b(?:reject|refus)\w* by (?:the )?(?:runtime|driver|device|backend|service)",
+    ),
+    (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
+)
+# In a log such words follow from what failed before.
+_ENDS: tuple[tuple[str, ...], ...] = (
+    # Crashes of a program, and programs that stand still.
+    (
+        r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
+        r"|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
+    ),
+    (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
+)
+_MEMORY = re.compile(
+    r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill"
+    r"|bytes"
+    r"|\b[0-9.]+ ?[kmg]i?b\b|enomem|resources?\b|\bspace\b|too (?:large|big|many|much)|\bkilled\b"
+    r"|\blmkd?|finali[sz]|\bsize\b|estimat|\bfind (?:an? |any )?(?:available|free)"
+    r"|(?<!de)seriali[sz]"
+)
+
+_WORD = re.compile(r"[a-z]{3,}")
+_TELLING = 4  # words beside those that any failure is told with
+_COMMON = frozenset(
+    (
+        *("qnn", "htp", "npu", "dsp", "cdsp", "adsp", "nsp", "hexagon", "snapdragon", "qualcomm"),
+        *("snpe", "genie", "error", "errors", "err", "failed", "fail", "fails", "failure", "code"),
+        *("status", "returned", "return", "the", "with", "from", "for", "and", "not", "could"),
+        *("cannot", "unable", "was", "were", "has", "had", "this", "that", "model", "graph"),
+        *("context", "binary", "inference", "run", "running", "execute", "executing", "execution"),
+        *("device", "backend", "session", "create", "created", "creating", "creation", "load"),
+        *("loading", "init", "initialize", "initialization", "open", "start", "exit", "exited"),
+        *("crash", "crashed", "when", "while", "after", "index", "app", "see", "log", "net"),
+        *("are", "all", "any", "its", "but", "out", "nothing", "into", "been", "still", "again"),
+        *("message", "compile", "compiled", "prepare", "job", "node", "name", "results"),
+    )
+)
+
+
+@cache
+def _compiled(alone: bool) -> tuple[tuple[re.Pattern[str], ...], ...]:
+    faults = (*_FAULTS, *_ENDS) if alone else _FAULTS
+    return tuple(tuple(map(re.compile, needs)) for needs in faults)
+
+
+def speaks_of_other(text: str, alone: bool = False) -> bool:
+    """Whether a failing line of small letters speaks of something that memory does not cause.
+
+    A crash and a standstill do so only in a message that stands alone.
+    """
+    if mentions_memory(text):
+        return False
+    return any(all(need.search(text) for need in needs) for needs in _compiled(alone))
+
+
+def mentions_memory(text: str) -> bool:
+    """Whether a line of small letters speaks of memory, sizes or room."""
+    return bool(_MEMORY.search(text))
+
+
+def is_telling(text: str) -> bool:
+    """Whether a failing line says so much, in whatever words, that it would say it of memory."""
+    words = set(_WORD.findall(text)) - _COMMON
+    return len(words) >= _TELLING and not mentions_memory(text)
