@@ -101,6 +101,7 @@ def test_a_recipe_repeats_it(model: str) -> None:
         ({"steps": [{"remedy": "tiling", **TILING, "regions": [{}]}]}, "missing or wrong"),
         ({"steps": [{"remedy": "magic"}]}, "has a step 'magic'"),
         ({"steps": [7]}, "missing or wrong"),
+        ({"steps": [{"remedy": "tiling", **TILING}]}, "missing or wrong"),
         ({"shapes": {"x": [1, 3, -4, 4]}}, "missing or wrong"),
     ],
 )
@@ -264,3 +265,21 @@ def test_what_cannot_be_allowed_is_refused(model: str, word: str) -> None:
     done = run("fix", model, "--dim", "batch=1", "--allow", word, "-o", "out")
     assert exit_code(done) == 2
     assert "batch, int16, w8a16, int8, resolution or all for lpai" in sentence(done)
+
+
+def test_the_model_itself_is_never_replaced(model: str) -> None:
+    """Not even by force: the folder of the model is another one."""
+    before = Path(model).read_bytes()
+    done = run("fix", model, "--dim", "batch=1", "-o", ".", "--force")
+    assert exit_code(done) == 2
+    assert "itself would be replaced" in sentence(done)
+    assert Path(model).read_bytes() == before
+
+
+def test_damaged_samples_are_said_before_the_work(model: str) -> None:
+    """A file that is no array is a sentence, not a change that could not be judged."""
+    Path("data").mkdir()
+    Path("data/a.npy").write_bytes(b"\x93NUMPY")
+    done = run("fix", model, "--dim", "batch=1", "--data", "data", "-o", "out")
+    assert exit_code(done) == 2
+    assert "not a readable .npy file" in sentence(done)

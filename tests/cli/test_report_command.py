@@ -163,3 +163,26 @@ def test_an_earlier_page_is_kept(tmp_path: Path) -> None:
     done = run("report", EXAMPLES / "small.onnx", "--dim", "N=1", "-o", target)
     assert exit_code(done) == 2
     assert target.read_text("utf-8") == "mine"
+
+
+def test_results_of_several_files_are_parts(tmp_path: Path) -> None:
+    """What a verb says of two files is two parts of a page; a file without an answer is named."""
+    files = (
+        EXAMPLES / "tiny.eaix",
+        EXAMPLES / "keyword_spotting.csv",
+        EXAMPLES / "graph_limit.log",
+    )
+    run("plan", *files, "--json", "-o", tmp_path / "all.json")
+    target = tmp_path / "page.html"
+    assert exit_code(run("report", tmp_path / "all.json", "-o", target)) == 0
+    assert read(target).count("canvas") == 2
+    assert "Without an answer" in read(target).said
+
+
+def test_domains_are_shown(tmp_path: Path) -> None:
+    """What `place` says is shown as it says it."""
+    binary = EXAMPLES / "small_htp.bin"
+    run("place", binary, binary, "--json", "-o", tmp_path / "placed.json")
+    target = tmp_path / "page.html"
+    assert exit_code(run("report", tmp_path / "placed.json", "-o", target)) == 0
+    assert "small_htp.bin, small_htp.bin" in read(target).said

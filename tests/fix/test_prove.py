@@ -61,3 +61,19 @@ def test_missing_output_is_said() -> None:
     """A changed model without one of the outputs is no answer."""
     with pytest.raises(ChildFailed, match="no output"):
         prove(model(2.0), model(2.0, "Relu"))
+
+
+def test_a_zero_below_zero_counts() -> None:
+    """Adding nothing turns -0.0 into 0.0: made-up data hold such numbers, too."""
+    before = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y)
+        <float zero = {0.0}> { a = Add(x, zero)  y = Reciprocal(a) }"""
+    )
+    after = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y)
+        { y = Reciprocal(x) }"""
+    )
+    found = prove(before, after)
+    assert found.differing == ("y",)
+    assert found.samples == 3
+    assert prove(before, before).identical

@@ -41,7 +41,7 @@ def _wished(logs: Sequence[str]) -> LogWish:
     if not incidents:
         raise CannotTell(f"nothing failed in {named}, so there is nothing to fix by it")
     raise CannotTell(
-        f"{verdict(incidents[0])}: no change of the model helps that",
+        f"{verdict(incidents[0])}; nothing says what a change of the model would have to reach",
         where=logs[0],
         cure=f"what does: qnnmem doctor {named}",
     )

@@ -11,6 +11,7 @@ from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
+    from qnnmem.calibration import Sample
     from qnnmem.cli.fix_htp import HtpWish
     from qnnmem.cli.fix_output import FixFolder
     from qnnmem.cli.progress import ProgressBar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.kept_results import ResultCache
     from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.load.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix_next import Command
 
 _INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
@@ -91,6 +93,7 @@ def fix_file(task: FixTask) -> FixOutcome:
     place = FixFolder(Path(task.output), stem, task.force)
     names = [f"{stem}.onnx", FIRST_PART, MANIFEST, place.report.name, place.recipe.name]
     names += [f"{stem}.bin"] if task.htp else []
+    _keep_source(path, [place.folder / name for name in names])
     with fix_folder(place, names), scratch_folder() as scratch:
         with ProgressBar(f"reading {path.name}") as bar:
             result = _fixed(path, task, bar, Path(scratch))
@@ -102,6 +105,12 @@ def fix_file(task: FixTask) -> FixOutcome:
         commands = next_commands(result, made, task.given) or _allowing(result, task, contents)
         files = _written(result, place, task, contents, commands) if contents else []
     return FixOutcome(result, files, commands, found)
+
+
+def _keep_source(model: Path, targets: Sequence[Path]) -> None:
+    """Refuse a folder in which the changed model would take the place of the model itself."""
+    if any(target.exists() and target.samefile(model) for target in targets if model.exists()):
+        raise UsageError(f"{model} itself would be replaced; name another folder with -o")
 
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
@@ -209,12 +218,9 @@ def _check_allowed(case: FixCase, recipe: Recipe, path: Path, backend: str) -> N
 def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None) -> FixCase:
     from time import monotonic
 
-    from qnnmem.calibration import find_samples
-    from qnnmem.fix.proof.prove import inputs_of
     from qnnmem.fix.remedy import FixCase
     from qnnmem.load import kind_of
     from qnnmem.load.onnx import read_shaped
-    from qnnmem.load.onnx.typed import write_typed
     from qnnmem.plan import PoolOptions
 
     if kind_of(path) != "onnx":
@@ -230,9 +236,7 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
     else:
         shaping = {"dims": dict(wish.dims), "shapes": shapes, "values": dict(wish.values)}
         options = htp.compile_options(**shaping)
-    samples = (
-        () if wish.data is None else find_samples(Path(wish.data), inputs_of(write_typed(model)))
-    )
+    samples = () if wish.data is None else _samples(Path(wish.data), model)
     return FixCase(
         path,
         model,
@@ -243,6 +247,19 @@ def _case(path: Path, wish: FixWish, recipe: Recipe | None, htp: HtpWish | None)
         seed=wish.seed,
         ends_at=monotonic() + wish.time_limit,
     )
+
+
+def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
+    """Data of the user; each sample is read once, so that a damaged one is said before the work."""
+    from qnnmem.calibration import find_samples, read_sample
+    from qnnmem.fix.proof.prove import inputs_of
+    from qnnmem.load.onnx.typed import write_typed
+
+    inputs = inputs_of(write_typed(model))
+    found = find_samples(place, inputs)
+    for sample in found:
+        read_sample(sample, inputs)
+    return found
 
 
 def _allowed(given: tuple[tuple[str, ...], ...], backend: str) -> frozenset[str]:

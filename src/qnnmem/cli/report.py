@@ -65,14 +65,14 @@ def report(
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.report.page.document import render_page
-    from qnnmem.report.page.sections import section_of
+    from qnnmem.report.page.sections import sections_of
 
     target = Path(output)
     check_free(target, force)
     if len(files) > _MOST:
         raise UsageError(f"a page shows {_MOST} files at most; name fewer")
     words = [*_each("--dim", dims), *_each("--shape", shapes)]
-    sections = [section_of(_result(Path(file), words), file) for file in files]
+    sections = [one for file in files for one in sections_of(_result(Path(file), words), file)]
     names = ", ".join(Path(file).name for file in files[:3])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     write(render_page(sections, title or f"{names}{more}"), target, force)

@@ -14,7 +14,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.fix.proof.prove import SAMPLES, Proof, Prover
+from qnnmem.fix.proof import SAMPLES
+from qnnmem.fix.proof.prove import Proof, Prover
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, Need, self_contained
 from qnnmem.version import __version__
 

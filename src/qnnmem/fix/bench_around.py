@@ -67,8 +67,12 @@ class LossyBench(HurriedBench):
         return self.checked(self._bench.judged(change))
 
     def checked(self, judged: JudgedChange) -> JudgedChange:
-        """The same; what gives other results was to lose nothing and does not count."""
-        if judged.proof is None or self._is_same(judged.proof):
+        """The same; what gives other results was to lose nothing and does not count.
+
+        Neither does what computes in floats again where everything was integers: LPAI cannot.
+        """
+        same = judged.proof is None or self._is_same(judged.proof)
+        if same and not (_has_floats(judged) and not _has_floats(self._base)):
             return judged
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
@@ -82,3 +86,13 @@ class LossyBench(HurriedBench):
 
     def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
         return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}
+
+
+def _has_floats(judged: JudgedChange) -> bool:
+    """Whether an op that is planned for LPAI makes floats."""
+    plan = judged.need.plan
+    if plan is None:
+        return False
+    tensors = plan.model.tensors
+    made = (name for op in plan.model.ops for name in op.outputs if name in tensors)
+    return any(tensors[name].dtype.is_float for name in made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from qnnmem.fix.bench import CaseBench
@@ -31,6 +31,7 @@ REMEDIES: tuple[ModelRemedy, ...] = (
     TilingRemedy(),
     PlannedPartsRemedy(),
 )
+_GRAPHS = ("fusion", "recompute", "tiling")
 # Not for memory: what is replaced stays so, whatever it needs.
 REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
@@ -48,6 +49,7 @@ def fix_for_lpai(
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
         tried, notes = try_remedies(bench, with_lossy(case, remedies), watch, REQUIRED)
+        notes = (*notes, *_planned_only(best_of(tried)))
         about = about_operators(tried[0].change.model)
         notes = (*notes, about) if about else notes
         result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
@@ -59,12 +61,32 @@ def fix_for_lpai(
     return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)
 
 
+def _planned_only(best: JudgedChange) -> Iterator[str]:
+    """What a plan does not know of a model whose graph was changed."""
+    change, plan = best.change, best.need.plan
+    if plan is None or not any(step["remedy"] in _GRAPHS for step in change.steps):
+        return
+    quantized = any(step["remedy"] == "precision" for step in change.steps)
+    if change.pool_options.bits is not None and not quantized:
+        yield (
+            "bytes are those of a plan for fewer bits: quantizing comes after, quantizes each band "
+            "on its own and may need more; where int8 or int16 is allowed, it is done first and "
+            "the bytes are those of the result"
+        )
+    if plan.tcm is not None:
+        yield (
+            "TCM is constants and IO here; the description of every op comes on top in the binary, "
+            "and bands and parts have more ops: inspect what prepare writes"
+        )
+
+
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     """What stands in the way of fewer bytes, in one sentence."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
-        return f"{' and '.join(others)} cannot be made smaller without changing results"
+        how = "by what is allowed" if case.allow else "without changing results"
+        return f"{' and '.join(others)} cannot be made smaller {how}"
     model = without_layout(best.change).model
     search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
     found = list(search.obstacles(case.limit or 0))
@@ -78,4 +100,6 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     if plan is None or plan.peak is None or not 0 <= plan.peak.step < len(plan.model.ops):
         return ""
     where = quote(plan.model.ops[plan.peak.step].name)
+    if not case.seconds_left:
+        return f"the fullest step is {where}, and the time was over before bands that need less"
     return f"the fullest step is {where}, and no other bands need less"

@@ -53,7 +53,7 @@ def read_recipe(path: Path) -> Recipe:
         raise LoadError(path, f"is no recipe: its schema is not {SCHEMA}")
     try:
         return _recipe(values)
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(path, exc) from exc
 
 
@@ -85,6 +85,6 @@ def apply_recipe(
             raise LoadError(path, f"has a step {quote(step['remedy'])}; known are {names}")
         try:
             change = remedy.again(case, change, step)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        except (LookupError, TypeError, ValueError, AttributeError) as exc:
             raise _damaged(path, exc) from exc
     return change

@@ -11,7 +11,7 @@ from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.proof.prove import OutputGap
 from qnnmem.fix.proof.validate import Validation
-from qnnmem.fix.remedy import JudgedChange, LossyHint
+from qnnmem.fix.remedy import JudgedChange, LossyHint, Need
 from qnnmem.fix.run import FixResult
 from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
@@ -103,6 +103,7 @@ def verdict(result: FixResult) -> str:
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
+    was += _other_pools(need)
     if need.fits:
         kept = "fits as it is" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
@@ -111,6 +112,18 @@ def verdict(result: FixResult) -> str:
         missing = counted(need.size - need.limit, "byte")
         return f"does not fit: the best reached is {what}, {missing} more than {need.limit:,}"
     return f"does not fit: {', '.join(need.over)} over its budget; {what}, {was}"
+
+
+def _other_pools(need: Need) -> str:
+    """Pools beside scratch that have a budget, and what they need of it."""
+    plan = need.plan
+    if plan is None:
+        return ""
+    rows: list[tuple[str, int, int]] = [
+        (one.pool.value, one.need, one.have) for one in plan.budgets if one.pool.value != need.what
+    ]
+    rows += [] if plan.tcm is None else [("tcm", plan.tcm.need, plan.tcm.limit.value)]
+    return "".join(f", {pool} {size:,} of {have:,}" for pool, size, have in rows)
 
 
 def _was(change: JudgedChange) -> str:

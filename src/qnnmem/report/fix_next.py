@@ -129,7 +129,7 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
         paths = [file_word(known[name]) for name in names]
         what = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
         turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
-        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
+        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget, "--verify"]
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:

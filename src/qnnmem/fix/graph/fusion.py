@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 ROUNDING = "rounding"  # what must be allowed where last bits change
 # As part of the largest value of an output; what differs more was not only rounded otherwise.
 MOST_ROUNDING = 1e-4
-# Rules of onnxruntime's optimiser that compute other weights, or sum up in another order.
+# Rules of onnxruntime's optimiser that compute other weights, sum up in another order, or drop what
+# seems to do nothing: adding zero turns a zero below zero into one above.
 _ROUND_OTHERWISE = (
+    "NoopElimination",
     *("ConvBNFusion", "ConvMulFusion", "ConvAddFusion", "DivMulFusion", "GemmSumFusion"),
     *("MatMulAddFusion", "GemmTransposeFusion", "MatMul_BatchNormalization_Fusion"),
 )

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.calibration import Input, Sample
 from qnnmem.child import ChildProcess, Frame, describe_limit
 from qnnmem.errors import ChildFailed
+from qnnmem.fix.proof import SAMPLES
 
 if TYPE_CHECKING:
     import onnx
 
-SAMPLES = 3  # of made-up data, where none are given
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 
 

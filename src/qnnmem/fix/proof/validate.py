@@ -16,7 +16,8 @@ from typing import Any
 
 from qnnmem.child import ChildProcess, describe_limit
 from qnnmem.errors import ChildFailed, QnnMemError, join_words
-from qnnmem.fix.proof.prove import SAMPLES, inputs_of
+from qnnmem.fix.proof import SAMPLES
+from qnnmem.fix.proof.prove import inputs_of
 from qnnmem.fix.remedy import Change, FixCase, self_contained
 from qnnmem.plan.memory import DEFAULT_ALIGN
 from qnnmem.plan.pools import PoolOptions

@@ -154,24 +154,29 @@ def place_section(place: PlaceValues) -> PageSection:
     body = [
         tag("p", badge(_ANSWERS.get(place.answer)), class_="answer"),
         tag("h3", "In the order given"),
-        _domains(place.given, place.budget.value),
+        _domains(place, place.given),
         tag("h3", "In the best order"),
-        _domains(place.best, place.budget.value),
+        _domains(place, place.best),
         tag("p", f"Budget of a domain: {place.budget.origin}, {place.budget.source}"),
     ]
     return PageSection("Which contexts find room together", lines(body))
 
 
-def _domains(placing: Placing, budget: int) -> Html:
+def _domains(place: PlaceValues, placing: Placing) -> Html:
+    def named(places: Sequence[int]) -> str:
+        known = dict(enumerate(place.contexts))
+        return ", ".join(_name(known[at].file) for at in places if at in known)
+
+    numbered = list(enumerate(placing.domains, start=1))
     rows = [
-        Bar(f"domain {number}", [("total", domain.used)], budget)
-        for number, domain in enumerate(placing.domains, start=1)
+        Bar(f"domain {number}", [("total", domain.used)], place.budget.value)
+        for number, domain in numbered
     ]
     listed = [
-        (f"domain {number}", ", ".join(map(_name, domain.contexts)), domain.used, domain.left)
-        for number, domain in enumerate(placing.domains, start=1)
+        (f"domain {number}", named(domain.contexts), domain.used, domain.left)
+        for number, domain in numbered
     ]
-    refused = [tag("p", f"Too large for any: {', '.join(placing.too_large)}")]
+    refused = [tag("p", f"Too large for any: {named(placing.too_large)}")]
     return lines(
         [
             bars(rows, "Process domains"),

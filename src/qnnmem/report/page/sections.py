@@ -10,6 +10,7 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.report.page import doctor, fix, htp, plan, values
 from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.markup import lines, tag
 from qnnmem.text import quote
 
 _KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
@@ -23,6 +24,29 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
 }
 SHOWN = tuple(_KINDS)
+
+
+# Results of several files: each is a section, and those without one are named.
+_SEVERAL = {"qnnmem.plans/1": "plans", "qnnmem.fits/1": "answers", "qnnmem.fixes/1": "results"}
+
+
+def sections_of(result: Any, where: str) -> list[PageSection]:
+    """The sections of a result that was read from JSON; UsageError where it cannot be shown."""
+    name = result.get("schema") if isinstance(result, dict) else None
+    if name not in _SEVERAL:
+        return [section_of(result, where)]
+    try:
+        found = msgspec.convert(
+            {"results": result.get(_SEVERAL[name]), "refused": result.get("refused")},
+            values.SeveralValues,
+        )
+    except msgspec.ValidationError as exc:
+        raise UsageError(f"{where}: it is no {name}: {exc}") from exc
+    sections = [section_of(one, where) for one in found.results]
+    if found.refused:
+        said = lines(tag("p", one.sentence) for one in found.refused)
+        sections.append(PageSection("Without an answer", said))
+    return sections
 
 
 def section_of(result: Any, where: str) -> PageSection:

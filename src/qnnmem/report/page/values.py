@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -197,7 +197,7 @@ class SweepValues(Loose, frozen=True):
 class PlacedDomain(Loose, frozen=True):
     """A process domain and what is in it."""
 
-    contexts: list[str]
+    contexts: list[Count]  # places in the list of all
     used: Count
     left: Count
 
@@ -206,7 +206,7 @@ class Placing(Loose, frozen=True):
     """Contexts in an order."""
 
     domains: list[PlacedDomain]
-    too_large: list[str] = []
+    too_large: list[Count] = []
 
 
 class PlaceLimit(Loose, frozen=True):
@@ -217,6 +217,12 @@ class PlaceLimit(Loose, frozen=True):
     source: str = ""
 
 
+class PlacedContext(Loose, frozen=True):
+    """A context binary."""
+
+    file: str
+
+
 class PlaceValues(Loose, frozen=True):
     """`qnnmem.place/1`."""
 
@@ -224,6 +230,7 @@ class PlaceValues(Loose, frozen=True):
     budget: PlaceLimit
     given: Placing
     best: Placing
+    contexts: list[PlacedContext]
     tool: str = ""
 
 
@@ -317,3 +324,16 @@ class FixValues(Loose, frozen=True):
     notes: list[str] = []
     files: list[str] = []
     next: str = ""
+
+
+class RefusedInput(Loose, frozen=True):
+    """A file that there is no answer about."""
+
+    sentence: str
+
+
+class SeveralValues(Loose, frozen=True):
+    """What the results of several files have in common."""
+
+    results: list[Any]
+    refused: list[RefusedInput]
