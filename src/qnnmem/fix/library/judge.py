@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qnnmem.errors import Setting, Words
 from qnnmem.fix.library.trial import LibraryTrial
 from qnnmem.fix.library.trials import HtpSource, LibraryTrials
 from qnnmem.fix.parts.partition_htp import LibraryJudge
@@ -117,7 +118,7 @@ class CompileJudge:
             tuple(check.pool for check in broken),
             None if check is None or check.limit is None else check.limit.value,
             what,
-            fit.why,
+            _said_here(fit.why),
         )
 
     def _deciding(self, fit: Fit, broken: Sequence[Check]) -> Check | None:
@@ -155,3 +156,13 @@ class CompileJudge:
             TOGETHER,
             why,
         )
+
+
+def _said_here(why: Words) -> Words:
+    """Why it does not fit; what the compiler could leave to the CPU, a fix says by others."""
+    parts = (why,) if isinstance(why, str) else tuple(why)
+    at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
+    if at is None:
+        return why
+    rest = " says by others those operators that the standard defines so"
+    return (*parts[:at], Setting("allow", "operators"), rest)
