@@ -118,7 +118,7 @@ class CompileJudge:
             tuple(check.pool for check in broken),
             None if check is None or check.limit is None else check.limit.value,
             what,
-            _said_here(fit.why),
+            _said_here(fit.why, self.case.allow),
         )
 
     def _deciding(self, fit: Fit, broken: Sequence[Check]) -> Check | None:
@@ -158,11 +158,13 @@ class CompileJudge:
         )
 
 
-def _said_here(why: Words) -> Words:
+def _said_here(why: Words, allowed: frozenset[str]) -> Words:
     """Why it does not fit; what the compiler could leave to the CPU, a fix says by others."""
     parts = (why,) if isinstance(why, str) else tuple(why)
     at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
     if at is None:
         return why
+    if "operators" in allowed:
+        return (*parts[:at], "the standard does not define it by others")
     rest = " says by others those operators that the standard defines so"
     return (*parts[:at], Setting("allow", "operators"), rest)
