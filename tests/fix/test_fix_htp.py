@@ -341,3 +341,34 @@ def test_budgets_are_held_against_what_was_measured(tmp_path: Path) -> None:
     tight = replace(trials, budgets=budget).trial(source, CompileOptions()).fit
     assert (tight.fits, told.compiles) == (False, 1)
     assert "weights budget needs" in "".join(map(str, tight.why))
+
+
+@pytest.mark.htp
+@needs_library
+@pytest.mark.parametrize(
+    ("word", "pool", "least"), [("batch", "io", 0.6), ("int8", "weights", 0.75)]
+)
+def test_what_changes_results_is_judged_by_the_library(
+    here: Path, word: str, pool: str, least: float
+) -> None:
+    """A smaller batch and fewer bits, each where it is allowed; the compiled binary is written."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 32, 16, 16]) for name in "xy"
+    ]
+    kernel = numpy.random.default_rng(0).standard_normal((32, 32, 3, 3)).astype("float32")
+    node = helper.make_node("Conv", ["x", "k"], ["y"], pads=[1] * 4)
+    graph = helper.make_graph(
+        [node], "g", values[:1], values[1:], [numpy_helper.from_array(kernel, "k")]
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), "four.onnx")
+    given = ("fix", "four.onnx", *HTP, "--keep", "one-file", "--keep", "settings", "--json")
+    refused = run(*given, "--budget", f"{pool}=1", "-o", f"not-{word}")
+    assert exit_code(refused) == 1
+    budget = int(json.loads(refused.stdout)["before_bytes"] * least)
+    done = run(*given, "--budget", f"{pool}={budget}", "--allow", word, "-o", f"with-{word}")
+    told = json.loads(done.stdout)
+    assert exit_code(done) == 0
+    assert told["tried"][told["best"]]["lossy"]
+    assert told["after_bytes"] <= budget
+    assert Path(f"with-{word}", "four.bin").exists()
