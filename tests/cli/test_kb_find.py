@@ -81,9 +81,9 @@ def test_nothing_found_is_exit_code_1(words: str) -> None:
 def test_a_teams_notes_are_searched_too(tmp_path: Path) -> None:
     """And a folder that is not there is an error."""
     note = tmp_path / "notes.md"
-    note.write_text("## Quux\n### Typical Logs\n- the frobnicator choked\n### Solutions\n- wait\n")
-    (row,) = found("frobnicator", "--kb", note)
-    assert (row["id"], row["own"], row["best_line"]) == ("quux", True, "- the frobnicator choked")
+    note.write_text("## Quux\n### Typical Logs\n- the quuxinator choked\n### Solutions\n- wait\n")
+    (row,) = found("quuxinator", "--kb", note)
+    assert (row["id"], row["own"], row["best_line"]) == ("quux", True, "- the quuxinator choked")
     done = run("kb", "find", "x", "--kb", tmp_path / "none")
     assert exit_code(done) == 2
     assert "none" in sentence(done)

@@ -117,7 +117,7 @@ def test_the_command_line_hands_its_settings_on(tmp_path: Path) -> None:
     text = doctor_on(
         tmp_path, LIMIT.format(3670100, 3670016), "--model", model, "--dim=n=2", "--soc", "SM8650"
     )
-    assert f"       qnnmem fit {model} --dim n=2 --soc SM8650\n" in text
+    assert f"       qnnmem fix {model} --dim n=2 --backend htp --soc SM8650 -o fixed\n" in text
     assert f"qnnmem sweep {model} --soc SM8650 --vary n=1..64 --max n\n" in text
 
 

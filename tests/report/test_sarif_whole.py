@@ -101,12 +101,12 @@ def test_without_a_deciding_line_the_first_counts() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    """Lines, titles and meanings at 400 characters, remedies at 600."""
+    """Lines and titles at 400 characters, reasons and remedies at 600."""
     long = "x" * 900
     one = incident(title=long, cause_meaning=long, remedies=[long, "y"])
     rule = doctor_sarif.rule(one, "big")
     lengths = {key: len(rule[key]["text"]) for key in ("shortDescription", "fullDescription")}
-    assert lengths == {"shortDescription": 400, "fullDescription": 400}
+    assert lengths == {"shortDescription": 400, "fullDescription": 600}
     assert len(rule["help"]["text"]) == 602
     spot = doctor_sarif.location(msgspec.structs.replace(one.evidence[0], text=long))
     assert len(spot["message"]["text"]) == 400

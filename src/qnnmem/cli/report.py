@@ -39,6 +39,13 @@ _VERB_OF = {
     help="Model: fix a tensor's shape, e.g. x=1x3x224x224.",
 )
 @click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="INPUT=V",
+    help="Model: make an input a constant, e.g. sr=16000.",
+)
+@click.option(
     "-o",
     "--output",
     type=texts.OutputPath(),
@@ -52,6 +59,7 @@ def report(
     title: str | None,
     dims: tuple[str, ...],
     shapes: tuple[str, ...],
+    values: tuple[str, ...],
     output: str,
     force: bool,
 ) -> int:
@@ -71,7 +79,7 @@ def report(
     check_free(target, force)
     if len(files) > _MOST:
         raise UsageError(f"a page shows {_MOST} files at most; name fewer")
-    words = [*_each("--dim", dims), *_each("--shape", shapes)]
+    words = [*_each("--dim", dims), *_each("--shape", shapes), *_each("--value", values)]
     sections = [one for file in files for one in sections_of(_result(Path(file), words), file)]
     names = ", ".join(Path(file).name for file in files[:3])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""

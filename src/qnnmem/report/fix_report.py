@@ -93,7 +93,7 @@ def _proof(result: FixResult) -> Iterator[str]:
             yield f"- Compared with the model as it was: {what}, off by at most {gap}: {names}."
     if need.size is not None:
         of = "" if need.limit is None else f" of {need.limit:,}"
-        yield f"- Judged as it is written: {escape(need.what)} {need.size:,} bytes{of}."
+        yield f"- Judged as it is written: {escape(need.what)} {counted(need.size, 'byte')}{of}."
     if need.why:
         yield f"- {escape(join_words(need.why))}"
 

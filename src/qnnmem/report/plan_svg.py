@@ -14,7 +14,7 @@ from typing import Any
 
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92
 _SCRATCH_HEIGHT, _GAP = 360, 44
@@ -110,9 +110,9 @@ def _text(x: float, y: float, words: str, kind: str = "ink", anchor: str = "star
 
 def _heading(plan: dict[str, Any], title: str) -> Iterator[str]:
     proof = "proven minimal" if plan["optimal"] else f"at least {plan['lower_bound_bytes']:,}"
-    facts = f"scratch {plan['scratch_bytes']:,} bytes, {proof}"
+    facts = f"scratch {counted(plan['scratch_bytes'], 'byte')}, {proof}"
     if plan["persistent_bytes"]:
-        facts += f"; persistent {plan['persistent_bytes']:,} bytes"
+        facts += f"; persistent {counted(plan['persistent_bytes'], 'byte')}"
     yield _text(20, 28, title, "ink title")
     yield _text(20, 50, facts, "faint")
 
@@ -154,7 +154,7 @@ def _mark(plan: dict[str, Any], frame: MapFrame) -> Iterator[str]:
     # The left end of this line belongs to the name of the pool.
     where = max(left, _LEFT + 190)
     anchor = "start" if where < _WIDTH / 2 else "end"
-    words = f"peak: step {peak['step']}, {peak['bytes']:,} bytes alive"
+    words = f"peak: step {peak['step']}, {counted(peak['bytes'], 'byte')} alive"
     yield _text(where if anchor == "start" else right, top - 6, words, "marktext", anchor)
 
 
@@ -167,7 +167,7 @@ def _boxes(plan: dict[str, Any], frame: MapFrame) -> Iterator[str]:
         left, right = frame.x(buffer["lower"]), frame.x(buffer["upper"])
         top = frame.y(pool, buffer["offset_bytes"] + buffer["size_bytes"])
         height = frame.y(pool, buffer["offset_bytes"]) - top
-        name = escape(f"{shorten(buffer['name'], 200)}: {buffer['size_bytes']:,} bytes")
+        name = escape(f"{shorten(buffer['name'], 200)}: {counted(buffer['size_bytes'], 'byte')}")
         size = f'width="{right - left:.1f}" height="{height:.1f}"'
         kind = _kind(buffer, letters, frame)
         place = f'class="{kind}" x="{left:.1f}" y="{top:.1f}"'

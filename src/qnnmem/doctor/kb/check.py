@@ -78,12 +78,11 @@ def check(own: Sequence[Path] = ()) -> KbCheck:
 def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
     """The signs of lines that belong together, each where it is first seen."""
     seen: dict[int, SeenTemplate] = {}
+    anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
     for line in lines:
         text = bare_line(line.encode("utf-8", "surrogateescape"))
         low = text.lower()
-        numbers = {
-            n for anchor, ns in knowledge.anchors.items() if anchor.encode() in low for n in ns
-        }
+        numbers = {n for anchor, ns in anchors if anchor in low for n in ns}
         found = match(knowledge, text, sorted(numbers))
         if all(number in knowledge.words for number, _ in found):
             found += read_failure(knowledge, text)
