@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.fix.from_log import LogWish
 
 _MOST = 10_000  # incidents that are looked at
+_NO_CHANGE_HELPS = "no change of the model helps that"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
@@ -40,8 +41,10 @@ def _wished(logs: Sequence[str]) -> LogWish:
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
         raise CannotTell(f"nothing failed in {named}, so there is nothing to fix by it")
+    undecided = incidents[0].verdict == "undecided"
+    why = "nothing says what a model would have to reach" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(
-        f"{verdict(incidents[0])}; nothing says what a change of the model would have to reach",
+        f"{verdict(incidents[0])}: {why}",
         where=logs[0],
         cure=f"what does: qnnmem doctor {named}",
     )

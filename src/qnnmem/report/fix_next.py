@@ -124,12 +124,14 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
     binaries = [file for file in files if file.endswith(".bin")]
     known = {**{Path(file).stem: file for file in binaries}, **result.beside, MODEL: binaries[0]}
     soc = "" if result.soc is None else result.soc.name
-    budget = [] if result.domain_bytes is None else [f"--budget={result.domain_bytes}"]
+    # The library knows its own limit only.
+    limit = result.domain_bytes
+    budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
         paths = [file_word(known[name]) for name in names]
         what = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
         turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
-        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget, "--verify"]
+        yield f"{what}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:
