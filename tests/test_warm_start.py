@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,18 @@ def facts(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         "descriptors": sorted(str(one.readlink()).split(":")[0] for one in descriptors),
         "limits": [line[:4] for line in limits if line[1] in ("address", "core", "open")],
     }
+
+
+@pytest.fixture(autouse=True)
+def _own_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever other tests started, or left of the environment and the limits."""
+    monkeypatch.setattr(warm_start, "_SERVERS", {})
+    monkeypatch.setattr(warm_start, "_SEEN", set())
+    monkeypatch.setattr(warm_start, "_LIMITS_AT_FIRST", warm_start._limits())
+    with ChildProcess(PROGRAM, 60.0) as first:
+        assert not isinstance(first._process, WarmProcess)
+    yield
+    warm_start.end_server()
 
 
 def test_warm_and_cold_children_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +86,17 @@ def test_an_unusual_start_is_a_real_one(change: dict[str, Any]) -> None:
     chosen: dict[str, Any] = {"module": PROGRAM, "time_limit_s": 60.0, **change}
     with ChildProcess(**chosen) as child:
         assert not isinstance(child._process, WarmProcess)
+
+
+def test_other_settings_have_a_server_of_their_own() -> None:
+    """A child that is started with a setting twice finds it read, and takes nothing from others."""
+    more = {"PYTHONHASHSEED": "0"}
+    for kind in (False, True):
+        with ChildProcess(PROGRAM, 60.0, environment=more) as child:
+            assert isinstance(child._process, WarmProcess) is kind
+    with ChildProcess(PROGRAM, 60.0) as child:
+        assert isinstance(child._process, WarmProcess)
+    assert len(warm_start._SERVERS) == 2
 
 
 def test_a_start_that_is_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

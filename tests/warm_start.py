@@ -2,8 +2,8 @@
 
 A child is a process of its own as ever, with the session, folder, environment, pipes and limits
 that it is started with; only the half second that Python and its libraries take to start is spent
-once. One whose start would differ (other libraries, limits or settings) starts the usual way, and
-so do all where tests start the whole command line.
+once. One whose start would differ (other programs or limits) starts the usual way, and so do the
+first with its settings and all where tests start the whole command line.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _READ_AT_START = (
 _POPEN, _PYTHON = subprocess.Popen, sys.executable
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
+Settings = frozenset[tuple[str, str]]
 cold_start = child.start
 
 
@@ -45,8 +46,8 @@ def _limits() -> list[tuple[int, int]]:
     return [resource.getrlimit(one) for one in _LIMITS]
 
 
-def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in environment.items() if key.startswith(_READ_AT_START)}
+def _fixed(environment: Mapping[str, str]) -> Settings:
+    return frozenset(one for one in environment.items() if one[0].startswith(_READ_AT_START))
 
 
 class WarmProcess(subprocess.Popen[bytes]):
@@ -101,7 +102,7 @@ class WarmServer:
     """The process that forks children; it goes when this one does."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.fixed, self.owner = _fixed(environment), os.getpid()
+        self.owner = os.getpid()
         self._asking = threading.Lock()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -138,7 +139,9 @@ class WarmServer:
             raise
 
 
-_SERVERS: list[WarmServer] = []
+_SERVERS: dict[Settings, WarmServer] = {}
+_MOST_SERVERS = 3
+_SEEN: set[Settings] = set()
 _LIMITS_AT_FIRST = _limits()
 
 
@@ -146,14 +149,21 @@ def start(
     command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
     """What `qnnmem.child.start` does, sooner where nobody can tell."""
-    if _is_usual(command):
-        if not _SERVERS:
-            _SERVERS.append(WarmServer(environment))
-        server = _SERVERS[0]
-        if server.owner == os.getpid() and server.fixed == _fixed(environment):
-            with suppress(OSError):
-                return _start(server, command, str(folder.empty), environment, pipes)
+    server = _server(environment) if _is_usual(command) else None
+    if server is not None:
+        with suppress(OSError):
+            return _start(server, command, str(folder.empty), environment, pipes)
     return cold_start(command, folder, environment, **pipes)
+
+
+def _server(environment: Mapping[str, str]) -> WarmServer | None:
+    """The one that started with these settings; the second child with them has it made."""
+    settings = _fixed(environment)
+    server = _SERVERS.get(settings)
+    if server is None and settings in _SEEN and len(_SERVERS) < _MOST_SERVERS:
+        server = _SERVERS[settings] = WarmServer(environment)
+    _SEEN.add(settings)
+    return server if server is not None and server.owner == os.getpid() else None
 
 
 def _is_usual(command: list[str]) -> bool:
@@ -209,4 +219,4 @@ def warm_children() -> None:
 def end_server() -> None:
     """No more children are started."""
     while _SERVERS:
-        _SERVERS.pop().end()
+        _SERVERS.popitem()[1].end()
