@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cache_folder": set(),
     "kept_results": {"errors", "cache_folder"},
     "ir": BASE,
-    "load": {"ir"} | BASE,
+    "load": {"ir", "qnn"} | BASE,
     "targets": BASE,
     "plan": {"ir", "targets"} | BASE,
     "qnn": BASE,
@@ -70,7 +70,7 @@ ONLY_IN = {
     "onnxruntime": (),
     "tflite": ("qnnmem.load.tflite",),
     "numba": ("qnnmem.plan.compiled",),
-    "ctypes": ("qnnmem.htp.native",),
+    "ctypes": ("qnnmem.htp.native", "qnnmem.load.dlc", "qnnmem.qnn.abi"),
     "rich": ("qnnmem.cli",),
     "click": ("qnnmem.cli",),
 }

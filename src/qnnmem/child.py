@@ -229,7 +229,12 @@ class ChildProcess:
     """
 
     def __init__(
-        self, module: str, time_limit_s: float, environment: Mapping[str, str] = _NOTHING
+        self,
+        module: str,
+        time_limit_s: float,
+        environment: Mapping[str, str] = _NOTHING,
+        *,
+        errors: BinaryIO | None = None,  # a file for what it prints
     ) -> None:
         self.time_limit_s, self.memory_limit = time_limit_s, memory_limit()
         self._expired = threading.Event()
@@ -248,7 +253,7 @@ class ChildProcess:
                 child_environment(self._folder.files, more),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if errors is None else errors,
                 pass_fds=self._lifeline.passed,
             )
         except BaseException:

@@ -186,7 +186,7 @@ def test_the_child_ends_with_its_parent() -> None:
 def test_the_structs_have_the_sizes_of_the_headers() -> None:
     """Sizes of the bound structs are those of the public headers."""
     program = (
-        "import ctypes, qnnmem.htp.native.abi as abi\n"
+        "import ctypes, qnnmem.qnn.abi as abi\n"
         "names = ('CTensor', 'CTensorV1', 'CTensorV2', 'CQuantParams', 'CBinaryInfo', 'CGraphInfo',"
         " 'CGraphBlobV1', 'CGraphBlobV2', 'CConfig', 'CMemDescriptor', 'CHtpMem')\n"
         "print(*(ctypes.sizeof(getattr(abi, name)) for name in names))\n"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from qnnmem.errors import NoCompiler, Words
 from qnnmem.installation import command_for
+from qnnmem.qnn.package import PACKAGE, package_folder
 
 INSTALL = command_for("htp")
-PACKAGE = "onnxruntime-qnn"
 _LIBRARIES = ("libQnnHtp.so", "libHtpPrepare.so", "libQnnSystem.so")
 
 
@@ -86,12 +86,8 @@ def check_version(found: str) -> None:
 
 
 def _folder(found: str) -> Path:
-    from importlib.util import find_spec
-
-    spec = find_spec("onnxruntime_qnn")  # finds without importing
-    places = [] if spec is None else list(spec.submodule_search_locations or ())
-    for place in places:
-        if all(Path(place, name).is_file() for name in _LIBRARIES):
-            return Path(place)
+    place = package_folder(_LIBRARIES)
+    if place is not None:
+        return place
     cure = f"{INSTALL} on Linux x86-64 installs one"
     raise NoCompiler(f"{PACKAGE} {found} carries no HTP compiler here", cure=cure)

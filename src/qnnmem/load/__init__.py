@@ -1,4 +1,4 @@
-"""Files into models: ONNX, TFLite, eAI report (`.eaix`) and buffer CSV."""
+"""Files into models: ONNX, TFLite, DLC, eAI report (`.eaix`) and buffer CSV."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["as_dims", "as_shapes", "kind_of", "load"]
 
-_FORMATS = {".onnx": "onnx", ".tflite": "tflite", ".eaix": "eaix", ".csv": "csv"}
+_FORMATS = {
+    **{".onnx": "onnx", ".tflite": "tflite", ".dlc": "dlc"},
+    **{".eaix": "eaix", ".csv": "csv"},
+}
 _READERS = frozenset(_FORMATS.values())
 _LEFT_OPEN = frozenset({"binary", "json", "text"})  # kinds that say little
 # First bytes of an ONNX file that no text begins with: IR version, or producer name and version.
@@ -63,6 +66,10 @@ def load(
         raise UsageError(
             (f"{path} has fixed shapes; ", Setting("shapes"), " is for ONNX and TFLite models")
         )
+    if kind == "dlc":
+        from qnnmem.load import dlc
+
+        return dlc.read(path)
     from qnnmem.load import csv, eaix
 
     return eaix.read(path) if kind == "eaix" else csv.read(path)
@@ -97,7 +104,7 @@ def _load_onnx(
 
 
 def kind_of(path: Path) -> str:
-    """Which reader a file is for: onnx, tflite, eaix or csv."""
+    """Which reader a file is for: onnx, tflite, dlc, eaix or csv."""
     from qnnmem.load.file_kind import kind_of_file, wrong_kind
 
     found = kind_of_file(path)

@@ -144,7 +144,10 @@ def _load(
 ) -> tuple[_Loaded, tuple[Words, ...]]:
     from qnnmem.load import kind_of
 
-    if kind_of(path) != "onnx":
+    kind = kind_of(path)
+    if kind == "dlc":
+        return _load_dlc(path, options, say, deadline), ()
+    if kind != "onnx":
         return _load_layout(path, options), ()
     from qnnmem.load.onnx import read_with_graph
     from qnnmem.lpai.program.state import rewrite_states
@@ -208,12 +211,30 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
     return LoadError(path, what, cure=error.cure)
 
 
-def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
-    from qnnmem.load import load
+def _load_dlc(path: Path, options: PrepareOptions, say: Say, deadline: Deadline) -> _Loaded:
+    from qnnmem.load.dlc import read_with_graph
 
+    _refuse_rewriting(path, options)
+    for name in ("dims", "shapes", "values"):
+        if getattr(options, name):
+            raise UsageError((f"{path} has fixed shapes; ", Setting(name), " is for ONNX models"))
+    say(f"reading {path.name}")
+    model, proto = read_with_graph(path, deadline.left(_READ_S))
+    loaded = _Loaded(model, proto, None, options.states, (), model.notes)
+    _refuse_float(path, loaded, options)
+    return loaded
+
+
+def _refuse_rewriting(path: Path, options: PrepareOptions) -> None:
     if options.quantize is not None or options.rnn_state:
         given = Setting("quantize" if options.quantize is not None else "rnn_state")
         raise UsageError((given, " is for ONNX models"), where=path)
+
+
+def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
+    from qnnmem.load import load
+
+    _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     note = "a layout without a program: pools and contract can be tried, execution cannot"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
@@ -261,6 +282,9 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     every = len(precision.float_ops) == precision.ops
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
+    if loaded.model.format == "dlc":
+        words = "the vendor's quantizer makes a quantized one of it"
+        raise FloatModel(path, what, quantizable=False, obstacle=words)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
     obstacle = None if options.quantize else find_obstacle(loaded.proto)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.abi import (
+from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     BackendInterface,
     CConfig,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.abi import (
+from qnnmem.qnn.abi import (
     SYSTEM_CALLS,
     CBinaryInfo,
     CGraphBlobV1,

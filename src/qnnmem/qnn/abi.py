@@ -91,6 +91,39 @@ class CTensor(Structure):
     _fields_ = (("version", c_uint32), ("of", _TensorUnion))
 
 
+class CScalar(Structure):
+    """`Qnn_Scalar_t`; which field of the union counts, its type says."""
+
+    _fields_ = (("data_type", c_uint32), ("value", c_uint64))
+
+
+class _ParamUnion(Union):
+    _fields_ = (("scalar", CScalar), ("tensor", CTensor))
+
+
+class CParam(Structure):
+    """`Qnn_Param_t`."""
+
+    _fields_ = (("kind", c_uint32), ("name", c_char_p), ("of", _ParamUnion))
+
+
+class COpConfig(Structure):
+    """`Qnn_OpConfig_t`, version 1."""
+
+    _fields_ = (
+        ("version", c_uint32),
+        ("name", c_char_p),
+        ("package", c_char_p),
+        ("type", c_char_p),
+        ("param_count", c_uint32),
+        ("params", POINTER(CParam)),
+        ("input_count", c_uint32),
+        ("inputs", POINTER(CTensor)),
+        ("output_count", c_uint32),
+        ("outputs", POINTER(CTensor)),
+    )
+
+
 class CGraphInfoV3(Structure):
     """`QnnSystemContext_GraphInfoV3_t`; older versions end earlier."""
 
@@ -228,6 +261,18 @@ class CConfig(Structure):
     _fields_ = (("option", c_uint32), ("value", c_uint64))
 
 
+class WholeInterface(Structure):
+    """`QnnInterface_t` as it is passed by value: all entries, though newer ones are unknown."""
+
+    _fields_ = (
+        ("backend_id", c_uint32),
+        ("name", c_char_p),
+        ("core_api", CVersion),
+        ("backend_api", CVersion),
+        ("table", c_void_p * 75),
+    )
+
+
 class BackendInterface(Structure):
     """`QnnInterface_t`: the first 44 entries of its table are the ones needed here."""
 
@@ -241,13 +286,13 @@ class BackendInterface(Structure):
 
 
 class SystemInterface(Structure):
-    """`QnnSystemInterface_t`: the first 5 entries of its table."""
+    """`QnnSystemInterface_t`: the first 13 entries of its table."""
 
     _fields_ = (
         ("backend_id", c_uint32),
         ("name", c_char_p),
         ("api", CVersion),
-        ("table", c_void_p * 5),
+        ("table", c_void_p * 13),
     )
 
 
@@ -276,6 +321,15 @@ SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "context_create": (0, (_OUT,)),
     "context_get_metadata": (2, (_P, _P, c_uint64, POINTER(POINTER(CBinaryInfo)))),
     "context_free": (3, (_P,)),
+    "log_create": (5, (LogCallback, c_uint32, _OUT)),
+    "log_free": (7, (_P,)),
+    "dlc_create_from_file": (8, (_P, c_char_p, _OUT)),
+    "dlc_compose_graphs": (
+        *(10,),
+        (_P, _P, c_uint32, _P, _P, WholeInterface, c_uint32, _OUT, POINTER(c_uint32)),
+    ),
+    "dlc_get_op_mappings": (11, (_P, _OUT, POINTER(c_uint32))),
+    "dlc_free": (12, (_P,)),
 }
 
 

@@ -1,0 +1,59 @@
+"""DLC files, as the vendor's converter and quantizer write them, into models.
+
+Their inside is not documented. The vendor's own reader composes their graphs into any backend
+whose functions it is given; it is given ours, which write everything down.
+
+recorder    the functions, and what was composed
+program     the child process in which the reader runs
+composed    the file as graphs of QNN
+model       a graph of QNN as a model
+translate   a graph of QNN as nodes that compute the same
+operators   the table of those nodes, a row an operator
+draft       what a row is written with
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.ir import Model
+from qnnmem.load.dlc.composed import compose
+from qnnmem.load.dlc.model import as_model
+from qnnmem.load.total import check_total
+
+if TYPE_CHECKING:
+    import onnx
+
+    from qnnmem.qnn.graph import ComposedGraph
+
+__all__ = ["compose", "read", "read_with_graph"]
+
+
+def read(path: Path) -> Model:
+    """Read the first graph of a DLC, as QNN's compilers are given it."""
+    return _model(path, compose(path))
+
+
+def read_with_graph(path: Path, time_limit_s: float) -> tuple[Model, onnx.ModelProto | None]:
+    """What `read` gives, and nodes that compute it where every operator has some.
+
+    Where one has none the model says so in a note.
+    """
+    from qnnmem.load.dlc.draft import NotTranslated
+    from qnnmem.load.dlc.translate import translate
+
+    graphs = compose(path, with_data=True, time_limit_s=time_limit_s)
+    model = _model(path, graphs)
+    try:
+        return translate(graphs[0], model)
+    except NotTranslated as exc:
+        note = f"a layout without a program: {exc}, so it cannot be executed here"
+        return replace(model, notes=(*model.notes, note)), None
+
+
+def _model(path: Path, graphs: tuple[ComposedGraph, ...]) -> Model:
+    model = as_model(path, graphs[0], others=tuple(graph.name for graph in graphs[1:]))
+    check_total(path, model.tensors.values())
+    return model

@@ -1,0 +1,196 @@
+"""Nodes of ONNX for one operator of QNN: reading, computing and writing tensors as QNN means them.
+
+Fixed-point tensors are computed with as the real numbers they stand for, and rounded when they are
+written; so results are those of the arithmetic, to one step of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import Fault
+from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.graph import ComposedOp, ComposedTensor, Quantization
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+_SCALED = frozenset({0, 1})  # encodings whose scales are known: of the tensor, along an axis
+NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+class NotTranslated(Fault):
+    """An operator, a parameter or an encoding that is not in the table."""
+
+
+@dataclass
+class Draft:
+    """A graph in the making."""
+
+    tensors: Mapping[int, ComposedTensor]
+    names: Mapping[int, str]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+
+class Step:
+    """One operator: what it reads, and the nodes that stand for it."""
+
+    def __init__(self, draft: Draft, place: int, op: ComposedOp) -> None:
+        self.op, self._draft, self._place = op, draft, place
+        self._first, self._made = len(draft.nodes), 0
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Positions of its nodes."""
+        return tuple(range(self._first, len(self._draft.nodes)))
+
+    def tensor(self, place: int) -> ComposedTensor:
+        """What is known of an input."""
+        return self._draft.tensors[self.op.inputs[place]]
+
+    def result(self, place: int = 0) -> ComposedTensor:
+        """What is known of an output."""
+        return self._draft.tensors[self.op.outputs[place]]
+
+    def has(self, place: int) -> bool:
+        """Whether an input is given; optional ones may be missing or stand for nothing."""
+        return place < len(self.op.inputs) and self.op.inputs[place] in self._draft.names
+
+    def shape(self, place: int = 0) -> tuple[int, ...]:
+        """Dimensions of an input."""
+        return self.tensor(place).dimensions
+
+    def scalar(self, name: str, default: Any = None) -> Any:
+        """A parameter that is one number."""
+        found = self.op.scalars.get(name, default)
+        if found is None:
+            raise NotTranslated(f"{quote(self.op.type)} has no parameter {quote(name)}")
+        return found
+
+    def array(self, name: str, default: Sequence[Any] | None = None) -> NDArray[Any]:
+        """A parameter that is a tensor."""
+        import numpy
+
+        found = self.op.arrays.get(name)
+        if found is None or found.data is None:
+            if default is None:
+                raise NotTranslated(f"{quote(self.op.type)} has no parameter {quote(name)}")
+            return numpy.asarray(default)
+        values = numpy.frombuffer(found.data, found.data_type.numpy_name)
+        if values.size != _elements(found.dimensions):
+            raise NotTranslated(f"parameter {quote(name)} has another size than its bytes")
+        return values.reshape(found.dimensions)
+
+    def only(self, **allowed: Sequence[Any]) -> None:
+        """Refuse values of parameters that are not translated."""
+        for name, values in allowed.items():
+            given = self.op.scalars.get(name, values[0])
+            if given not in values:
+                what = f"{quote(self.op.type)} with {name} {given}"
+                raise NotTranslated(f"{what} is not in the table")
+
+    def node(
+        self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
+    ) -> list[str]:
+        """Append a node; gives the names of its results."""
+        from onnx import helper
+
+        names = [self._fresh() for _ in range(outputs)]
+        self._draft.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
+        return names
+
+    def one(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Append a node with one result."""
+        return self.node(kind, inputs, **attributes)[0]
+
+    def constant(self, values: Any, kind: str = "") -> str:
+        """A number or an array that nodes read."""
+        import numpy
+        from onnx import numpy_helper
+
+        name = self._fresh()
+        array = numpy.asarray(values, kind or None)
+        self._draft.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def read(self, place: int) -> str:
+        """An input as real numbers, or as it is where it holds whole numbers or truth values."""
+        tensor = self.tensor(place)
+        name = self.raw(place)
+        if tensor.data_type.is_quantized:
+            scale, zero, axis = self._encoding(tensor)
+            return self.one("DequantizeLinear", name, scale, zero, **axis)
+        if tensor.data_type is DataType.FLOAT_16:
+            return self.one("Cast", name, to=1)
+        return name
+
+    def raw(self, place: int) -> str:
+        """An input's elements as they are stored."""
+        if not self.has(place):
+            raise NotTranslated(f"{quote(self.op.type)} lacks input {place}")
+        return self._draft.names[self.op.inputs[place]]
+
+    def write(self, value: str, place: int = 0) -> None:
+        """Give a result of nodes to an output."""
+        tensor = self.result(place)
+        if tensor.data_type.is_quantized:
+            scale, zero, axis = self._encoding(tensor)
+            value = self.one("QuantizeLinear", value, scale, zero, **axis)
+        elif tensor.data_type is DataType.FLOAT_16:
+            value = self.one("Cast", value, to=10)
+        self.write_raw(value, place)
+
+    def write_raw(self, value: str, place: int = 0) -> None:
+        """Give elements to an output as they are."""
+        name = self._draft.names[self.op.outputs[place]]
+        last = self._draft.nodes[-1] if len(self._draft.nodes) > self._first else None
+        if last is not None and list(last.output) == [value]:
+            last.output[0] = name
+            return
+        from onnx import helper
+
+        self._draft.nodes.append(helper.make_node("Identity", [value], [name]))
+
+    def moves(self, *others: int) -> bool:
+        """Whether elements may be moved as they are: outputs mean by them what inputs mean."""
+        first = self.result()
+        inputs = (self.tensor(place) for place in (others or (0,)))
+        outputs = (self._draft.tensors[one] for one in self.op.outputs)
+        return all(
+            (one.data_type, one.quantization) == (first.data_type, first.quantization)
+            for one in (*inputs, *outputs)
+        )
+
+    def _encoding(self, tensor: ComposedTensor) -> tuple[str, str, dict[str, int]]:
+        """Scale, zero point and axis as nodes of ONNX take them."""
+        quant = tensor.quantization
+        if quant is None or quant.encoding not in _SCALED or not quant.scales:
+            kind = "none" if quant is None else str(quant.encoding)
+            raise NotTranslated(f"tensor {quote(tensor.name)} has quantization {kind}")
+        if tensor.data_type.bits < 8:
+            raise NotTranslated(f"tensor {quote(tensor.name)} has {tensor.data_type.bits} bits")
+        kind = tensor.data_type.numpy_name
+        zeros = [-offset for offset in quant.offsets]
+        if quant.axis is None:
+            return self.constant(quant.scales[0], "f4"), self.constant(zeros[0], kind), {}
+        return self.constant(quant.scales, "f4"), self.constant(zeros, kind), _axis(quant)
+
+    def _fresh(self) -> str:
+        self._made += 1
+        return f"op {self._place}: {self._made}"
+
+
+def _axis(quant: Quantization) -> dict[str, int]:
+    return {} if quant.axis is None else {"axis": quant.axis}
+
+
+def _elements(shape: Sequence[int]) -> int:
+    found = 1
+    for size in shape:
+        found *= size
+    return found

@@ -1,0 +1,106 @@
+"""A graph of QNN as a model: its tensors, what each operator does to memory, its IO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from qnnmem.errors import LoadError
+from qnnmem.ir import DType, Effect, Model, Op, Tensor
+from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
+from qnnmem.text import counted, quote
+
+_INPUTS = {TensorType.APP_WRITE, TensorType.UPDATEABLE_APP_WRITE, TensorType.OPTIONAL_APP_WRITE}
+_OUTPUTS = {TensorType.APP_READ, TensorType.UPDATEABLE_APP_READ, TensorType.OPTIONAL_APP_READ}
+_BOTH = {
+    TensorType.APP_READWRITE,
+    TensorType.UPDATEABLE_APP_READWRITE,
+    TensorType.OPTIONAL_APP_READWRITE,
+}
+_STATIC = {TensorType.STATIC, TensorType.UPDATEABLE_STATIC}
+
+# Output 0 is input 0 with other dimensions.
+_VIEWS = frozenset({"Reshape", "ExpandDims", "Squeeze"})
+# Each element of the output is made of the one in the same place.
+_ELEMENTWISE = frozenset(
+    {
+        *("Cast", "Convert", "Quantize", "Dequantize", "Batchnorm", "Prelu", "HardSwish", "Gelu"),
+        *("Elu", "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "Softplus"),
+    }
+)
+_DTYPES = {
+    DataType.BOOL_8: DType.BOOL,
+    DataType.SFIXED_POINT_4: DType.INT4,
+    DataType.UFIXED_POINT_4: DType.UINT4,
+}
+
+
+def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> Model:
+    """The model that a graph computes, with its operators in the order they were composed."""
+    names = names_of(graph)
+    tensors = {
+        names[one.id]: Tensor(names[one.id], _dtype(path, one), one.dimensions)
+        for one in graph.tensors
+        if one.id in names
+    }
+    ops = tuple(_op(path, place, op, names) for place, op in enumerate(graph.ops))
+    read = {name for op in ops for name in op.inputs}
+    kinds = {names[one.id]: one.type for one in graph.tensors if one.id in names}
+    constants = tuple(name for name, kind in kinds.items() if kind in _STATIC and name in read)
+    kept = {*read, *(name for op in ops for name in op.outputs)}
+    kept |= {name for name, kind in kinds.items() if kind in _INPUTS | _OUTPUTS | _BOTH}
+    return Model(
+        graph.name or path.stem,
+        "dlc",
+        {name: tensor for name, tensor in tensors.items() if name in kept},
+        ops,
+        tuple(name for name, kind in kinds.items() if kind in _INPUTS | _BOTH),
+        tuple(name for name, kind in kinds.items() if kind in _OUTPUTS | _BOTH),
+        constants,
+        notes=tuple(_notes(graph, others)),
+    )
+
+
+def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
+    if others:
+        listed = ", ".join(map(quote, others[:5])) + (", …" if len(others) > 5 else "")
+        named = counted(len(others), "more graph")
+        yield f"graph {quote(graph.name)} was read; the file holds {named}: {listed}"
+
+
+def names_of(graph: ComposedGraph) -> dict[int, str]:
+    """A name of its own for every tensor that is there."""
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    for tensor in graph.tensors:
+        if tensor.type is TensorType.NULL:  # stands for an input that is left out
+            continue
+        name = tensor.name or f"tensor {tensor.id}"
+        found[tensor.id] = name if name not in taken else f"{name} ({tensor.id})"
+        taken.add(found[tensor.id])
+    return found
+
+
+def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
+    outputs = tuple(names[one] for one in op.outputs if one in names)
+    if len(outputs) < len(op.outputs):
+        raise LoadError(path, f"operator {quote(op.name)} writes a tensor that does not exist")
+    inputs = tuple(names[one] for one in op.inputs if one in names)
+    return Op(op.name, op.type, inputs, outputs, _effect(op), (place,))
+
+
+def _effect(op: ComposedOp) -> Effect:
+    if op.type in _VIEWS:
+        return Effect.VIEW
+    alike = op.type.startswith("ElementWise") or op.type in _ELEMENTWISE
+    return Effect.ELEMENTWISE if alike else Effect.COMPUTE
+
+
+def _dtype(path: Path, tensor: ComposedTensor) -> DType:
+    kind = tensor.data_type
+    if kind in _DTYPES:
+        return _DTYPES[kind]
+    if kind.bits == 0:
+        raise LoadError(path, f"tensor {quote(tensor.name)} is of {kind.c_name}, without a size")
+    return DType(kind.numpy_name)

@@ -1,0 +1,201 @@
+"""A QNN backend that only writes down what is composed into it, for a child process.
+
+Nothing of the library's memory outlives a call, so all is copied at once. What is kept are plain
+values that fit a JSON header, and the bytes of constants one after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
+from qnnmem.qnn.enums import DataType, TensorType
+
+OK, NOT_SUPPORTED, INVALID = 0, 1000, 1004
+MOST_TENSORS = 1_000_000
+MOST_OPS = 1_000_000
+MOST_SCALES = 1 << 20
+_MOST_RANK = 64
+_NAME_BYTES = 4096
+_DEFINED = 1
+_SCALE_OFFSET, _AXIS, _BITS, _BITS_AXIS = range(4)
+_SCALAR, _TENSOR = range(2)
+_STATIC = (TensorType.STATIC, TensorType.UPDATEABLE_STATIC)
+_LPAI = 12
+
+
+class TooMuch(Exception):
+    """The graph is larger than any real one."""
+
+
+class Recorder:
+    """The function table, and what was composed through it."""
+
+    def __init__(self, *, with_data: bool) -> None:
+        self.graphs: list[dict[str, Any]] = []
+        self.shared: list[dict[str, Any]] = []  # tensors of the context, for all graphs
+        self.data = bytearray()
+        self.failure = ""
+        self._with_data, self._next = with_data, 0
+        self._kept: list[Any] = []  # functions live as long as the table
+        self.interface = WholeInterface(_LPAI, b"recorder", CVersion(2, 40, 0), CVersion(1, 0, 0))
+        handle, tensor = c_void_p, POINTER(CTensor)
+        self._put(0, (c_uint32,), lambda _key: NOT_SUPPORTED)
+        self._put(7, (handle, COpConfig), lambda _backend, _op: OK)
+        create = (handle, c_char_p, c_void_p, POINTER(c_void_p))
+        self._put(15, create, self._create_graph)
+        self._put(17, (handle, c_void_p), lambda _graph, _config: OK)
+        self._put(18, (handle, COpConfig), self._add_node)
+        self._put(23, (handle, tensor), lambda _context, made: self._create(self.shared, made))
+        self._put(24, (handle, tensor), self._create_tensor)
+        for place in range(len(self.interface.table)):
+            if not self.interface.table[place]:
+                self._put(place, (), self._unknown(place))
+
+    def _put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
+        def answer(*arguments: Any) -> int:
+            try:
+                return call(*arguments)
+            except Exception as exc:  # none may reach the library that called
+                self.failure = self.failure or str(exc) or type(exc).__name__
+                return INVALID
+
+        function = CFUNCTYPE(c_uint64, *kinds)(answer)
+        self._kept.append(function)
+        self.interface.table[place] = ctypes.cast(function, c_void_p).value
+
+    def _unknown(self, place: int) -> Callable[..., int]:
+        def refuse() -> int:
+            self.failure = self.failure or f"function {place} of the table was called"
+            return NOT_SUPPORTED
+
+        return refuse
+
+    def _create_graph(self, _context: int, name: bytes, _config: int, out: Any) -> int:
+        self.graphs.append({"name": _text(name), "tensors": [], "ops": []})
+        out[0] = len(self.graphs)
+        return OK
+
+    def _create_tensor(self, graph: int | None, tensor: Any) -> int:
+        return self._create(self.graphs[(graph or 0) - 1]["tensors"], tensor)
+
+    def _create(self, listed: list[dict[str, Any]], tensor: Any) -> int:
+        if len(listed) >= MOST_TENSORS:
+            raise TooMuch(f"the graph has more than {MOST_TENSORS:,} tensors")
+        self._next += 1
+        tensor.contents.of.v1.id = self._next
+        listed.append(self._tensor(tensor.contents))
+        return OK
+
+    def _add_node(self, graph: int | None, op: COpConfig) -> int:
+        ops = self.graphs[(graph or 0) - 1]["ops"]
+        if len(ops) >= MOST_OPS:
+            raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
+        scalars: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
+        for place in range(_count(op.param_count)):
+            param = op.params[place]
+            if param.kind == _SCALAR:
+                scalars[_text(param.name)] = _scalar(param.of.scalar)
+            elif param.kind == _TENSOR:
+                arrays[_text(param.name)] = self._tensor(param.of.tensor)
+        ops.append(
+            {
+                "name": _text(op.name),
+                "package": _text(op.package),
+                "type": _text(op.type),
+                "scalars": scalars,
+                "arrays": arrays,
+                "inputs": [op.inputs[k].of.v1.id for k in range(_count(op.input_count))],
+                "outputs": [op.outputs[k].of.v1.id for k in range(_count(op.output_count))],
+            }
+        )
+        return OK
+
+    def _tensor(self, tensor: CTensor) -> dict[str, Any]:
+        body = tensor.of.v1
+        if body.rank > _MOST_RANK:
+            raise TooMuch(f"a tensor has {body.rank} dimensions")
+        found: dict[str, Any] = {
+            "id": body.id,
+            "name": _text(body.name),
+            "type": body.type,
+            "data_type": body.data_type,
+            "dimensions": [body.dimensions[k] for k in range(body.rank)],
+            "quantization": _quantization(body.quant),
+        }
+        if body.type in _STATIC and body.memory[0]:
+            size = body.memory[1] & 0xFFFFFFFF  # the upper half is padding
+            found["stored"] = size
+            if self._with_data:
+                found["place"] = len(self.data)
+                self.data += ctypes.string_at(body.memory[0], size)
+        return found
+
+
+def _count(number: int) -> int:
+    if number > MOST_TENSORS:
+        raise TooMuch(f"an operator has {number:,} tensors or parameters")
+    return number
+
+
+def _scalar(scalar: Any) -> int | float | bool:
+    """The value that the type says is in the union."""
+    kind, raw = scalar.data_type, int(scalar.value).to_bytes(8, "little")
+    if kind == DataType.BOOL_8:
+        return raw[0] != 0
+    if kind == DataType.FLOAT_32:
+        return float(ctypes.c_float.from_buffer_copy(raw).value)
+    if kind == DataType.FLOAT_64:
+        return float(ctypes.c_double.from_buffer_copy(raw).value)
+    if kind == DataType.STRING:
+        raise TooMuch("a parameter is a text")
+    width = int(f"{kind & 0xFF:x}") // 8
+    return int.from_bytes(raw[:width], "little", signed=kind < DataType.UINT_8)
+
+
+def _quantization(quant: Any) -> dict[str, Any] | None:
+    if quant.definition != _DEFINED or quant.encoding == UNDEFINED:
+        return None
+    union = ctypes.addressof(quant) + 8
+    found: dict[str, Any] = {"encoding": quant.encoding}
+    if quant.encoding == _SCALE_OFFSET:
+        return found | _pairs([quant.scale_offset])
+    if quant.encoding == _BITS:
+        bits = c_uint32.from_address(union).value
+        return found | {"bits": bits} | _pairs([CScaleOffset.from_address(union + 4)])
+    if quant.encoding == _AXIS:
+        count = _scales(c_uint32.from_address(union + 4).value)
+        first = c_uint64.from_address(union + 8).value
+        pairs = (CScaleOffset * count).from_address(first) if first else ()
+        return found | {"axis": ctypes.c_int32.from_address(union).value} | _pairs(pairs)
+    if quant.encoding == _BITS_AXIS:
+        count = _scales(c_uint32.from_address(union + 8).value)
+        scales = c_uint64.from_address(union + 16).value
+        offsets = c_uint64.from_address(union + 24).value
+        return found | {
+            "bits": c_uint32.from_address(union).value,
+            "axis": ctypes.c_int32.from_address(union + 4).value,
+            "scales": list((ctypes.c_float * count).from_address(scales)) if scales else [],
+            "offsets": list((ctypes.c_int32 * count).from_address(offsets))
+            if offsets
+            else [0] * count,
+        }
+    return found
+
+
+def _scales(count: int) -> int:
+    if count > MOST_SCALES:
+        raise TooMuch(f"a tensor has {count:,} scales")
+    return count
+
+
+def _pairs(pairs: Any) -> dict[str, Any]:
+    return {"scales": [one.scale for one in pairs], "offsets": [one.offset for one in pairs]}
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value[:_NAME_BYTES].decode("utf-8", "replace")
