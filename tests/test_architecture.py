@@ -60,7 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Where a package of others may be used at all.
 ONLY_IN = {
     "onnx": (
-        "qnnmem.load.onnx",
+        *("qnnmem.load.onnx", "qnnmem.load.dlc"),
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem"),
@@ -70,7 +70,10 @@ ONLY_IN = {
     "onnxruntime": (),
     "tflite": ("qnnmem.load.tflite",),
     "numba": ("qnnmem.plan.compiled",),
-    "ctypes": ("qnnmem.htp.native", "qnnmem.load.dlc", "qnnmem.qnn.abi"),
+    "ctypes": (
+        *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
+        "qnnmem.qnn.abi",
+    ),
     "rich": ("qnnmem.cli",),
     "click": ("qnnmem.cli",),
 }

@@ -52,7 +52,9 @@ _TABLE = (
     KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
     KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
     KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
-    KindOfFile("dlc", "a DLC", ("plan", "prepare"), f"for the others {_SOURCE}, or the binary made of it"),
+    KindOfFile(
+        "dlc", "a DLC", ("plan", "prepare"), f"for the others {_SOURCE}, or the binary made of it"
+    ),
     # A report without its format and a config file of HTP both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),

@@ -283,8 +283,8 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
     if loaded.model.format == "dlc":
-        words = "the vendor's quantizer makes a quantized one of it"
-        raise FloatModel(path, what, quantizable=False, obstacle=words)
+        other = "the vendor's quantizer makes a quantized one of it"
+        raise FloatModel(path, what, quantizable=False, obstacle=other)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
     obstacle = None if options.quantize else find_obstacle(loaded.proto)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
+from qnnmem.htp.native.view import file_view
 from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     BackendInterface,
@@ -19,7 +20,6 @@ from qnnmem.qnn.abi import (
     bind,
     first_provider,
 )
-from qnnmem.htp.native.view import file_view
 
 ERROR, VERBOSE = 1, 4
 _LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}

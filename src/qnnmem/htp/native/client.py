@@ -15,10 +15,10 @@ from ctypes import addressof, byref, c_uint32, c_uint64, c_void_p, sizeof
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.qnn.abi import CGraphInfoV3, CHtpMem, CMemDescriptor, CTensor
 from qnnmem.htp.native.backend import ERROR, opened_device, say
 from qnnmem.htp.native.system import graphs_of, opened_info
 from qnnmem.htp.native.view import file_view
+from qnnmem.qnn.abi import CGraphInfoV3, CHtpMem, CMemDescriptor, CTensor
 
 _CODE = 0xFFFF
 _CUSTOM = 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
+from qnnmem.htp.native.view import file_view
 from qnnmem.qnn.abi import (
     SYSTEM_CALLS,
     CBinaryInfo,
@@ -22,7 +23,6 @@ from qnnmem.qnn.abi import (
     bind,
     first_provider,
 )
-from qnnmem.htp.native.view import file_view
 
 _DEFINED = 1
 _SCALE_OFFSET = 0

@@ -87,9 +87,7 @@ def _refusal(header: Mapping[str, Any]) -> str:
     return f"the vendor's reader answers {header['call']} with code {header['refused']}{why}"
 
 
-def _graph(
-    found: Mapping[str, Any], shared: list[Mapping[str, Any]], data: bytes
-) -> ComposedGraph:
+def _graph(found: Mapping[str, Any], shared: list[Mapping[str, Any]], data: bytes) -> ComposedGraph:
     tensors = tuple(_tensor(one, data) for one in (*shared, *found["tensors"]))
     return ComposedGraph(found["name"], tensors, tuple(_op(one, data) for one in found["ops"]))
 

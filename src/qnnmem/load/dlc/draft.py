@@ -28,7 +28,7 @@ class NotTranslated(Fault):
 
 
 @dataclass
-class Draft:
+class NodeDraft:
     """A graph in the making."""
 
     tensors: Mapping[int, ComposedTensor]
@@ -40,7 +40,7 @@ class Draft:
 class Step:
     """One operator: what it reads, and the nodes that stand for it."""
 
-    def __init__(self, draft: Draft, place: int, op: ComposedOp) -> None:
+    def __init__(self, draft: NodeDraft, place: int, op: ComposedOp) -> None:
         self.op, self._draft, self._place = op, draft, place
         self._first, self._made = len(draft.nodes), 0
 

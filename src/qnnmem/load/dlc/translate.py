@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import Model
-from qnnmem.load.dlc.draft import Draft, NotTranslated, Step
+from qnnmem.load.dlc.draft import NodeDraft, NotTranslated, Step
 from qnnmem.load.dlc.model import names_of
 from qnnmem.load.dlc.operators import OPERATORS
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
@@ -21,7 +21,7 @@ _OWN_PACKAGE = "qti.aisw"
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
     """The model of a graph with its ops pointing at nodes; NotTranslated says what has none."""
-    draft = Draft({one.id: one for one in graph.tensors}, names_of(graph))
+    draft = NodeDraft({one.id: one for one in graph.tensors}, names_of(graph))
     ops = []
     for place, op in enumerate(graph.ops):
         if op.package != _OWN_PACKAGE or op.type not in OPERATORS:
@@ -33,7 +33,7 @@ def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProt
     return replace(model, ops=tuple(ops)), _proto(graph, model, draft)
 
 
-def _proto(graph: ComposedGraph, model: Model, draft: Draft) -> onnx.ModelProto:
+def _proto(graph: ComposedGraph, model: Model, draft: NodeDraft) -> onnx.ModelProto:
     import onnx
     from onnx import helper
 

@@ -115,16 +115,32 @@ def _float_or_own(step: Step) -> str:
 
 def _gather(step: Step) -> None:
     axis = int(step.scalar("axis", 0))
-    indices = step.raw(1)
-    if step.tensor(1).data_type not in (DataType.INT_32, DataType.INT_64):
-        indices = step.one("Cast", indices, to=7)
-    raw = step.moves()
-    made = step.one("Gather", step.raw(0) if raw else step.read(0), indices, axis=axis)
-    (step.write_raw if raw else step.write)(made)
+    _moved(step, "Gather", (_whole(step, 1),), axis=axis)
 
 
 def _gather_elements(step: Step) -> None:
-    _moved(step, "GatherElements", (step.raw(1),), axis=int(step.scalar("axis", 0)))
+    _moved(step, "GatherElements", (_whole(step, 1),), axis=int(step.scalar("axis", 0)))
+
+
+def _whole(step: Step, place: int) -> str:
+    """Indices as ONNX takes them."""
+    name = step.raw(place)
+    kind = step.tensor(place).data_type
+    return name if kind is DataType.INT_64 else step.one("Cast", name, to=7)
+
+
+def _gather_places(step: Step) -> None:
+    batch = int(step.scalar("batch_dims", 0))
+    _moved(step, "GatherND", (_whole(step, 1),), batch_dims=batch)
+
+
+def _scatter(kind: str, step: Step) -> None:
+    """Some elements replaced, added to or multiplied."""
+    step.only(reduction=(0, 1, 2))
+    way = ("none", "add", "mul")[int(step.scalar("reduction", 0))]
+    more = {"axis": int(step.scalar("axis", 0))} if kind == "ScatterElements" else {}
+    inputs = (step.read(0), _whole(step, 1), step.read(2))
+    step.write(step.one(kind, *inputs, reduction=way, **more))
 
 
 def _blocks(kind: str, step: Step) -> None:
@@ -176,12 +192,15 @@ MOVEMENT: dict[str, Callable[[Step], None]] = {
     "ExpandDims": _reshape,
     "Gather": _gather,
     "GatherElements": _gather_elements,
+    "GatherNd": _gather_places,
     "Pack": _pack,
     "Pad": _pad,
     "Reshape": _reshape,
     "Resize": _resize,
     "ResizeBilinear": partial(_resize_by, "linear"),
     "ResizeNearestNeighbor": partial(_resize_by, "nearest"),
+    "ScatterElements": partial(_scatter, "ScatterElements"),
+    "ScatterNd": partial(_scatter, "ScatterND"),
     "SpaceToDepth": partial(_blocks, "SpaceToDepth"),
     "Split": _split,
     "Squeeze": _reshape,
