@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import UsageError
-from qnnmem.htp.compile.failure import NOTHING_TAKEN, UNSUPPORTED, say_why, unsupported_nodes
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, model_source
+from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes
+from qnnmem.htp.compile.reason import has_no_builder
+from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode, decisive_line, refused_nodes
 from qnnmem.htp.compile.value import (
     Compiled,
     CompileFailure,
@@ -22,6 +25,7 @@ from qnnmem.htp.compile.value import (
     no_progress,
 )
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
@@ -34,6 +38,7 @@ __all__ = [
     "HtpPrecision",
     "OnnxNode",
     "Progress",
+    "RefusedNode",
     "check_options",
     "compile_model",
     "given_or_own",
@@ -113,6 +118,7 @@ class _Done:
 
     outcome: RequestOutcome
     log: CompileLog
+    model: Path  # what was compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,13 @@ class _Job:
             return self._quantized(source.fixed())
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
-            fixed = source.fixed()
+            try:
+                fixed = source.fixed()
+            except LoadError:
+                # No shape makes QNN take an operator that it does not have.
+                if any(has_no_builder(node.line) for node in result.unsupported):
+                    return result
+                raise
             return result if fixed is source else self._compile(fixed)
         return result
 
@@ -163,19 +175,21 @@ class _Job:
             "log": wanted.log_level,
         }
         outcome = self._ask("compile", request, None if wanted.partition else UNSUPPORTED)
+        check_started(outcome)
         if not outcome.is_done or not outcome.reply["binaries"]:
             # Without memory the library refuses nodes that it could take.
-            starved = outcome.kind == "memory"
-            nodes = () if starved else unsupported_nodes(outcome)
-            if not nodes and not starved and NOTHING_TAKEN in outcome.sentence:
-                nodes = self._survey(request)
-            return self._failure("partition" if nodes else "compile", outcome, nodes)
-        return _Done(outcome, parse_log(outcome.log))
+            found = self._refused(outcome, source.model)
+            return self._failure("partition" if found.nodes else "compile", outcome, found)
+        return _Done(outcome, parse_log(outcome.log), source.model)
 
-    def _survey(self, request: dict[str, Any]) -> tuple[OnnxNode, ...]:
-        """Names of the nodes of a model of which QNN takes none; then the log lists nothing."""
-        outcome = self._ask("compile", {**request, "strict": False}, None)
-        return tuple(OnnxNode(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
+    def _refused(self, outcome: RequestOutcome, model: Path) -> Described:
+        """The nodes that are in the way, if nodes are."""
+        if outcome.kind != "refused":  # e.g. without memory, nodes are refused that could be taken
+            return Described(())
+        unknown = unknown_nodes(outcome.sentence, model, self.soc)
+        if unknown.nodes or self.options.partition:
+            return unknown
+        return described(refused_nodes(outcome.log), model, self.soc)
 
     def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
         doing = {"compile": "compiling", "quantize": "quantizing"}[verb]
@@ -197,21 +211,37 @@ class _Job:
         )
 
     def _failure(
-        self, stage: str, outcome: RequestOutcome, unsupported: tuple[OnnxNode, ...] = ()
+        self, stage: str, outcome: RequestOutcome, found: Described | None = None
     ) -> CompileFailure:
-        log = parse_log(outcome.log)
+        log, found = parse_log(outcome.log), found or Described(())
+        unsupported = found.nodes
+        decisive = "" if log.cause is None else log.cause.line
+        decisive = next((node.line for node in unsupported), decisive)
+        if not decisive and outcome.kind == "refused":
+            decisive = decisive_line(outcome.log)
+        why = say_why(
+            stage,
+            self.soc,
+            outcome,
+            log,
+            unsupported,
+            decisive=decisive,
+            cut=not found.all_refused,
+            quantized=self.options.precision is not HtpPrecision.FP16,
+        )
         return CompileFailure(
             model=self.path,
             soc=self.soc,
             options=self.options,
             library=self.worker.library.name,
             stage=stage,
-            why=say_why(stage, self.soc, outcome, log, unsupported),
+            why=why,
             outcome=outcome,
             log=log,
             code=outcome.code or (log.codes[-1] if log.codes else None),
             refusal=log.cause,
             unsupported=unsupported,
+            line=decisive,
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
@@ -236,7 +266,9 @@ class _Job:
             epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
-            on_cpu=tuple(OnnxNode(name, kind) for name, kind in reply["on_cpu"]),
+            on_cpu=named(
+                reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc
+            ),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qnnmem.errors import Words, join_words
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.refused import RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.load.onnx.fixed import InputValue
@@ -27,10 +28,11 @@ def no_progress(_text: str) -> None:
 
 
 class OnnxNode(NamedTuple):
-    """A node of the model by name and operator; exporters may leave the name empty."""
+    """A node of the model; where exporters left its name empty, by that of its output."""
 
     name: str
     operator: str
+    reason: str = ""  # why QNN does not take it, in words
 
 
 class HtpPrecision(Enum):
@@ -101,7 +103,8 @@ class CompileFailure:
     log: CompileLog
     code: int | None = None  # of QNN
     refusal: Refusal | None = None  # the line of the log that decides
-    unsupported: tuple[OnnxNode, ...] = ()
+    unsupported: tuple[RefusedNode, ...] = ()
+    line: str = ""  # of the log: the first that decides
 
     @property
     def sentence(self) -> str:
