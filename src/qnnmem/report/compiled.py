@@ -16,7 +16,6 @@ from qnnmem.text import counted, shorten
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
 _LAST_LINES = 5  # of the log of a crash
-_REFUSED = 1  # exit code
 
 
 def render_text(
@@ -66,15 +65,20 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
 
 
 def render_failure(
-    failure: CompileFailure, missing: str, *, reading: str = "", as_json: bool = False
+    failure: CompileFailure,
+    missing: str,
+    *,
+    reading: str = "",
+    code: int = 1,
+    as_json: bool = False,
 ) -> str:
     """Why there is no binary, bill or table, whichever is `missing`.
 
-    `reading` is what the doctor makes of the line that decides.
+    `reading` is what the doctor makes of the line that decides, `code` the exit code.
     """
     lines = list(_failure(failure, missing, reading))
     if as_json:
-        return error.render_json("; ".join(line.strip() for line in lines), _REFUSED)
+        return error.render_json("; ".join(line.strip() for line in lines), code)
     return "\n".join(lines) + "\n"
 
 

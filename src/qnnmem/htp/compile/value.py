@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from qnnmem.errors import Words, join_words
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.compile.refused import RefusedNode
+from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.load.onnx.fixed import InputValue
@@ -21,6 +21,7 @@ Progress = Callable[[str], None]  # takes what is being done, in a few words
 
 # A short limit is meant for the compiler, which may take hours; shapes take seconds.
 _LEAST_SHAPING_S = 60.0
+_EVIDENCE = 6  # lines
 
 
 def no_progress(_text: str) -> None:
@@ -105,6 +106,16 @@ class CompileFailure:
     refusal: Refusal | None = None  # the line of the log that decides
     unsupported: tuple[RefusedNode, ...] = ()
     line: str = ""  # of the log: the first that decides
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The line that decides, those after it, and the one that ends the attempt."""
+        texts = [line.text for line in self.outcome.log]
+        at = texts.index(self.line) if self.line in texts else len(texts)
+        mark = UNSUPPORTED.decode()
+        last = next((text for text in texts if mark in text), self.outcome.sentence)
+        known = texts[at : at + _EVIDENCE] or [self.line]
+        return tuple(filter(None, dict.fromkeys((*known, last))))
 
     @property
     def sentence(self) -> str:
