@@ -66,7 +66,7 @@ def reading_of(lines: Iterable[str]) -> str:
 
     with TemporaryDirectory(".qnnmem") as folder:
         path = Path(folder, "compile.log")
-        path.write_text("".join(f" <E> {line}\n" for line in lines), "utf-8", "replace")
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8", "replace")
         diagnosis = diagnose(find_logs([str(path)]).streams, with_own(()))
         try:
             found = next(islice(diagnosis.incidents(), 1), None)
