@@ -102,7 +102,8 @@ def context_binary_generator(**flags: Any) -> int:
     refused. A binary of the same name is replaced, as by the real tool.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
-    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing.
+    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4
+    not finished within the time limit.
     """
     import os
 

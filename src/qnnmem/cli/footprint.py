@@ -52,7 +52,7 @@ def footprint(
     compiled for SOC with the real library first, which needs the extra `htp`.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
-    a size in the file is missing.
+    a size in the file is missing, 4 not finished within the time limit.
     """
     from pathlib import Path
 
@@ -67,7 +67,7 @@ def footprint(
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "footprint")
     chosen = None if soc is None else find_soc(soc)
-    bill = _stored_bill(path, chosen, load)
+    bill = _stored_bill(path, chosen, load, time_limit)
     compiled = bill is None
     if bill is None:
         options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
@@ -80,7 +80,7 @@ def footprint(
     return 0 if bill.ram is not None else 3
 
 
-def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
+def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import bill_of
@@ -94,7 +94,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
         return bill
     from qnnmem.htp.bill.measure import bill_of_loaded
 
-    return bill_of_loaded(path, soc)
+    return bill_of_loaded(path, soc, time_limit)
 
 
 def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | CompileFailure:

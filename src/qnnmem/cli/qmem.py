@@ -55,7 +55,7 @@ def qmem(
     mistake is carried out twice, under the emulated contract and with the library, if that is here.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
-    read, 3 a library, a SoC or a size in the file is missing.
+    read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time limit.
     """
     from pathlib import Path
 

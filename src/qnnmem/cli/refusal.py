@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from qnnmem.errors import Setting, Words
     from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.fit import Fit
 
 TIMED_OUT = 4  # exit code
 _REFUSED = 1
@@ -26,6 +27,15 @@ def say_failure(failure: CompileFailure, missing: str, *, as_json: bool = False)
     reading = reading_of(failure.evidence) if failure.line else ""
     code = failure_code(failure)
     return render_failure(said, missing, reading=reading, code=code, as_json=as_json)
+
+
+def explained(fit: Fit) -> Fit:
+    """An answer of `qnnmem fit` with the doctor's reading, and with options that the verb has."""
+    from dataclasses import replace
+
+    reading = reading_of(fit.evidence) if fit.evidence else ""
+    tried = tuple(replace(one, reason=own_words(one.reason)) for one in fit.tried)
+    return replace(fit, why=own_words(fit.why), reading=reading, tried=tried)
 
 
 def failure_code(failure: CompileFailure) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from qnnmem.htp.compile.value import (
     Progress,
     no_progress,
 )
+from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
@@ -57,16 +58,19 @@ def compile_model(
     output: Path | None = None,
     worker: Worker | None = None,
     progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
     The binary is written to `output`, which is replaced; without it, its bytes are returned.
+    `deadline` is for callers that do more than compile within the time limit of the options.
     """
+    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
-        job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress)
+        job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress, ends)
         result = job.run()
         if isinstance(result, CompileFailure):
             return result
@@ -131,12 +135,13 @@ class _Job:
     worker: Worker
     scratch: Path
     progress: Progress
+    deadline: Deadline
 
     def run(self) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
-        source = model_source(self.path, wanted, self.scratch)
+        source = model_source(self.path, wanted, self.scratch, self.deadline)
         if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
         result = self._compile(source)
@@ -200,15 +205,19 @@ class _Job:
             used = "" if tick.peak_rss is None else f", {format_size(tick.peak_rss)} of host memory"
             self.progress(f"{text}{used}")
 
-        return self.worker.ask(
+        outcome = self.worker.ask(
             verb,
             request,
-            time_limit_s=self.options.time_limit_s,
+            time_limit_s=self.deadline.left_s,
             memory_limit=self.options.memory_limit,
             stop_at=stop_at,
             log_file=self.options.log_file if verb == "compile" else None,
             progress=show,
         )
+        if outcome.kind != "timeout":
+            return outcome
+        # The request had what was left; the user knows the whole.
+        return replace(outcome, sentence=f"not finished within {self.deadline.limit_s:g} s")
 
     def _failure(
         self, stage: str, outcome: RequestOutcome, found: Described | None = None

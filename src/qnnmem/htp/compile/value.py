@@ -19,8 +19,6 @@ from qnnmem.targets.socs import Soc
 
 Progress = Callable[[str], None]  # takes what is being done, in a few words
 
-# A short limit is meant for the compiler, which may take hours; shapes take seconds.
-_LEAST_SHAPING_S = 60.0
 _EVIDENCE = 6  # lines
 
 
@@ -61,13 +59,8 @@ class CompileOptions:
     seed: int = 0
     log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
     log_file: Path | None = None
-    time_limit_s: float = TIME_LIMIT_S
+    time_limit_s: float = TIME_LIMIT_S  # for all of it: reading, quantizing, compiling, loading
     memory_limit: int | None = None  # None: three quarters of the machine
-
-    @property
-    def shaping_limit_s(self) -> float:
-        """Seconds for fixing shapes before a compile: as many, but never less than a minute."""
-        return max(_LEAST_SHAPING_S, self.time_limit_s)
 
 
 @dataclass(frozen=True, slots=True)
