@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qnnmem.errors import Setting, Words
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.fit import Fit
+    from qnnmem.htp.sweep import SweepRow
 
 TIMED_OUT = 4  # exit code
 _REFUSED = 1
@@ -36,6 +37,13 @@ def explained(fit: Fit) -> Fit:
     reading = reading_of(fit.evidence) if fit.evidence else ""
     tried = tuple(replace(one, reason=own_words(one.reason)) for one in fit.tried)
     return replace(fit, why=own_words(fit.why), reading=reading, tried=tried)
+
+
+def explained_row(row: SweepRow) -> SweepRow:
+    """A row of `qnnmem sweep` with options that the verb has."""
+    from dataclasses import replace
+
+    return replace(row, result=replace(row.result, reason=own_words(row.result.reason)))
 
 
 def failure_code(failure: CompileFailure) -> int:

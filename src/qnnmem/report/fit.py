@@ -75,7 +75,9 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
     # Where limits hold and the answer is open all the same, they are not what it hangs on.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
-    if not decides:
+    if fit.wrong_arch:
+        yield "its sizes, which do not decide:"
+    elif not decides:
         yield f"what is known, which is no answer for {fit.soc.name}:"
     yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
