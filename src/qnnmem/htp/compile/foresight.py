@@ -36,7 +36,7 @@ def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
         return ()
     found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(graph, options)]
     if options.precision is HtpPrecision.FP16:
-        found += _out_of_range(graph)
+        found += _out_of_range(path, graph)
     return tuple(found)
 
 
@@ -65,13 +65,13 @@ def _unrolled(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
             )
 
 
-def _out_of_range(graph: onnx.GraphProto) -> Iterator[str]:
+def _out_of_range(path: Path, graph: onnx.GraphProto) -> Iterator[str]:
     """Constants that FP16 cannot hold."""
     import numpy
 
     left, large, named = _MOST_BYTES, [], 0
     for tensor in _constants(graph):
-        values = _values(tensor, left)
+        values = _values(path, tensor, left)
         if values is None:
             continue
         left -= values.nbytes
@@ -102,17 +102,24 @@ def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                     yield named
 
 
-def _values(tensor: onnx.TensorProto, most: int) -> numpy.typing.NDArray[numpy.floating] | None:
-    """The numbers of a constant of floats that lie in the file itself."""
-    import math
-
+def _values(
+    path: Path, tensor: onnx.TensorProto, most: int
+) -> numpy.typing.NDArray[numpy.floating] | None:
+    """The numbers of a constant of floats, wherever they lie."""
     import numpy
 
-    if tensor.data_type not in _FLOATS or tensor.data_location:
+    from qnnmem.load.onnx.stored import embed, stored_bytes
+
+    if tensor.data_type not in _FLOATS or stored_bytes(tensor) > most:
         return None
-    width = 4 if tensor.data_type == 1 else 8
-    if math.prod(tensor.dims) * width > most:
-        return None
+    if tensor.data_location:
+        outside, tensor = tensor, type(tensor)()
+        tensor.CopyFrom(outside)
+        try:
+            embed(path, tensor)
+        except LoadError:  # which the compile will say
+            return None
+    kind = "<f4" if tensor.data_type == _FLOATS[0] else "<f8"
     if tensor.raw_data:
-        return numpy.frombuffer(tensor.raw_data, f"<f{width}")
-    return numpy.array(tensor.float_data if width == 4 else tensor.double_data, f"<f{width}")
+        return numpy.frombuffer(tensor.raw_data, kind)
+    return numpy.array(tensor.float_data or tensor.double_data, kind)
