@@ -62,10 +62,10 @@ def qmem(
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.load.file_kind import check_kind
-    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 

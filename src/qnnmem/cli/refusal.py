@@ -59,9 +59,7 @@ def own_words(words: Words) -> Words:
     if context is None or isinstance(words, str):
         return words
     mine = {spelling for option in context.command.params for spelling in option.opts}
-    return tuple(
-        _elsewhere(part, mine) if isinstance(part, Setting) else part for part in words
-    )
+    return tuple(_elsewhere(part, mine) if isinstance(part, Setting) else part for part in words)
 
 
 def _elsewhere(setting: Setting, mine: set[str]) -> Setting | str:

@@ -93,7 +93,7 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
         yield ""
         yield "what to change:"
         yield from (_suggested(one) for one in fit.suggestions)
-        yield from (_line_of("no use", one) for one in fit.tried)
+        yield from (_line_of("too slow" if one.unfinished else "no use", one) for one in fit.tried)
 
 
 def _answered(fit: Fit, verbose: bool) -> Iterator[str]:

@@ -125,9 +125,7 @@ def largest_weights(
     )
 
 
-def bill_of_loaded(
-    path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S
-) -> Bill:
+def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
     """The bill of a context binary with the loader's own estimate of its process domain.
 
     Here the estimate is what was asked for, so its absence is an error.

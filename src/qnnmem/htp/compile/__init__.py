@@ -275,9 +275,7 @@ class _Job:
             epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
-            on_cpu=named(
-                reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc
-            ),
+            on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),

@@ -64,9 +64,7 @@ def say_why(
     return f"{stage} was refused: {code}{said}"
 
 
-def _unsupported(
-    soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool
-) -> Words:
+def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> Words:
     """The nodes by reason, then what helps: never what cannot."""
     by_reason: dict[str, list[RefusedNode]] = {}
     for node in nodes[:_SHOWN]:
@@ -89,9 +87,7 @@ def _named(node: RefusedNode, *, few: bool) -> str:
     return f"{quote(node.name)} ({node.operator}{types})"
 
 
-def _cures(
-    soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool
-) -> list[Words]:
+def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> list[Words]:
     types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
     wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
     cures: list[Words] = [f"; export the model with {_WIDE_TYPES[word]}" for word in wide]

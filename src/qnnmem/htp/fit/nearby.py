@@ -62,7 +62,8 @@ def with_suggestions(
         if answer.fits:
             good.append(Suggestion(near.setting, True, _spare(answer)))
         elif answer.timed_out:  # which says nothing of it
-            bad.append(Suggestion(near.setting, False, f"not finished within {limit:.0f} s"))
+            late = f"not finished within {limit:.0f} s"
+            bad.append(Suggestion(near.setting, False, late, unfinished=True))
         else:
             bad.append(Suggestion(near.setting, False, answer.why))
     return replace(fit, suggestions=tuple(good), tried=tuple(bad))

@@ -67,6 +67,7 @@ class Suggestion:
     setting: Setting
     verified: bool
     reason: Words
+    unfinished: bool = False  # tried, and not told in time
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,7 @@ class TrialChild(ChildProcess):
     def _dead(self, verb: str) -> LoadError:
         if self.expired:
             reason = f"did not finish within {self.time_limit_s:.3g} s"
-            return OutOfTime(
-                self._path, f"{_DOING[verb]} {reason}", cure="fix more shapes by hand"
-            )
+            return OutOfTime(self._path, f"{_DOING[verb]} {reason}", cure="fix more shapes by hand")
         reason = (
             f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
             "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
