@@ -106,9 +106,9 @@ def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[s
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
         low, high = one.need.low.value, one.need.high.value
         expected = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        wrong = "" if one.in_range else ", WRONG"
+        mark = "" if one.in_range else ", WRONG"
         name = shorten(resident.name, _WIDE)
-        yield f"{size:>16}  {fact}, predicted {guess} with {expected}{wrong}: {name}"
+        yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
 
 
 def render_json(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:

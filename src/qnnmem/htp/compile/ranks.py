@@ -16,10 +16,26 @@ if TYPE_CHECKING:
     import onnx
 
 _BROADCAST = frozenset(
-    ["Add", "And", "BitShift", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor"]
+    {
+        *("Add", "And", "BitShift", "Div", "Equal", "Greater", "GreaterOrEqual", "Less"),
+        *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum"),
+        *("Where", "Xor"),
+    }
 )
 _SAME = frozenset(
-    ["Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "Conv", "ConvTranspose", "Cos", "Cosh", "CumSum", "DepthToSpace", "DequantizeLinear", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "LpPool", "MaxPool", "Mish", "Neg", "Not", "PRelu", "Pad", "QuantizeLinear", "Reciprocal", "Relu", "Resize", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Split", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Tile", "TopK", "Transpose"]
+    {
+        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "AveragePool"),
+        *("BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "Conv"),
+        *("ConvTranspose", "Cos", "Cosh", "CumSum", "DepthToSpace", "DequantizeLinear"),
+        *("Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "GlobalAveragePool"),
+        *("GlobalMaxPool", "HardSigmoid", "HardSwish", "Hardmax", "Identity"),
+        *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log"),
+        *("LogSoftmax", "LpPool", "MaxPool", "Mish", "Neg", "Not", "PRelu", "Pad"),
+        *("QuantizeLinear", "Reciprocal", "Relu", "Resize", "Round", "Selu", "Shrink"),
+        *("Sigmoid", "Sign", "Sin", "Sinh", "Slice", "Softmax", "Softplus", "Softsign"),
+        *("SpaceToDepth", "Split", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Tile", "TopK"),
+        *("Transpose",),
+    }
 )
 _FIXED = {"Flatten": (2,), "Gemm": (2,), "Shape": (1,), "LSTM": (4, 3, 3), "GRU": (4, 3)}
 

@@ -41,7 +41,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     found = _each_once(_judged(log[:end]))
     if end is None:
         return found
-    listed = [RefusedNode(*names.groups()) for names in _LISTED.finditer(log[end].text)]
+    listed = [RefusedNode(names[1], names[2]) for names in _LISTED.finditer(log[end].text)]
     return tuple(_with_lines(listed, found))
 
 
@@ -59,7 +59,8 @@ def _with_lines(
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
     """Nodes under each verdict, with the first line before it that says something."""
-    said, nodes, failed = "", [], False
+    nodes: list[RefusedNode] = []
+    said, decisive, failed = "", "", False
     for line in log:
         text = line.text
         if verdict := _VERDICT.match(text):
