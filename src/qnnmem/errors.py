@@ -6,6 +6,7 @@ QnnMemError                  exit code 2
 ├── LoadError                a file that cannot be read
 │   ├── FreeDimensions       a model whose shapes are not all fixed
 │   ├── NotCompiled          an ONNX model that holds no context binary
+│   ├── OutOfTime            exit code 4: a model that takes longer to read than allowed
 │   └── WrongSize            exit code 1: an input file whose size is not the tensor's
 ├── OutputError              a result that cannot be written
 ├── ProgramError             a prepared program that cannot be opened or run
@@ -193,6 +194,12 @@ class FreeDimensions(LoadError):
 
 class NotCompiled(LoadError):
     """An ONNX model holds no context binary."""
+
+
+class OutOfTime(LoadError):
+    """Reading a model takes longer than allowed."""
+
+    exit_code = 4
 
 
 class WrongSize(LoadError):

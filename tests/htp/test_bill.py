@@ -92,16 +92,16 @@ def test_several_graphs_need_between_the_largest_and_all() -> None:
     ("stored", "soc", "true", "trap"),
     [
         (4, "SM8650", 8, {"vtcm-unset"}),
-        (4, "SM7325", 2, {"vtcm-unset", "other-soc"}),
-        (4, "SA8797", 16, {"vtcm-unset", "other-soc"}),
-        (4, "SM8635", 4, {"other-soc"}),
+        (4, "SM7325", 8, {"vtcm-unset", "older-hexagon", "vtcm-over"}),
+        (4, "SA8797", 8, {"vtcm-unset", "other-soc"}),
+        (4, "SM8635", 8, {"vtcm-unset", "older-hexagon", "vtcm-over"}),
         (8, "SM8650", 8, set()),
         (2, "SM8650", 2, set()),
         (16, "SM8650", 16, {"vtcm-over"}),
     ],
 )
 def test_vtcm_is_what_the_graph_uses(stored: int, soc: str, true: int, trap: set[str]) -> None:
-    """A stored 4 MiB is also what an unset option stores, and then the SoC's all is used."""
+    """A stored 4 MiB is also what an unset option stores: then it is all of the SoC's it is for."""
     bill = bill_of(context(graph(vtcm=stored * MIB)), find_soc(soc))
     assert (value(bill.vtcm_stored), value(bill.vtcm)) == (stored * MIB, true * MIB)
     assert traps(bill) == trap

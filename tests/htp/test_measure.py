@@ -106,11 +106,13 @@ def test_a_model_that_only_the_compiler_reads_has_no_weights(tmp_path: Path) -> 
 
 
 def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
-    """Whoever loads waits as long."""
+    """Whoever loads waits as long, less what the compile took."""
     told = worker(*FITS)
     measured(model, told)
     load_binaries(told, [tmp_path / "a.bin"], 57)
-    assert [limit for verb, _, limit in told.asked if verb == "load"] == [LOAD_TIME_LIMIT_S] * 2
+    limits = [limit for verb, _, limit in told.asked if verb == "load"]
+    assert limits == pytest.approx([LOAD_TIME_LIMIT_S] * 2, abs=60)
+    assert limits[0] < LOAD_TIME_LIMIT_S
 
 
 @pytest.mark.parametrize(

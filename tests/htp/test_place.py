@@ -113,8 +113,11 @@ def test_sharing_saves_all_but_the_largest_spill_buffer() -> None:
 
 
 def test_one_domain_lets_later_smaller_contexts_in() -> None:
-    """As the x86 library does: a refused context takes no room."""
-    assert one_domain([6, 6, 4], 10) == (True, False, True)
+    """As the x86 library does: a refused context takes no room, one in doubt may take some."""
+    needs = [one.need for one in contexts(6, 6, 4)]
+    assert one_domain(needs, 10) == (True, False, True)
+    unsure = [one.need for one in contexts((3, 4), (6, 7), 2, 1)]
+    assert one_domain(unsure, 10) == (True, None, None, None)
 
 
 def test_the_log_replaces_bounds() -> None:

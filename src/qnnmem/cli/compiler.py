@@ -25,7 +25,7 @@ def need_compiler(
     from qnnmem.htp.library import find_library
 
     try:
-        return find_library()
+        found = find_library()
     except NoCompiler as missing:
         from qnnmem.htp.uncompiled import known_uncompiled
         from qnnmem.report import uncompiled as report
@@ -35,6 +35,17 @@ def need_compiler(
         for line in _ways(path):
             missing.add_note(line)
         raise
+    warn(path, options)
+    return found
+
+
+def warn(path: Path, options: CompileOptions) -> None:
+    """Says on the side what the file tells before a compile that may take long."""
+    from qnnmem.cli.say import note
+    from qnnmem.htp.compile.foresight import foreseen
+
+    for sentence in foreseen(path, options):
+        note(f"warning: {sentence}")
 
 
 def _ways(path: Path) -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def context_binary_generator(**flags: Any) -> int:
     refused. A binary of the same name is replaced, as by the real tool.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
-    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing.
+    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4
+    not finished within the time limit.
     """
     import os
 
@@ -257,16 +258,16 @@ def _show_log(outcome: RequestOutcome, console: Console) -> None:
 
 def _failed(failure: CompileFailure, console: Console, *, logged: bool) -> int:
     """The lines that the real tool shows of a failure, then our explanation."""
+    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.qnn.enums import LogLevel
-    from qnnmem.report.compiled import render_failure
 
     if failure.refusal is not None and not logged:
         console.log(LogLevel.ERROR, failure.refusal.line)
     if failure.code is not None:
         text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"
         console.log(LogLevel.ERROR, text)
-    console.note(render_failure(failure, "binary").rstrip("\n"))
-    return 1
+    console.note(say_failure(failure, "binary").rstrip("\n"))
+    return failure_code(failure)
 
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:

@@ -70,8 +70,8 @@ def fit(
     which the real library compiles and loads. That needs the extra `htp`. Several files, a pattern
     or a folder give a table; each model in it is compiled, which takes its time.
 
-    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. Of several
-    files the worst counts: 2, then 1, then 3.
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
+    finished within the time limit. Of several files the worst counts: 2, then 1, then 4, then 3.
     """
     from pathlib import Path
 
@@ -127,14 +127,14 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
     from pathlib import Path
 
     from qnnmem.cli.files import refused
-    from qnnmem.errors import CannotTell, QnnMemError
+    from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
     from qnnmem.report.fit_table import FileFits
 
     rows: list[FitRow] = []
     for file in files:
         try:
             rows.append(FileFits(file, _fits(Path(file), wish, one_of_many=True)))
-        except CannotTell as exc:
+        except (CannotTell, OutOfTime) as exc:
             rows.append(refused(file, exc, exc.exit_code))
         except QnnMemError as exc:
             rows.append(refused(file, exc))
@@ -148,7 +148,7 @@ def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, .
     from qnnmem.load.file_kind import check_kind
 
     check_kind(path, "fit")
-    answers = _binary_fits(path, wish.targets, wish.budgets, wish.load)
+    answers = _binary_fits(path, wish)
     if answers is not None:
         return answers
     options = wish.options
@@ -168,9 +168,7 @@ def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
     return tuple(dict.fromkeys(find_soc(name) for name in names))
 
 
-def _binary_fits(
-    path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, Sourced], load: bool
-) -> tuple[Fit, ...] | None:
+def _binary_fits(path: Path, wish: _Wish) -> tuple[Fit, ...] | None:
     """The answers for a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import bill_of
@@ -185,13 +183,18 @@ def _binary_fits(
     except NotCompiled:
         return None
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
-    if not targets and made_for is None:
+    if not wish.targets and made_for is None:
         raise no_soc_named(path)
-    chosen = targets or ((made_for,) if made_for else ())
-    # What it needs was decided when it was made: on a SoC with less VTCM it needs no less.
-    needed = made_for or chosen[0]
-    bill = bill_of_loaded(path, needed) if load else bill_of(context, needed)
-    return tuple(fit_bill(bill, soc, budgets) for soc in chosen)
+    chosen = wish.targets or ((made_for,) if made_for else ())
+    limit = wish.options.time_limit_s
+    return tuple(
+        fit_bill(
+            bill_of_loaded(path, soc, limit) if wish.load else bill_of(context, soc),
+            soc,
+            wish.budgets,
+        )
+        for soc in chosen
+    )
 
 
 def _model_fits(
@@ -203,7 +206,9 @@ def _model_fits(
 ) -> tuple[Fit, ...]:
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.refusal import explained
     from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.deadline import Deadline
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.model import judge_model
     from qnnmem.htp.fit.nearby import with_suggestions
@@ -216,11 +221,13 @@ def _model_fits(
         def judge(soc: Soc, wanted: CompileOptions) -> Fit:
             return judge_model(path, soc, wanted, budgets, worker=worker, progress=bar.say)
 
+        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options))
-        return tuple(
-            with_suggestions(one, options, judge, tries if len(answers) == 1 else 0)
+        found = (
+            with_suggestions(one, options, judge, tries if len(answers) == 1 else 0, ends)
             for one in answers
         )
+        return tuple(map(explained, found))
 
 
 def _verdict(answers: tuple[Fit, ...]) -> str:

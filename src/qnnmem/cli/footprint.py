@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qnnmem.htp.bill import Bill
-    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
@@ -52,11 +52,13 @@ def footprint(
     compiled for SOC with the real library first, which needs the extra `htp`.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
-    a size in the file is missing.
+    a size in the file is missing, 4 not finished within the time limit.
     """
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.refusal import failure_code, say_failure
+    from qnnmem.htp.compile import CompileFailure
     from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
@@ -65,18 +67,20 @@ def footprint(
         check_free(target, force)  # says so before the work, not after
     check_kind(path, "footprint")
     chosen = None if soc is None else find_soc(soc)
-    bill = _stored_bill(path, chosen, load)
+    bill = _stored_bill(path, chosen, load, time_limit)
     compiled = bill is None
     if bill is None:
         options = texts.chosen_compile(dims, shapes, values, precision, time_limit, vtcm_mb)
-        bill = _compiled_bill(path, chosen, options, as_json=as_json)
-    if bill is None:
-        return 1
+        made = _compiled_bill(path, chosen, options)
+        if isinstance(made, CompileFailure):
+            write(say_failure(made, "bill", as_json=as_json), None, force=False)
+            return failure_code(made)
+        bill = made
     write(_render(bill, file, as_json, compiled, verbose), target, force, _verdict(bill))
     return 0 if bill.ram is not None else 3
 
 
-def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
+def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
     """The bill of a context binary; None for a model that has to be compiled first."""
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.bill import bill_of
@@ -90,29 +94,20 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool) -> Bill | None:
         return bill
     from qnnmem.htp.bill.measure import bill_of_loaded
 
-    return bill_of_loaded(path, soc)
+    return bill_of_loaded(path, soc, time_limit)
 
 
-def _compiled_bill(
-    path: Path, soc: Soc | None, options: CompileOptions, *, as_json: bool
-) -> Bill | None:
-    """The bill of a model; None when the library refused it, which is said."""
+def _compiled_bill(path: Path, soc: Soc | None, options: CompileOptions) -> Bill | CompileFailure:
+    """The bill of a model, or why the library made none."""
     from qnnmem.cli.compiler import need_compiler
-    from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.bill import Bill
     from qnnmem.htp.bill.measure import bill_of_model
     from qnnmem.htp.bill.target import compile_target
-    from qnnmem.report.compiled import render_failure
 
     target = compile_target(path, soc)
     need_compiler(path, (target,), options)
     with ProgressBar(f"compiling {path.name}") as bar:
-        result = bill_of_model(path, target, options, bar.say)
-    if isinstance(result, Bill):
-        return result
-    write(render_failure(result, "bill", as_json=as_json), None, force=False)
-    return None
+        return bill_of_model(path, target, options, bar.say)
 
 
 def _verdict(bill: Bill) -> str:

@@ -252,8 +252,9 @@ def seconds_option(default: float | None, note: str) -> Callable[[F], F]:
 
 
 def time_limit_option(command: F) -> F:
-    """How long the real compiler may take."""
-    return seconds_option(600.0, "Seconds that one compile or execution may take.")(command)
+    """How long the real library may take for one model, from reading it to loading the result."""
+    note = "Seconds that one answer may take: reading, compiling and loading a model, running it."
+    return seconds_option(600.0, note)(command)
 
 
 def seed_option(note: str) -> Callable[[F], F]:

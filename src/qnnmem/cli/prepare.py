@@ -66,7 +66,8 @@ def prepare(
     For HTP one model is compiled by the real library, which needs the extra `htp`.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
-    unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp).
+    unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp), 4
+    not finished within the time limit (htp).
     """
     foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states")
     _refuse(context, backend, foreign)

@@ -156,6 +156,7 @@ def _prepare(
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import write
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.bill.measure import measure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report import compiled as report
@@ -176,8 +177,8 @@ def _prepare(
         if not isinstance(made, CompileFailure):
             _place(made.compiled, Path(name), target, epcontext, force)
     if isinstance(made, CompileFailure):
-        write(report.render_failure(made, "binary", as_json=as_json), None, force)
-        return 1
+        write(say_failure(made, "binary", as_json=as_json), None, force)
+        return failure_code(made)
     if as_json:
         text = report.render_json(made, file, target, TOOL, epcontext)
     else:

@@ -55,17 +55,17 @@ def qmem(
     mistake is carried out twice, under the emulated contract and with the library, if that is here.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
-    read, 3 a library, a SoC or a size in the file is missing.
+    read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time limit.
     """
     from pathlib import Path
 
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.output import check_free, write
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.cli.refusal import failure_code, say_failure
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.qmem.model import is_model, qmem_of_file
     from qnnmem.load.file_kind import check_kind
-    from qnnmem.report.compiled import render_failure
     from qnnmem.report.qmem import verdict
     from qnnmem.targets.socs import find_soc
 
@@ -80,8 +80,8 @@ def qmem(
     with ProgressBar(f"reading {path.name}") as bar:
         result = qmem_of_file(path, chosen, options, run=run, misuse=misuse, progress=bar.say)
     if isinstance(result, CompileFailure):
-        write(render_failure(result, "table", as_json=as_json), None, force=False)
-        return 1
+        write(say_failure(result, "table", as_json=as_json), None, force=False)
+        return failure_code(result)
     write(_render(result, file, as_json, verbose), target, force, verdict(result))
     return 0 if result.run is None or result.run.agrees else 1
 

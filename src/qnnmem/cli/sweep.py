@@ -87,6 +87,7 @@ def sweep(
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
+    from qnnmem.cli.refusal import explained_row
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.sweep import parse_axis
     from qnnmem.load.file_kind import check_kind
@@ -107,6 +108,7 @@ def sweep(
     )
     folder = None if cache is None else Path(cache)
     rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
+    rows = tuple(map(explained_row, rows))
     text = _render(rows, largest, model, chosen.name, library, as_json, verbose)
     write(text, target, force, verdict(rows, largest, chosen.name))
     return _exit_code(rows)

@@ -93,7 +93,8 @@ class VerbList(click.Group):
 def qnnmem() -> None:
     """Memory on QNN: does a model fit, where does every byte go, what to change.
 
-    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell.
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
+    finished within the time limit.
     """
 
 

@@ -27,6 +27,9 @@ KEYWORDS = (
     *(b"estimated PD size", b"Graph memory usage summary", b"reserved space to"),
     *(b"chosen for context", b"not chosen", b"available PD", b"PD exhausted"),
     *(b"QnnGraph_finalize done", b"createFromBinary done", b"<W> VTCM", b"[qnnmem]"),
+    # Why nodes are not taken, node by node.
+    *(b"Validation PASSED for", b"Validation FAILED for", b"Operator type: ", b"REASON :"),
+    b"mismatching",
 )
 
 _PREFIX = re.compile(
@@ -65,6 +68,7 @@ class Cause(Enum):
     HOST_MEMORY = "host-memory"  # the machine or its memory limit
     OP_NOT_BUILDABLE = "op-not-buildable"  # no memory question at all
     BAD_DEVICE = "bad-device"  # the library does not know the SoC
+    TENSOR_TYPE = "tensor-type"  # a tensor has a type that QNN has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,7 @@ _REFUSALS = tuple(
         (Cause.HOST_MEMORY, r"Error creating thread: 11|failed to map segment|\bMemoryError\b", 1),
         (Cause.OP_NOT_BUILDABLE, r"could not create op:? ?(?P<op>\S{0,200})", 1),
         (Cause.BAD_DEVICE, r"Unknown config socModel|INVALID_CONFIG.*14001", 1),
+        (Cause.TENSOR_TYPE, r"tensor datatype \d{1,9} not supported", 1),
     )
 )
 

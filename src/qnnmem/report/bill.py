@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.htp.bill import Bill, GraphBill, Item, SizeRange
-from qnnmem.htp.fit import checks_of
+from qnnmem.htp.fit import Check, checks_of
 from qnnmem.provenance import Sourced
 from qnnmem.report.flags import with_flags
 from qnnmem.report.limits import limit_lines, source_lines
@@ -59,7 +59,13 @@ def verdict(bill: Bill) -> str:
     if bill.dominant is None:
         return total
     name, part = bill.dominant
-    return f"{total}; {name} {_verb(name)} {_share(part, bill.ram)} of it"
+    share = f"{total}; {name} {_verb(name)} {_share(part, bill.ram)} of it"
+    over = next((check.spare for check in checks_of(bill, bill.soc) if _is_over(check)), None)
+    return share if over is None else f"{share}, {counted(-over, 'byte')} more than the SoC has"
+
+
+def _is_over(check: Check) -> bool:
+    return check.pool == "vtcm" and check.fits is False and check.spare is not None
 
 
 def _verb(name: str) -> str:
@@ -111,6 +117,8 @@ def _estimates(bill: Bill, verbose: bool) -> Iterator[str]:
 def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
     missing = []
     for name, part in (
+        ("spilled to DDR", bill.spilled),
+        ("filled again", bill.filled),
         ("DDR read", bill.ddr_read),
         ("DDR written", bill.ddr_written),
         ("host RAM", bill.host_ram),
@@ -195,6 +203,8 @@ def as_values(bill: Bill, file: str, tool: str) -> dict[str, Any]:
         "compile_limit": bytes_values(bill.compile_limit),
         "process_domain": _range_values(bill.pd),
         "process_domain_budget": bytes_values(bill.pd_budget),
+        "spilled_per_inference": bytes_values(bill.spilled),
+        "filled_per_inference": bytes_values(bill.filled),
         "ddr_read_per_inference": bytes_values(bill.ddr_read),
         "ddr_written_per_inference": bytes_values(bill.ddr_written),
         "host_ram": bytes_values(bill.host_ram),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qnnmem.htp.bill.measure import MeasuredModel
-from qnnmem.htp.compile import CompileFailure
+from qnnmem.htp.compile import CompileFailure, RefusedNode
 from qnnmem.report import bill, error
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
@@ -16,7 +16,6 @@ from qnnmem.text import counted, shorten
 _WIDE = 200
 _SENTENCE = 2000  # an operator refused by the library may be named at length
 _LAST_LINES = 5  # of the log of a crash
-_REFUSED = 1  # exit code
 
 
 def render_text(
@@ -40,7 +39,7 @@ def render_json(
         "epcontext": None if epcontext is None else str(epcontext),
         "library": compiled.library,
         "seconds": round(compiled.outcome.seconds, 3),
-        "on_cpu": [{"name": node.name, "operator": node.operator} for node in compiled.on_cpu],
+        "on_cpu": [node._asdict() for node in compiled.on_cpu],
         "notes": list(compiled.notes),
     }
     return write_json({**bill.as_values(made.bill, model, tool), "prepared": written})
@@ -57,29 +56,50 @@ def _written(made: MeasuredModel, binary: Path, epcontext: Path | None) -> Itera
     yield f"  IO memory type in the file: {', '.join(hints)}"
     yield f"  compiled in {compiled.outcome.seconds:.1f} s"
     for node in compiled.on_cpu:
-        yield f"  on the CPU: {shorten(node.name, _WIDE)} ({shorten(node.operator)})"
+        why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
+        yield f"  on the CPU: {shorten(node.name, _WIDE)} ({shorten(node.operator)}){why}"
     for note in compiled.notes:
         yield f"  note: {shorten(note, _WIDE)}"
     if epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(str(epcontext), _WIDE)}"
 
 
-def render_failure(failure: CompileFailure, missing: str, *, as_json: bool = False) -> str:
-    """Why there is no binary, bill or table, whichever is `missing`."""
-    lines = list(_failure(failure, missing))
+def render_failure(
+    failure: CompileFailure,
+    missing: str,
+    *,
+    reading: str = "",
+    code: int = 1,
+    as_json: bool = False,
+) -> str:
+    """Why there is no binary, bill or table, whichever is `missing`.
+
+    `reading` is what the doctor makes of the line that decides, `code` the exit code.
+    """
+    lines = list(_failure(failure, missing, reading))
     if as_json:
-        return error.render_json("; ".join(line.strip() for line in lines), _REFUSED)
+        return error.render_json("; ".join(line.strip() for line in lines), code)
     return "\n".join(lines) + "\n"
 
 
-def _failure(failure: CompileFailure, missing: str) -> Iterator[str]:
+def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[str]:
     yield f"No {missing}: {shorten(with_flags(failure.why), _SENTENCE)}"
     for node in failure.unsupported:
-        yield f"  not for QNN: {shorten(node.name, _WIDE)} ({shorten(node.operator)})"
+        yield f"  not for QNN: {refused_words(node)}"
     if failure.code is not None:
         yield f"  code {failure.code}, {failure.code_name}"
-    if failure.refusal is not None:
-        yield f"  decisive line: {shorten(failure.refusal.line, _SENTENCE)}"
+    if failure.line:
+        yield f"  decisive line: {shorten(failure.line, _SENTENCE)}"
+    if reading:
+        yield f"  the doctor reads it as: {shorten(reading, _SENTENCE)}"
     if failure.outcome.kind == "crashed":
         for line in failure.outcome.tail[-_LAST_LINES:]:
             yield f"  log: {shorten(line, _SENTENCE)}"
+
+
+def refused_words(node: RefusedNode) -> str:
+    """A node that QNN cannot take: name, operator, types and shapes, the reason."""
+    takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
+    types = f"; {takes} -> {gives}" if takes or gives else ""
+    why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
+    return f"{shorten(node.name, _WIDE)} ({shorten(node.operator)}{types}){why}"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.htp.fit import TITLES, Check, Fit, Suggestion
+from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.limits import known, limit_lines, source_lines
 from qnnmem.report.schema import write_json
@@ -42,7 +43,7 @@ def verdict(fit: Fit) -> str:
     """One line: yes, no or cannot tell, by how many bytes."""
     words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
     worst = fit.worst
-    if fit.fits is None or worst is None or worst.spare is None:
+    if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
         return f"{words}: {shorten(with_flags(fit.why), _WIDE)}" if fit.why else words
     if not fit.fits:
         return f"{words}: {counted(-worst.spare, 'byte')} missing in the {TITLES[worst.pool]}"
@@ -73,15 +74,15 @@ def _summary(fits: Sequence[Fit]) -> str:
 def _details(fit: Fit, verbose: bool) -> Iterator[str]:
     # Where limits hold and the answer is open all the same, they are not what it hangs on.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
-    if not decides:
+    decides = decides and not fit.wrong_arch
+    if fit.wrong_arch:
+        yield "its sizes, which do not decide:"
+    elif not decides:
         yield f"what is known, which is no answer for {fit.soc.name}:"
     yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
         yield from ("", *source_lines(fit.checks), "")
-    if fit.code is not None:
-        yield f"the library answered with code {fit.code}: {shorten(with_flags(fit.why), _WIDE)}"
-    elif verbose and fit.fits is not True and fit.why:
-        yield shorten(with_flags(fit.why), _WIDE)
+    yield from _answered(fit, verbose)
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
     # What fits needs no change; what does not is changed where most of it is.
@@ -92,7 +93,21 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
         yield ""
         yield "what to change:"
         yield from (_suggested(one) for one in fit.suggestions)
-        yield from (_line_of("no use", one) for one in fit.tried)
+        yield from (_line_of("too slow" if one.unfinished else "no use", one) for one in fit.tried)
+
+
+def _answered(fit: Fit, verbose: bool) -> Iterator[str]:
+    """What the library said, as far as the verdict has not said it."""
+    told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
+    why = "" if told else shorten(with_flags(fit.why), _WIDE)
+    if fit.code is not None:
+        yield f"the library answered with code {fit.code}, {code_name(fit.code)}"
+    if why and (verbose or fit.code is not None) and fit.fits is not True:
+        yield why
+    if fit.line:
+        yield f"decisive line: {shorten(fit.line, _WIDE)}"
+    if fit.reading:
+        yield f"the doctor reads it as: {shorten(fit.reading, _WIDE)}"
 
 
 def _parts(fit: Fit) -> Iterator[str]:
@@ -133,6 +148,8 @@ def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:
         why = "" if worst is None else TITLES[worst.pool]
         if fit.fits and worst and rest and worst.pool == "vtcm" and worst.spare == 0:
             why += f", then {TITLES[rest.pool]} {known(rest.spare)}"
+        if fit.wrong_arch:
+            spare, why = "-", "Hexagon"
         if fit.fits is None:
             spare, why = "-", shorten(with_flags(fit.why), 100) if verbose else ""
         same = f" (as {fit.same_as})" if fit.same_as else ""
@@ -164,6 +181,9 @@ def _fit_values(fit: Fit) -> dict[str, Any]:
         "answer": _ANSWER[fit.fits],
         "why": with_flags(fit.why),
         "code": fit.code,
+        "line": fit.line,
+        "reading": fit.reading,
+        "timed_out": fit.timed_out,
         "operator": fit.operator,
         "same_as": fit.same_as,
         "checks": [_check_values(check) for check in fit.checks],

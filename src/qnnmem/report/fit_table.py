@@ -46,7 +46,7 @@ FitRow = FileFits | RefusedFile
 
 
 def code_of_all(rows: Sequence[FitRow]) -> int:
-    """The worst of all: unreadable, then too large, then unknown."""
+    """The worst of all: unreadable, then too large, then out of time, then unknown."""
     return worst_code([row.exit_code for row in rows])
 
 

@@ -86,8 +86,12 @@ def _notes(plan: Residency, verbose: bool) -> Iterator[str]:
             f"{counted(saved, 'byte')} of RAM; contexts that share it must not run at the same "
             "time"
         )
-    if verbose and len(plan.given.domains) > 1:
-        yield f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}: {DOMAINS.source}"
+    if len(plan.given.domains) > 1:
+        source = f": {DOMAINS.source}" if verbose else ""
+        yield (
+            f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; more than "
+            "one was never seen on a device here"
+        )
 
 
 def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[str]:
@@ -95,12 +99,16 @@ def _checked(plan: Residency, checked: Sequence[Admission] | None) -> Iterator[s
         return
     wrong = sum(not one.agrees for one in checked)
     word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
-    yield f"the real library {word} (on x86 it has one domain):"
+    yield f"the real library {word} with what the files say (on x86 it has one domain):"
     for one, resident in zip(checked, plan.residents, strict=True):
         fact = "admitted" if one.admitted else f"refused, code {one.code or 'not given'}"
-        guess = "admitted" if one.predicted else "refused"
+        guess = {True: "admitted", False: "refused", None: "either"}[one.predicted]
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
-        yield f"{size:>16}  {fact}, predicted {guess}: {shorten(resident.name, _WIDE)}"
+        low, high = one.need.low.value, one.need.high.value
+        expected = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        mark = "" if one.in_range else ", WRONG"
+        name = shorten(resident.name, _WIDE)
+        yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
 
 
 def render_json(plan: Residency, checked: Sequence[Admission] | None, tool: str) -> str:
@@ -116,6 +124,7 @@ def as_values(plan: Residency, checked: Sequence[Admission] | None, tool: str) -
         "answer": _ANSWER[plan.fits],
         "budget": number_values(plan.budget),
         "max_domains": number_values(DOMAINS),
+        "max_domains_seen_on_device": False,
         "contexts": [
             {
                 "file": one.name,
@@ -149,4 +158,7 @@ def _admission_values(one: Admission) -> dict[str, Any]:
         "admitted": one.admitted,
         "code": one.code,
         "estimate": one.estimate,
+        "need_low": one.need.low.value,
+        "need_high": one.need.high.value,
+        "agrees": one.agrees,
     }

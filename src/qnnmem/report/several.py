@@ -30,8 +30,8 @@ class RefusedFile:
 
 
 def worst_code(codes: Sequence[int]) -> int:
-    """Of several exit codes the one that counts: unreadable, then too small, then unknown."""
-    return next((code for code in (2, 1, 3) if code in codes), 0)
+    """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
+    return next((code for code in (2, 1, 4, 3) if code in codes), 0)
 
 
 def overall_values(

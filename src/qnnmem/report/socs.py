@@ -34,7 +34,9 @@ def as_values(chosen: Sequence[Soc]) -> dict[str, Any]:
 def _table(chosen: Sequence[Soc]) -> Iterator[str]:
     targets = sum(soc.has_htp for soc in chosen)
     others = f", {len(chosen) - targets} without HTP" if targets < len(chosen) else ""
-    yield f"{targets} SoCs with HTP{others}"
+    ids = len({soc.model_id for soc in chosen if soc.has_htp})
+    names = f"{targets} names of SoCs" if ids < targets else f"{targets} SoCs"
+    yield f"{names} with HTP{f', {ids} ids' if ids < targets else ''}{others}"
     facts = f"{'id':>4}  {'arch':<5}{'VTCM':>10}{'compile limit':>15}  {'fp16':<5}"
     yield f"{'name':<13}{facts}known as"
     for soc in chosen:
@@ -59,7 +61,7 @@ def _one(soc: Soc) -> Iterator[str]:
         limit = format_size(soc.compile_limit.value)
         yield f"compile limit  {limit} for each graph ({soc.compile_limit.origin.value})"
     if soc.fp16 is not None:
-        yield f"fp16           {_fp16(soc)}"
+        yield f"fp16           {_fp16(soc)} (measured: {soc.fp16_source})"
     yield f"source         {soc.source}"
     if soc.library_name:
         yield f"library name   {soc.library_name}, which has the same id"
@@ -77,6 +79,7 @@ def _values(soc: Soc) -> dict[str, Any]:
         "vtcm_bytes": number_values(soc.vtcm_bytes),
         "compile_limit_bytes": number_values(soc.compile_limit),
         "fp16": soc.fp16,
+        "fp16_source": soc.fp16_source,
         "source": soc.source,
         "library_name": soc.library_name or soc.name,
         "note": soc.note,

@@ -29,7 +29,7 @@ def render_text(
 ) -> str:
     """The answer, the table and the reasons; names are made safe to print.
 
-    `verbose` adds what a compile reads and how long it took.
+    `verbose` adds what an inference reads and writes, and how long the compile took.
     """
     lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows)]
@@ -63,7 +63,7 @@ def _largest(one: Largest, soc: str) -> str:
 def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row.point))
     head = "".join(f"{shorten(name, 20):<{_width(name)}}" for name in names)
-    details = f"{'DDR read':>14}{'seconds':>9}" if verbose else ""
+    details = f"{'DDR read':>14}{'DDR written':>14}{'seconds':>9}" if verbose else ""
     yield f"{head}{'answer':<14}{'compile need':>16}{'PD need':>16}{'spill/fill':>14}{details}"
     for row in rows:
         result = row.result
@@ -73,7 +73,8 @@ def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
             f"{_number(result.spill_fill):>14}"
         )
         seconds = "kept" if row.from_cache else f"{result.seconds:.1f}"
-        details = f"{_number(result.ddr_read):>14}{seconds:>9}" if verbose else ""
+        moved = f"{_number(result.ddr_read):>14}{_number(result.ddr_written):>14}"
+        details = f"{moved}{seconds:>9}" if verbose else ""
         yield f"{cells}{_STATE[result.state]:<14}{numbers}{details}"
 
 

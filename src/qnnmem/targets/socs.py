@@ -38,7 +38,7 @@ class Soc:
     arch: int | None  # Hexagon version, e.g. 75
     vtcm_mb: Sourced | None  # largest VTCM of a graph, in MiB; None where there is no HTP
     compile_limit: Sourced | None  # bytes that one graph may be estimated at
-    fp16: bool | None
+    fp16: bool | None  # whether a float model compiles
     source: str
     library_name: str = ""  # what the library calls this id, where that is another name
     note: str = ""
@@ -47,6 +47,14 @@ class Soc:
     def has_htp(self) -> bool:
         """Whether the HTP backend can compile for it."""
         return self.vtcm_mb is not None
+
+    @property
+    def fp16_source(self) -> str:
+        """How it was found out whether it computes in FP16."""
+        if self.fp16 is None:
+            return ""
+        seen = "compiles" if self.fp16 else "is refused"
+        return f"{_LIBRARY}: a small model of floats {seen} for id {self.model_id}"
 
     @property
     def vtcm_bytes(self) -> Sourced | None:

@@ -37,7 +37,8 @@ def bill_of(
     log = log or CompileLog()
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
     soc = soc or made_for
-    graphs = tuple(_graph_bill(context, graph, soc, log) for graph in context.graphs)
+    # What a graph needs was decided when it was made: on a SoC with less VTCM it needs no less.
+    graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
     shared = _shared_weights(context)
     return Bill(
         context=context,
@@ -57,12 +58,14 @@ def bill_of(
         compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
         pd=context_pd(graphs, shared, log),
         pd_budget=pd_budget(),
+        spilled=logged(log.spill_bytes, log),
+        filled=logged(log.fill_bytes, log),
         ddr_read=logged(log.read_total, log),
         ddr_written=logged(log.write_total, log),
         host_ram=None if host_ram is None else Sourced(host_ram, Origin.MEASURED, _PEAK),
         largest=largest_io(context),
         largest_weights=weights,
-        traps=tuple(find_traps(context, soc, made_for, log)),
+        traps=tuple(find_traps(context, soc, made_for, log, _most_vtcm(graphs))),
     )
 
 
@@ -90,6 +93,11 @@ def _graph_bill(
         compile_estimate=total((weights, io, ddr, spill), COMPILE_FORMULA),
         pd=logged_pd(graph.name, vtcm, log) or graph_pd(weights, io, op_data, ddr, spill, vtcm),
     )
+
+
+def _most_vtcm(graphs: tuple[GraphBill, ...]) -> int:
+    """Of one graph: graphs of a context use it in turn."""
+    return max((graph.vtcm.value for graph in graphs if graph.vtcm is not None), default=0)
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:

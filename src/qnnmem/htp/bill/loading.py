@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.htp.bill.source import last_estimate
+from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Worker
 from qnnmem.qnn.codes import code_name
 
@@ -39,10 +41,15 @@ def load_binaries(
     model_id: int,
     *,
     time_limit_s: float = LOAD_TIME_LIMIT_S,
+    deadline: Deadline | None = None,
     log_file: Path | None = None,
 ) -> Loaded:
     """Load binaries in order into one process domain, and keep all that are admitted."""
+    ends = deadline or Deadline.after(time_limit_s)
     request = {"binaries": [str(path.absolute()) for path in binaries], "soc": model_id}
-    outcome = worker.ask("load", request, time_limit_s=time_limit_s, log_file=log_file)
+    outcome = worker.ask("load", request, time_limit_s=ends.left_s, log_file=log_file)
+    check_started(outcome)
+    if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
+        outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
     codes = tuple(one["code"] for one in outcome.reply.get("binaries", ()))
     return Loaded(outcome, parse_log(outcome.log), codes)

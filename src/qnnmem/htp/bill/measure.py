@@ -12,9 +12,9 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.errors import CannotTell, LoadError, Setting, UsageError
+from qnnmem.errors import CannotTell, LoadError, OutOfTime, Setting, UsageError
 from qnnmem.htp.bill import Bill, bill_of
-from qnnmem.htp.bill.loading import load_binaries
+from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
 from qnnmem.htp.bill.target import load_target
 from qnnmem.htp.bill.value import Item, Trap
 from qnnmem.htp.binary.context import HtpContext
@@ -28,6 +28,7 @@ from qnnmem.htp.compile import (
     given_or_own,
     no_progress,
 )
+from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.library import library_or
 from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
@@ -62,14 +63,17 @@ def measure(
     which the model is read once more.
     """
     options = options or CompileOptions()
+    ends = Deadline.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
-        made = compile_model(path, soc, options, output=binary, worker=used, progress=progress)
+        made = compile_model(
+            path, soc, options, output=binary, worker=used, progress=progress, deadline=ends
+        )
         if isinstance(made, CompileFailure):
             return made
         (progress or no_progress)(f"loading what {path.name} became")
-        loaded = load_binaries(used, [binary], soc.model_id)
-    weights = largest_weights(path, options, made.context) if name_weights else ()
+        loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
+    weights = largest_weights(path, options, made.context, ends) if name_weights else ()
     log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
     bill = bill_of(made.context, soc, log, host_ram=made.outcome.peak_rss, weights=weights)
     return MeasuredModel(made, _with_trap(bill, loaded.no_estimate), loaded.no_estimate)
@@ -93,10 +97,12 @@ def bill_of_model(
     return made.bill if isinstance(made, MeasuredModel) else made
 
 
-def largest_weights(path: Path, options: CompileOptions, context: HtpContext) -> tuple[Item, ...]:
+def largest_weights(
+    path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
+) -> tuple[Item, ...]:
     """The largest constants of a model by name, as its file stores them.
 
-    There are none for a model that the compiler reads and our own loader does not.
+    There are none for a model that the compiler reads and our own loader does not, or not in time.
     """
     from qnnmem.load.onnx import read
 
@@ -106,7 +112,7 @@ def largest_weights(path: Path, options: CompileOptions, context: HtpContext) ->
             dims=options.dims,
             shapes=options.shapes,
             values=options.values,
-            time_limit_s=options.shaping_limit_s,
+            time_limit_s=max(0.01, ends.left_s),
         )
     except LoadError:
         return ()
@@ -119,7 +125,7 @@ def largest_weights(path: Path, options: CompileOptions, context: HtpContext) ->
     )
 
 
-def bill_of_loaded(path: Path, soc: Soc | None) -> Bill:
+def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
     """The bill of a context binary with the loader's own estimate of its process domain.
 
     Here the estimate is what was asked for, so its absence is an error.
@@ -130,7 +136,11 @@ def bill_of_loaded(path: Path, soc: Soc | None) -> Bill:
     context = read_context(path)
     rest = " the numbers come from the file itself, which works anywhere"
     with Worker(library=library_or(("without ", Setting("load"), rest))) as worker:
-        loaded = load_binaries(worker, [path], load_target(path, context, soc))
+        target = load_target(path, context, soc)
+        loaded = load_binaries(worker, [path], target, time_limit_s=time_limit_s)
+    if loaded.outcome.kind == "timeout":
+        cure = ("give more time with ", Setting("time_limit_s"))
+        raise OutOfTime(path, f"it was not loaded within {time_limit_s:g} s", cure=cure)
     if loaded.no_estimate:
         raise CannotTell(f"{path}: {loaded.no_estimate}")
     log = loaded.log

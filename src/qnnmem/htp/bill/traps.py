@@ -15,12 +15,21 @@ from qnnmem.units import format_size
 
 
 def find_traps(
-    context: HtpContext, soc: Soc | None, made_for: Soc | None, log: CompileLog
+    context: HtpContext,
+    soc: Soc | None,
+    made_for: Soc | None,
+    log: CompileLog,
+    vtcm: int = 0,
 ) -> Iterator[Trap]:
-    """The traps of a context that is billed for a SoC, in order of weight."""
+    """The traps of a context that is billed for a SoC, in order of weight.
+
+    `vtcm` is what its largest graph really uses, in bytes.
+    """
     if soc is None:
         what = "the file names no SoC known here; "
         yield Trap("no-soc", (what, Setting("soc"), " says which one is meant"))
+    elif older := wrong_architecture(context, soc):
+        yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
@@ -34,7 +43,8 @@ def find_traps(
         )
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
         yield Trap("unknown-type", "an input or output has a data type that is not known here")
-    yield from _vtcm_traps(context, soc, log)
+    yield from _vtcm_traps(context, made_for or soc, log)
+    yield from _vtcm_over(soc, vtcm)
     if len(context.graphs) > 1:
         yield Trap(
             "many-graphs",
@@ -56,11 +66,24 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
             f"the file says {unset} of VTCM, which is also what it says when VTCM was not set and "
             f"the compiler took all of {soc.name}'s {most}; the bill counts {most}",
         )
-    over = [g for g in context.graphs if g.vtcm is not None and g.vtcm > largest.value]
-    over = [graph for graph in over if not may_be_unset(graph, largest)]
-    if over:
+
+
+def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
+    largest = None if soc is None else soc.vtcm_bytes
+    if soc is not None and largest is not None and used > largest.value:
         yield Trap(
             "vtcm-over",
-            f"the file asks for {format_size(over[0].vtcm or 0)} of VTCM and {soc.name} has "
-            f"{most}; the compiler accepts that, the device may not",
+            f"a graph asks for {format_size(used)} of VTCM and {soc.name} has "
+            f"{format_size(largest.value)}; the compiler accepts that, the device may not",
         )
+
+
+def wrong_architecture(context: HtpContext, soc: Soc) -> str:
+    """Why a binary cannot run on a SoC with an older Hexagon than it was made for."""
+    made = context.dsp_arch
+    if made is None or soc.arch is None or made <= soc.arch:
+        return ""
+    return (
+        f"the binary was made for Hexagon v{made} and {soc.name} is v{soc.arch}; "
+        "compile the model for it"
+    )

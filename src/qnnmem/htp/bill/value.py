@@ -80,6 +80,8 @@ class Bill:
     compile_limit: Sourced | None
     pd: SizeRange | None
     pd_budget: Sourced
+    spilled: Sourced | None  # from VTCM to DDR in one inference
+    filled: Sourced | None  # and back
     ddr_read: Sourced | None
     ddr_written: Sourced | None
     host_ram: Sourced | None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qnnmem.errors import UsageError
-from qnnmem.htp.compile.failure import NOTHING_TAKEN, UNSUPPORTED, say_why, unsupported_nodes
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, model_source
+from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes
+from qnnmem.htp.compile.reason import has_no_builder
+from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode, decisive_line, refused_nodes
 from qnnmem.htp.compile.value import (
     Compiled,
     CompileFailure,
@@ -21,7 +24,9 @@ from qnnmem.htp.compile.value import (
     Progress,
     no_progress,
 )
+from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.log import CompileLog, parse_log
+from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
 from qnnmem.targets.socs import Soc
 from qnnmem.units import format_size
@@ -34,6 +39,7 @@ __all__ = [
     "HtpPrecision",
     "OnnxNode",
     "Progress",
+    "RefusedNode",
     "check_options",
     "compile_model",
     "given_or_own",
@@ -52,16 +58,19 @@ def compile_model(
     output: Path | None = None,
     worker: Worker | None = None,
     progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
     The binary is written to `output`, which is replaced; without it, its bytes are returned.
+    `deadline` is for callers that do more than compile within the time limit of the options.
     """
+    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
-        job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress)
+        job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress, ends)
         result = job.run()
         if isinstance(result, CompileFailure):
             return result
@@ -113,6 +122,7 @@ class _Done:
 
     outcome: RequestOutcome
     log: CompileLog
+    model: Path  # what was compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +135,24 @@ class _Job:
     worker: Worker
     scratch: Path
     progress: Progress
+    deadline: Deadline
 
     def run(self) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
-        source = model_source(self.path, wanted, self.scratch)
+        source = model_source(self.path, wanted, self.scratch, self.deadline)
         if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
         result = self._compile(source)
         if isinstance(result, CompileFailure) and result.stage == "partition":
-            fixed = source.fixed()
+            try:
+                fixed = source.fixed()
+            except LoadError:
+                # No shape makes QNN take an operator that it does not have.
+                if any(has_no_builder(node.line) for node in result.unsupported):
+                    return result
+                raise
             return result if fixed is source else self._compile(fixed)
         return result
 
@@ -163,19 +180,21 @@ class _Job:
             "log": wanted.log_level,
         }
         outcome = self._ask("compile", request, None if wanted.partition else UNSUPPORTED)
+        check_started(outcome)
         if not outcome.is_done or not outcome.reply["binaries"]:
             # Without memory the library refuses nodes that it could take.
-            starved = outcome.kind == "memory"
-            nodes = () if starved else unsupported_nodes(outcome)
-            if not nodes and not starved and NOTHING_TAKEN in outcome.sentence:
-                nodes = self._survey(request)
-            return self._failure("partition" if nodes else "compile", outcome, nodes)
-        return _Done(outcome, parse_log(outcome.log))
+            found = self._refused(outcome, source.model)
+            return self._failure("partition" if found.nodes else "compile", outcome, found)
+        return _Done(outcome, parse_log(outcome.log), source.model)
 
-    def _survey(self, request: dict[str, Any]) -> tuple[OnnxNode, ...]:
-        """Names of the nodes of a model of which QNN takes none; then the log lists nothing."""
-        outcome = self._ask("compile", {**request, "strict": False}, None)
-        return tuple(OnnxNode(name, kind) for name, kind in outcome.reply.get("on_cpu", ()))
+    def _refused(self, outcome: RequestOutcome, model: Path) -> Described:
+        """The nodes that are in the way, if nodes are."""
+        if outcome.kind != "refused":  # e.g. without memory, nodes are refused that could be taken
+            return Described(())
+        unknown = unknown_nodes(outcome.sentence, model, self.soc)
+        if unknown.nodes or self.options.partition:
+            return unknown
+        return described(refused_nodes(outcome.log), model, self.soc)
 
     def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
         doing = {"compile": "compiling", "quantize": "quantizing"}[verb]
@@ -186,32 +205,52 @@ class _Job:
             used = "" if tick.peak_rss is None else f", {format_size(tick.peak_rss)} of host memory"
             self.progress(f"{text}{used}")
 
-        return self.worker.ask(
+        outcome = self.worker.ask(
             verb,
             request,
-            time_limit_s=self.options.time_limit_s,
+            time_limit_s=self.deadline.left_s,
             memory_limit=self.options.memory_limit,
             stop_at=stop_at,
             log_file=self.options.log_file if verb == "compile" else None,
             progress=show,
         )
+        if outcome.kind != "timeout":
+            return outcome
+        # The request had what was left; the user knows the whole.
+        return replace(outcome, sentence=f"not finished within {self.deadline.limit_s:g} s")
 
     def _failure(
-        self, stage: str, outcome: RequestOutcome, unsupported: tuple[OnnxNode, ...] = ()
+        self, stage: str, outcome: RequestOutcome, found: Described | None = None
     ) -> CompileFailure:
-        log = parse_log(outcome.log)
+        log, found = parse_log(outcome.log), found or Described(())
+        unsupported = found.nodes
+        decisive = "" if log.cause is None else log.cause.line
+        decisive = next((node.line for node in unsupported), decisive)
+        if not decisive and outcome.kind == "refused":
+            decisive = decisive_line(outcome.log)
+        why = say_why(
+            stage,
+            self.soc,
+            outcome,
+            log,
+            unsupported,
+            decisive=decisive,
+            cut=not found.all_refused,
+            quantized=self.options.precision is not HtpPrecision.FP16,
+        )
         return CompileFailure(
             model=self.path,
             soc=self.soc,
             options=self.options,
             library=self.worker.library.name,
             stage=stage,
-            why=say_why(stage, self.soc, outcome, log, unsupported),
+            why=why,
             outcome=outcome,
             log=log,
             code=outcome.code or (log.codes[-1] if log.codes else None),
             refusal=log.cause,
             unsupported=unsupported,
+            line=decisive,
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
@@ -236,7 +275,7 @@ class _Job:
             epcontext=epcontext,
             binary_name=made.name,
             on_htp=reply["on_htp"],
-            on_cpu=tuple(OnnxNode(name, kind) for name, kind in reply["on_cpu"]),
+            on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,
             binary=binary,
             notes=tuple(_notes(self.options, done.log, len(reply["binaries"]))),

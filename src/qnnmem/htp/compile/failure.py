@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from qnnmem.errors import Setting, Words
-from qnnmem.htp.compile.value import OnnxNode
-from qnnmem.htp.log import Cause, CompileLog, Refusal
+from qnnmem.errors import Setting, Words, chain_words
+from qnnmem.htp.compile.reason import meaning
+from qnnmem.htp.compile.refused import RefusedNode
+from qnnmem.htp.log import Cause, CompileLog, LogLine, Refusal
 from qnnmem.htp.worker import RequestOutcome
 from qnnmem.qnn.codes import code_name
 from qnnmem.targets.socs import Soc
 from qnnmem.text import printable, quote
 from qnnmem.units import format_size
 
-# ONNX Runtime lists the nodes before anything is compiled, when the CPU may not take them.
-UNSUPPORTED = b"Unsupported nodes in QNN EP: "
-# What ONNX Runtime says at the end when QNN takes no node at all.
-NOTHING_TAKEN = "fallback to CPU EP has been explicitly disabled"
-_NODE = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
+_TENSOR = re.compile(r"tensor_name: (\S{1,200})")
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : ")
 _SHOWN = 5
-
-
-def unsupported_nodes(outcome: RequestOutcome) -> tuple[OnnxNode, ...]:
-    """Nodes that QNN cannot take, as the first list in the log names them."""
-    mark = UNSUPPORTED.decode()
-    for line in outcome.log:
-        if mark in line.text:
-            return tuple(OnnxNode(*found.groups()) for found in _NODE.finditer(line.text))
-    return ()
+_REASONS = 3
+# Types that a tensor between two parts of a cut model cannot have.
+_NOT_BETWEEN = ("float64", "uint64", "bfloat16", "string", "complex")
+_WIDE_TYPES = {"float64": "32-bit floats", "uint64": "32-bit integers"}
+_FEW = 2
 
 
 def say_why(
@@ -35,11 +30,20 @@ def say_why(
     soc: Soc,
     outcome: RequestOutcome,
     log: CompileLog,
-    unsupported: tuple[OnnxNode, ...],
+    unsupported: tuple[RefusedNode, ...],
+    *,
+    decisive: str = "",
+    cut: bool = False,
+    quantized: bool = False,
 ) -> Words:
-    """One sentence: what happened, to what, by how much, what to try."""
+    """One sentence: what happened, to what, by how much, what to try.
+
+    `decisive` is the first line that says why, where no other is known to. `cut` says whether the
+    rest of the model can be compiled without the nodes that are not taken; `quantized` that the
+    model has been quantized, so that doing so is no advice.
+    """
     if unsupported:
-        return _unsupported(soc, unsupported)
+        return _unsupported(soc, unsupported, cut=cut, quantized=quantized)
     if outcome.kind == "timeout":
         what = f"{stage} was {outcome.sentence}; give more time with "
         return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
@@ -50,26 +54,53 @@ def say_why(
     if outcome.kind == "crashed":
         return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
     if log.cause is not None:
-        return _refusal(soc, log.cause)
+        return _refusal(soc, log.cause, outcome.log)
     if outcome.is_done:
         return "QNN took no node of the model, so there is no binary"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
-    return f"{stage} was refused: {code}{_short(outcome.sentence)}"
+    said = _short(_PREFIX.sub("", outcome.sentence)).rstrip(".")
+    if decisive and decisive not in outcome.sentence:
+        return f"{stage} was refused: {code}{meaning(decisive, soc.name)}; it ended with: {said}"
+    return f"{stage} was refused: {code}{said}"
 
 
-def _unsupported(soc: Soc, nodes: tuple[OnnxNode, ...]) -> Words:
-    shown = ", ".join(f"{quote(node.name)} ({node.operator})" for node in nodes[:_SHOWN])
-    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
-    count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    what = f"QNN cannot take {count} on {soc.name}: {shown}{more}; "
-    rest = (Setting("partition"), " compiles the parts that it can take")
-    if soc.fp16 is not False:
-        return (what, *rest)
-    what += f"{soc.name} does not compute in FP16, try "
-    return (what, Setting("precision", "int8"), "; ", *rest)
+def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> Words:
+    """The nodes by reason, then what helps: never what cannot."""
+    by_reason: dict[str, list[RefusedNode]] = {}
+    for node in nodes[:_SHOWN]:
+        by_reason.setdefault(node.reason, []).append(node)
+    parts = [
+        f"{', '.join(_named(node, few=len(nodes) <= _FEW) for node in some)}"
+        f"{f': {reason}' if reason else ''}"
+        for reason, some in by_reason.items()
+    ]
+    more = f", and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    count = "a node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    what = f"QNN cannot take {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
+    return chain_words(what, *_cures(soc, nodes, cut=cut, quantized=quantized))
 
 
-def _refusal(soc: Soc, refusal: Refusal) -> str:
+def _named(node: RefusedNode, *, few: bool) -> str:
+    """Name and operator; with a few nodes also what they take and give."""
+    takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
+    types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
+    return f"{quote(node.name)} ({node.operator}{types})"
+
+
+def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> list[Words]:
+    types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
+    wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
+    cures: list[Words] = [f"; export the model with {_WIDE_TYPES[word]}" for word in wide]
+    if soc.fp16 is False and not quantized and any("FP16" in node.reason for node in nodes):
+        cures.append(("; try ", Setting("precision", "int8")))
+    if cut and not any(text.startswith(_NOT_BETWEEN) for text in types):
+        them = "it" if len(nodes) == 1 else "them"
+        rest = f" leaves {them} to the CPU and compiles the rest"
+        cures.append(("; ", Setting("partition"), rest))
+    return cures
+
+
+def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
     need, limit = refusal.need or 0, refusal.limit
     if refusal.cause is Cause.GRAPH_LIMIT and limit is None:
         return (
@@ -92,7 +123,19 @@ def _refusal(soc: Soc, refusal: Refusal) -> str:
         return f"the library does not know SoC {soc.name} (id {soc.model_id})"
     if refusal.cause is Cause.OP_NOT_BUILDABLE:
         return f"the compiler cannot build operator {quote(refusal.operator)} for {soc.name}"
+    if refusal.cause is Cause.TENSOR_TYPE:
+        return _tensor_refused(soc, refusal, log)
     return f"the host ran out of memory: {_short(refusal.line)}"
+
+
+def _tensor_refused(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
+    names = (found[1] for line in log if (found := _TENSOR.search(line.text)))
+    name = next(names, "")
+    which = f"tensor {quote(name)}" if name else "a tensor"
+    return (
+        f"{which} cannot be given to QNN: {meaning(refusal.line, soc.name)}; export the "
+        "model with a type that QNN has"
+    )
 
 
 def _last(outcome: RequestOutcome) -> str:

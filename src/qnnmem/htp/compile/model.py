@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qnnmem.errors import OutOfTime, Setting
 from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.deadline import Deadline
+
+_LEAST_S = 0.01  # a limit of none at all would mean none
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class ModelSource:
     folder: Path
     options: CompileOptions = field(default_factory=CompileOptions)
     scratch: Path | None = None  # None: shapes are fixed already
+    deadline: Deadline | None = None
 
     def fixed(self) -> ModelSource:
         """The same model with every shape fixed."""
@@ -25,21 +30,34 @@ class ModelSource:
         from qnnmem.load.onnx import executable
 
         wanted = self.options
-        model = executable(
-            self.path,
-            dims=wanted.dims,
-            shapes=wanted.shapes,
-            values=wanted.values,
-            time_limit_s=wanted.shaping_limit_s,
-        )
+        ends = self.deadline or Deadline.after(wanted.time_limit_s)
+        try:
+            model = executable(
+                self.path,
+                dims=wanted.dims,
+                shapes=wanted.shapes,
+                values=wanted.values,
+                time_limit_s=max(_LEAST_S, ends.left_s),
+            )
+        except OutOfTime as exc:
+            raise reading_took_too_long(exc, ends) from exc
         target = self.scratch / "fixed.onnx"
         target.write_bytes(model.SerializeToString(deterministic=True))
         return ModelSource(self.path, target, self.folder)
 
 
-def model_source(path: Path, options: CompileOptions, scratch: Path) -> ModelSource:
+def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
+    """The same error in terms of the limit that the user gave."""
+    what = f"its shapes were not known within {ends.limit_s:g} s"
+    cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
+    return OutOfTime(exc.path, what, cure=cure)
+
+
+def model_source(
+    path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
+) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
-    source = ModelSource(path, path, path.absolute().parent, options, scratch)
+    source = ModelSource(path, path, path.absolute().parent, options, scratch, deadline)
     if options.dims or options.shapes or options.values or not _is_static(path):
         return source.fixed()
     return source

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qnnmem.errors import Words, join_words
 from qnnmem.htp.binary.context import HtpContext
+from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
 from qnnmem.htp.worker import TIME_LIMIT_S, RequestOutcome
 from qnnmem.load.onnx.fixed import InputValue
@@ -18,8 +19,7 @@ from qnnmem.targets.socs import Soc
 
 Progress = Callable[[str], None]  # takes what is being done, in a few words
 
-# A short limit is meant for the compiler, which may take hours; shapes take seconds.
-_LEAST_SHAPING_S = 60.0
+_EVIDENCE = 6  # lines
 
 
 def no_progress(_text: str) -> None:
@@ -27,10 +27,11 @@ def no_progress(_text: str) -> None:
 
 
 class OnnxNode(NamedTuple):
-    """A node of the model by name and operator; exporters may leave the name empty."""
+    """A node of the model; where exporters left its name empty, by that of its output."""
 
     name: str
     operator: str
+    reason: str = ""  # why QNN does not take it, in words
 
 
 class HtpPrecision(Enum):
@@ -58,13 +59,8 @@ class CompileOptions:
     seed: int = 0
     log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
     log_file: Path | None = None
-    time_limit_s: float = TIME_LIMIT_S
+    time_limit_s: float = TIME_LIMIT_S  # for all of it: reading, quantizing, compiling, loading
     memory_limit: int | None = None  # None: three quarters of the machine
-
-    @property
-    def shaping_limit_s(self) -> float:
-        """Seconds for fixing shapes before a compile: as many, but never less than a minute."""
-        return max(_LEAST_SHAPING_S, self.time_limit_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,18 @@ class CompileFailure:
     log: CompileLog
     code: int | None = None  # of QNN
     refusal: Refusal | None = None  # the line of the log that decides
-    unsupported: tuple[OnnxNode, ...] = ()
+    unsupported: tuple[RefusedNode, ...] = ()
+    line: str = ""  # of the log: the first that decides
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The line that decides, those after it, and the one that ends the attempt."""
+        texts = [line.text for line in self.outcome.log]
+        at = texts.index(self.line) if self.line in texts else len(texts)
+        mark = UNSUPPORTED.decode()
+        last = next((text for text in texts if mark in text), self.outcome.sentence)
+        known = texts[at : at + _EVIDENCE] or [self.line]
+        return tuple(filter(None, dict.fromkeys((*known, last))))
 
     @property
     def sentence(self) -> str:

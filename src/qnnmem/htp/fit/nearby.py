@@ -8,6 +8,7 @@ from typing import Protocol
 
 from qnnmem.errors import Setting
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.fit.value import Fit, Suggestion
 from qnnmem.targets.socs import Soc, socs
 from qnnmem.text import counted
@@ -34,24 +35,35 @@ class Nearby:
     options: CompileOptions
 
 
-def with_suggestions(fit: Fit, options: CompileOptions, judge: Judge, tries: int = TRIED) -> Fit:
-    """The same answer with nearby settings, of which the first `tries` are really compiled."""
+def with_suggestions(
+    fit: Fit,
+    options: CompileOptions,
+    judge: Judge,
+    tries: int = TRIED,
+    deadline: Deadline | None = None,
+) -> Fit:
+    """The same answer with nearby settings, of which the first `tries` are really compiled.
+
+    That ends with the deadline, by default the time limit of the options from now on; what was not
+    tried by then is named all the same.
+    """
     if fit.fits is True:
         return fit
+    ends = deadline or Deadline.after(options.time_limit_s)
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
-    limit = min(options.time_limit_s, patience)
     good: list[Suggestion] = []
     bad: list[Suggestion] = []
     for number, near in enumerate(nearby(fit, options)):
-        if number >= tries:
+        limit = min(ends.left_s, patience)
+        if number >= tries or not limit:
             good.append(Suggestion(near.setting, False, near.reason))
             continue
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
             good.append(Suggestion(near.setting, True, _spare(answer)))
-        elif answer.fits is None and (answer.seconds or 0.0) >= limit:  # which says nothing of it
-            reason = f"{near.reason}; its compile was not finished within {limit:.0f} s"
-            good.append(Suggestion(near.setting, False, reason))
+        elif answer.timed_out:  # which says nothing of it
+            late = f"not finished within {limit:.0f} s"
+            bad.append(Suggestion(near.setting, False, late, unfinished=True))
         else:
             bad.append(Suggestion(near.setting, False, answer.why))
     return replace(fit, suggestions=tuple(good), tried=tuple(bad))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from qnnmem.errors import Setting, Words
+from qnnmem.htp.bill.traps import wrong_architecture
 from qnnmem.htp.bill.value import Bill, Item, SizeRange
 from qnnmem.htp.fit.limits import exactly, limits
 from qnnmem.htp.fit.value import TITLES, Check, Fit
@@ -20,14 +21,18 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
     """
     checks = checks_of(bill, soc, budgets)
-    wrong_arch = _wrong_architecture(bill, soc)
     verdicts = [check.fits for check in checks]
-    fits = False if False in verdicts else None if None in verdicts or wrong_arch else True
+    fits = False if False in verdicts else None if None in verdicts else True
+    why = why_not(checks, fits)
+    # On an older Hexagon the program cannot run at all, whatever there is of each memory.
+    if wrong_arch := wrong_architecture(bill.context, soc):
+        fits, why = False, wrong_arch
     return Fit(
         soc=soc,
         fits=fits,
         checks=checks,
-        why=why_not(checks, fits) or wrong_arch,
+        why=why,
+        wrong_arch=bool(wrong_arch),
         largest=_largest(bill),
         parts=tuple(Item("", name, "part", size) for name, size in bill.parts if size is not None),
         total=bill.ram,
@@ -65,17 +70,6 @@ def _largest_vtcm(bill: Bill) -> SizeRange | None:
     if not found or len(found) < len(bill.graphs):
         return None
     return exactly(max(found, key=lambda vtcm: vtcm.value))
-
-
-def _wrong_architecture(bill: Bill, soc: Soc) -> str:
-    """Why a binary cannot be judged for a SoC that it was not made for."""
-    made = bill.context.dsp_arch
-    if made is None or soc.arch is None or made <= soc.arch:
-        return ""
-    return (
-        f"the binary was made for Hexagon v{made} and {soc.name} is v{soc.arch}; "
-        "compile the model for it"
-    )
 
 
 def why_not(checks: tuple[Check, ...], fits: bool | None) -> Words:

@@ -38,6 +38,9 @@ def fit_failure(
         operator=refusal.operator if refusal is not None and pool == "vtcm" else "",
         largest=largest,
         seconds=failure.outcome.seconds,
+        timed_out=failure.outcome.kind == "timeout",
+        line=failure.line,
+        evidence=failure.evidence if failure.line else (),
     )
 
 

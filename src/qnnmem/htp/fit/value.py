@@ -67,6 +67,7 @@ class Suggestion:
     setting: Setting
     verified: bool
     reason: Words
+    unfinished: bool = False  # tried, and not told in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,11 @@ class Fit:
     tried: tuple[Suggestion, ...] = ()  # compiled without success
     same_as: str = ""  # SoC that was compiled for, where that has the same limits
     seconds: float | None = None  # of compiling
+    timed_out: bool = False  # why it cannot be told
+    wrong_arch: bool = False  # made for a newer Hexagon: sizes do not matter then
+    line: str = ""  # of the library's log: the first that decides
+    reading: str = ""  # what the doctor makes of it
+    evidence: tuple[str, ...] = ()  # the line and what follows it
 
     @property
     def worst(self) -> Check | None:
@@ -110,8 +116,10 @@ def _tightness(check: Check) -> float:
 
 
 def exit_code(fits: tuple[Fit, ...]) -> int:
-    """0 all fit, 1 one does not, 3 it cannot be told."""
+    """0 all fit, 1 one does not, 3 it cannot be told, 4 that took too long."""
     answers = [fit.fits for fit in fits]
     if False in answers:
         return 1
+    if any(fit.fits is None and fit.timed_out for fit in fits):
+        return 4
     return 3 if None in answers else 0

@@ -17,25 +17,36 @@ from qnnmem.provenance import Origin, Sourced
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the library did with a context, beside what was predicted."""
+    """What the library did with a context, beside what its file alone had led to expect."""
 
-    predicted: bool
+    predicted: bool | None  # None where the range of sizes lets both happen
     admitted: bool
     code: int | None  # None where the library died before it could say
     estimate: int | None  # bytes, the library's own
+    need: SizeRange  # from the file alone
+
+    @property
+    def in_range(self) -> bool:
+        """Whether the library's estimate lies where the file let expect it."""
+        low, high = self.need.low.value, self.need.high.value
+        return self.estimate is None or low <= self.estimate <= high
 
     @property
     def agrees(self) -> bool:
-        """Whether the prediction was right."""
-        return self.predicted == self.admitted
+        """Whether nothing that was predicted turned out wrong."""
+        return self.in_range and self.predicted in (None, self.admitted)
 
 
-def one_domain(sizes: Sequence[int], budget: int) -> tuple[bool, ...]:
+def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
     """Which contexts are admitted to a single domain, which is what x86 has."""
-    used, answers = 0, []
-    for size in sizes:
-        answers.append(used + size <= budget)
-        used += size if answers[-1] else 0
+    low = high = 0
+    answers: list[bool | None] = []
+    for need in needs:
+        surely = high + need.high.value <= budget
+        maybe = low + need.low.value <= budget
+        answers.append(True if surely else None if maybe else False)
+        low += need.low.value if surely else 0  # one in doubt may take nothing
+        high += need.high.value if maybe else 0
     return tuple(answers)
 
 
@@ -55,16 +66,17 @@ def compare(
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
-    """Prediction beside fact; the log counts where the library died after a refusal."""
+    """Prediction from the files beside fact; the log counts where the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
         reason = sentence or f"its log speaks of {len(facts)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
-    predicted = one_domain([one.size for one in exact(residents, facts)], budget)
+    predicted = one_domain([one.need for one in residents], budget)
     answers = []
     for number, (guess, fact) in enumerate(zip(predicted, facts, strict=True)):
         code = codes[number] if number < len(codes) else None
-        answers.append(Admission(guess, bool(fact.admitted) and not code, code, fact.total))
+        done = bool(fact.admitted) and not code
+        answers.append(Admission(guess, done, code, fact.total, residents[number].need))
     return tuple(answers)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.child import REPLY_LIMIT, ChildProcess, Frame, describe_limit
-from qnnmem.errors import ChildFailed, LoadError
+from qnnmem.errors import ChildFailed, LoadError, OutOfTime
 from qnnmem.load.onnx.trial.program import TRIES
 from qnnmem.load.onnx.wire import check_wire
 
@@ -177,12 +177,12 @@ class TrialChild(ChildProcess):
 
     def _dead(self, verb: str) -> LoadError:
         if self.expired:
-            reason = f"did not finish within {self.time_limit_s:.3g} s; fix more shapes by hand"
-        else:
-            reason = (
-                f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
-                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
-            )
+            reason = f"did not finish within {self.time_limit_s:.3g} s"
+            return OutOfTime(self._path, f"{_DOING[verb]} {reason}", cure="fix more shapes by hand")
+        reason = (
+            f"crashed or ran out of memory, {describe_limit(self.memory_limit)}; "
+            "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+        )
         return LoadError(self._path, f"{_DOING[verb]} {reason}")
 
 

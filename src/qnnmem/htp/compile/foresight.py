@@ -1,0 +1,125 @@
+"""What a file tells before it is compiled: things that compile and go wrong, or take minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.compile.ranks import wrong_ranks
+from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
+from qnnmem.text import counted, quote
+
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+    import onnx
+
+LARGEST_FP16 = 65504.0
+_MOST_BYTES = 256 << 20  # of constants that are looked at
+_NAMED = 3
+_FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_MANY_STEPS = 200
+# Compiling a GRU with 64 units for SM8650 by onnxruntime-qnn 2.7.0 on two shared cores.
+_SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
+
+
+def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
+    """Warnings about a model, each with its numbers; none for a file that cannot be read."""
+    from qnnmem.load.onnx import read_guarded
+
+    try:
+        graph = read_guarded(path).proto.graph
+    except LoadError:  # which the compile will say
+        return ()
+    found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(graph, options)]
+    if options.precision is HtpPrecision.FP16:
+        found += _out_of_range(path, graph)
+    return tuple(found)
+
+
+def _unrolled(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
+    """Recurrent nodes over many steps, each of which becomes operators of its own."""
+    shapes = {info.name: info.type.tensor_type.shape.dim for info in graph.input}
+    shapes |= {info.name: info.type.tensor_type.shape.dim for info in graph.value_info}
+    for node in graph.node:
+        if node.op_type not in _RECURRENT or not node.input:
+            continue
+        name = node.input[0]
+        layout = next((item.i for item in node.attribute if item.name == "layout"), 0)
+        at = 1 if layout else 0
+        steps = 0
+        if name in options.shapes and len(options.shapes[name]) > at:
+            steps = options.shapes[name][at]
+        elif len(shapes.get(name, ())) > at:
+            size = shapes[name][at]
+            steps = size.dim_value or options.dims.get(size.dim_param, 0)
+        if steps >= _MANY_STEPS:
+            which = quote(node.name or next(iter(node.output), ""))
+            yield (
+                f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler unrolls: that "
+                f"may take minutes and gigabytes ({_SEEN}); fewer steps with the state as input "
+                "and output compile sooner"
+            )
+
+
+def _out_of_range(path: Path, graph: onnx.GraphProto) -> Iterator[str]:
+    """Constants that FP16 cannot hold."""
+    import numpy
+
+    left, large, named = _MOST_BYTES, [], 0
+    for tensor in _constants(graph):
+        values = _values(path, tensor, left)
+        if values is None:
+            continue
+        left -= values.nbytes
+        size = numpy.abs(values[numpy.isfinite(values)])
+        over = int((size > LARGEST_FP16).sum())
+        if over:
+            named += 1
+            most = float(size.max())
+            large.append(f"{quote(tensor.name)} ({over:,} of {values.size:,}, up to {most:.3g})")
+    if large:
+        more = f" and {named - _NAMED} more" if named > _NAMED else ""
+        which = counted(named, "constant")
+        yield (
+            f"{which} with values beyond {LARGEST_FP16:,.0f}, the largest of FP16, in which HTP "
+            f"computes: {', '.join(large[:_NAMED])}{more}; they become infinite"
+        )
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for item in node.attribute:
+                if item.name == "value":
+                    named = type(item.t)()
+                    named.CopyFrom(item.t)
+                    named.name = next(iter(node.output), "")
+                    yield named
+
+
+def _values(
+    path: Path, tensor: onnx.TensorProto, most: int
+) -> numpy.typing.NDArray[numpy.floating] | None:
+    """The numbers of a constant of floats, wherever they lie."""
+    import numpy
+
+    from qnnmem.load.onnx.stored import embed, stored_bytes
+
+    if tensor.data_type not in _FLOATS or stored_bytes(tensor) > most:
+        return None
+    if tensor.data_location:
+        outside, tensor = tensor, type(tensor)()
+        tensor.CopyFrom(outside)
+        try:
+            embed(path, tensor)
+        except LoadError:  # which the compile will say
+            return None
+    kind = "<f4" if tensor.data_type == _FLOATS[0] else "<f8"
+    if tensor.raw_data:
+        return numpy.frombuffer(tensor.raw_data, kind)
+    return numpy.array(tensor.float_data or tensor.double_data, kind)

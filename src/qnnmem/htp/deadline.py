@@ -1,0 +1,24 @@
+"""One limit for everything that an answer takes: reading, quantizing, compiling, loading."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When an answer has to be there."""
+
+    limit_s: float  # as the user gave it
+    ends_at: float  # of the monotonic clock
+
+    @classmethod
+    def after(cls, limit_s: float) -> Deadline:
+        """The end of so many seconds from now."""
+        return cls(limit_s, time.monotonic() + limit_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; none after the end."""
+        return max(0.0, self.ends_at - time.monotonic())

@@ -1,0 +1,177 @@
+"""What a file tells before a compile, and what a machine lacks for one: no library is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import pytest
+from command_line import run
+from onnx import helper, numpy_helper
+
+from qnnmem.errors import NoCompiler
+from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.compile.foresight import foreseen
+from qnnmem.htp.compile.reason import VALIDATOR, meaning
+from qnnmem.htp.compile.refused import decisive_line, refused_nodes
+from qnnmem.htp.log import LogLine, read_line
+from qnnmem.htp.start import check_started
+from qnnmem.htp.worker import RequestOutcome
+
+F = onnx.TensorProto.FLOAT
+node, info = helper.make_node, helper.make_tensor_value_info
+
+
+def save(path: Path, nodes: list[Any], shapes: tuple[Any, Any], **weights: Any) -> Path:
+    """Write a model from x to y."""
+    constants = [numpy_helper.from_array(numpy.asarray(v), name) for name, v in weights.items()]
+    inputs, outputs = [info("x", F, shapes[0])], [info("y", F, shapes[1])]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, constants)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("operator", "given", "declared", "warned"),
+    [
+        ("Relu", [1, 8], [1, 8, 1], "declared with 3 dimensions (1x8x1), and 'n' (Relu) gives 2"),
+        ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), and 'n' (Flatten) gives 2"),
+        ("Relu", [1, 8], [1, 8], ""),
+        ("Relu", ["b", 8], ["b", 8], ""),
+        ("Squeeze", [1, 8], [8], ""),  # its axes decide, which are not looked at
+    ],
+)
+def test_a_wrong_declared_rank_is_told(
+    tmp_path: Path, operator: str, given: list[Any], declared: list[Any], warned: str
+) -> None:
+    """A compile takes it as it is; both numbers are said."""
+    path = save(tmp_path / "a.onnx", [node(operator, ["x"], ["y"], "n")], (given, declared))
+    assert "; ".join(foreseen(path, CompileOptions())).endswith(warned)
+    assert bool(foreseen(path, CompileOptions())) == bool(warned)
+
+
+def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
+    """Write a product with a constant, which may lie in a file of its own."""
+    shape = [1, 4]
+    save(path, [node("Mul", ["x", "k"], ["y"])], (shape, shape), k=factor)
+    if beside:
+        model = onnx.load(path)
+        onnx.save(model, path, save_as_external_data=True, location="k.data", size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool) -> None:
+    """How many, of how many, up to what; wherever they lie; only where FP16 is what is computed."""
+    factor = numpy.array([1, 65504, 65600, -1e6], kind)
+    path = scaled(tmp_path / "a.onnx", factor, beside=beside)
+    (told,) = foreseen(path, CompileOptions())
+    assert told.startswith("1 constant with values beyond 65,504, the largest of FP16")
+    assert "'k' (2 of 4, up to 1e+06)" in told
+    assert foreseen(path, CompileOptions(precision=HtpPrecision.INT8)) == ()
+
+
+def test_infinite_and_small_constants_are_meant(tmp_path: Path) -> None:
+    """A mask of minus infinity is not out of range, nor is what FP16 can hold."""
+    factor = numpy.array([-numpy.inf, 65504, 0, 1e-3], "f4")
+    assert foreseen(scaled(tmp_path / "a.onnx", factor), CompileOptions()) == ()
+
+
+@pytest.mark.parametrize(("steps", "layout"), [(400, 0), (400, 1), ("time", 0), (20, 0)])
+def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int) -> None:
+    """By its steps, also where an option gives them."""
+    units, batch = 4, 1
+    size = [batch, steps, 3] if layout else [steps, batch, 3]
+    path = save(
+        tmp_path / "a.onnx",
+        [node("GRU", ["x", "w", "r"], ["y"], hidden_size=units, layout=layout)],
+        (size, None),
+        w=numpy.zeros((1, 3 * units, 3), "f4"),
+        r=numpy.zeros((1, 3 * units, units), "f4"),
+    )
+    told = foreseen(path, CompileOptions(dims={"time": 500}))
+    expected = {400: "'y' (GRU) runs 400 steps", "time": "'y' (GRU) runs 500 steps", 20: ""}[steps]
+    assert "".join(told).startswith(expected)
+    assert bool(told) == bool(expected)
+
+
+def test_an_unreadable_file_is_not_warned_of(tmp_path: Path) -> None:
+    """What is wrong with it comes from the compile."""
+    path = tmp_path / "a.onnx"
+    path.write_bytes(b"no model")
+    assert foreseen(path, CompileOptions()) == ()
+
+
+LOG = """\
+Validation PASSED for 1 nodes in OrtNodeUnit (Relu) :
+\tOperator type: Relu Node name: fine Node index: 0
+ <E> [4294967295] has incorrect Rank 6.
+ <E> QnnBackend_validateOpConfig failed 3110
+Validation FAILED for 1 nodes in OrtNodeUnit (Relu) :
+\tOperator type: Relu Node name: deep Node index: 1
+\tREASON : Failed to add node.
+Validation FAILED for 1 nodes in OrtNodeUnit (Det) :
+\tOperator type: Det Node name:  Node index: 2
+\tREASON : Operators of type `Det` are not supported by QNN EP.
+ <E> QnnBackend_validateOpConfig failed 3110
+Validation FAILED for 1 nodes in OrtNodeUnit (Abs) :
+\tOperator type: Abs Node name: silent Node index: 3
+\tREASON : Failed to add node.
+"""
+LIST = " <E> Unsupported nodes in QNN EP: { name: deep, type: Relu }{ name: , type: Det }, "
+
+
+def log(text: str) -> tuple[LogLine, ...]:
+    """Give lines as a tap keeps them."""
+    return tuple(map(read_line, text.splitlines()))
+
+
+def test_each_node_has_the_line_that_decides_it() -> None:
+    """Not the one that says again that it was refused, nor that of another node."""
+    found = {(one.name, one.operator): one.line for one in refused_nodes(log(LOG))}
+    assert found == {
+        ("deep", "Relu"): "[4294967295] has incorrect Rank 6.",
+        ("", "Det"): "REASON : Operators of type `Det` are not supported by QNN EP.",
+        ("silent", "Abs"): "",
+    }
+    assert meaning("", "SM8650") == VALIDATOR
+
+
+def test_the_first_list_of_nodes_counts() -> None:
+    """What stands behind it depends on when the process was stopped."""
+    after = LOG.replace("deep", "deep_token_1").replace("silent", "later")
+    found = refused_nodes(log(LOG + LIST + "\n" + after))
+    assert [(one.name, one.index) for one in found] == [("deep", 1), ("", 2)]
+    assert decisive_line(log(LOG + " <E> tensor datatype 612 not supported\n")) == (
+        "tensor datatype 612 not supported"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("libatomic.so.1: cannot open shared object file: No such file", "apt-get install libatom"),
+        ("libfoo.so.3: cannot open shared object file: No such file", "apt-file search libfoo.so"),
+        ("libc++-71bc274c.so.1.0: cannot open shared object file", "a package is damaged"),
+        ("libQnnHtp.so: version `GLIBC_2.99' not found", "GLIBC_2.99"),
+        ("Failed to get QNN providers!", "did not start: 'Failed to get QNN providers!'"),
+    ],
+)
+def test_what_the_machine_lacks_is_said(said: str, words: str) -> None:
+    """With the package that has it, where that is known."""
+    line = read_line(f"[E:onnxruntime:, q.cc:1 F] QNN SetupBackend failed {said}")
+    with pytest.raises(NoCompiler) as caught:
+        check_started(RequestOutcome("refused", sentence="all on the CPU", log=(line,)))
+    assert words in str(caught.value)
+    check_started(RequestOutcome("memory", log=(line,)))  # which is another reason
+
+
+def test_the_table_of_socs_counts_ids_and_names() -> None:
+    """Several names share an id; whether floats compile was measured for each id."""
+    assert run("socs").output.startswith("82 names of SoCs with HTP, 69 ids\n")
+    assert "fp16           yes (measured: " in run("socs", "SM8350").output
+    assert "fp16           no (measured: " in run("socs", "SM7350").output
