@@ -75,9 +75,14 @@ class _Samples:
 
     def __init__(self, model: Path, options: dict[str, Any]) -> None:
         self.count = 0
-        self._feeds = self._read(list(_inputs(model)), options)
+        self._feeds = self._read(list(model_inputs(model)), options)
 
     def _read(self, inputs: list[Input], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if options.get("sample_files") is not None:  # found already, by another machine
+            for found in options["sample_files"]:
+                self.count += 1
+                yield read_sample(tuple((name, path) for name, path in found), inputs)
+            return
         if options.get("calibration") is None:
             for number in range(options["samples"]):
                 self.count += 1
@@ -102,7 +107,8 @@ class _Samples:
         return self.count
 
 
-def _inputs(path: Path) -> Iterator[Input]:
+def model_inputs(path: Path) -> Iterator[Input]:
+    """The inputs of a model whose shapes are fixed."""
     import onnx
     from onnx import helper
 
