@@ -178,7 +178,7 @@ class Connection:
         self._threads[1].join(0.5)
         words = f"the HTP worker {show_command(self.command)} {what}"
         said = _last_line(self._said) or _last_line(self._noise)
-        return f"{words}; it said {quote(said)}" if said else words
+        return f"{words}; it said: {said}" if said else words
 
     def _read(self) -> None:
         """Take frames from the pipe until it ends."""

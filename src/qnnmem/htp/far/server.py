@@ -273,7 +273,7 @@ class Server:
             self._send_file(log, {"log": True})
         rest = asdict(outcome)
         rest["log"] = [[line.text, line.level] for line in outcome.log]
-        work = {"out": str(folder.out), "in": str(folder.root / "in")}
+        work = {"out": str(folder.out), "root": str(folder.root)}
         return {"event": "outcome", **rest, "reply": reply, "work": work}
 
     def _send_file(self, path: Path, name: Mapping[str, Any]) -> None:

@@ -42,6 +42,8 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
     import onnx
 
+    from qnnmem.load.onnx.stored import embed, tensors
+
     onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3
@@ -54,7 +56,10 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     )
     blob = Path(options["model"]).read_bytes()
     onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
-    model = onnx.load(target)
+    model = onnx.load(target, load_external_data=False)
+    # What ONNX Runtime did not fold still names files, which lie in the folder of the user's model.
+    for tensor in tensors(model):
+        embed(Path(options["folder"], target.name), tensor)
     # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
     del model.metadata_props[:]
     _check_float(model)

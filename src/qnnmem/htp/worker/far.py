@@ -263,7 +263,7 @@ class _Answer:
         """What folders of the far end are called here."""
         out = str(work["out"])
         here = out if self._folder is None else str(self._folder)
-        return [(out, here), (f"{work['in']}/", "")]
+        return [(out, here), (f"{work['root']}/", "")]
 
     def _pass_on_log(self, names: list[tuple[str, str]]) -> None:
         if self._keep is None:
