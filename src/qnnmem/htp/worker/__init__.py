@@ -63,6 +63,11 @@ class Worker:
             return self._far.pid
         return None if self._child is None else self._child.pid
 
+    @property
+    def memory_limit(self) -> int:
+        """Address space that a request may take at most where the library is, in bytes."""
+        return default_memory_limit() if self._far is None else self._far.memory_limit
+
     def ask(
         self,
         verb: str,

@@ -37,6 +37,11 @@ class FarLibrary:
         """The process of the command, while there is one."""
         return None if self._connection is None else self._connection.pid
 
+    @property
+    def memory_limit(self) -> int:
+        """Address space that a request may take at most at the far end, in bytes."""
+        return self._connected().hello.memory_limit
+
     def close(self) -> None:
         """End the connection, and with it what the far end is doing."""
         connection, self._connection = self._connection, None
