@@ -41,8 +41,8 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
 
 
 def remove_abandoned_inside(folder: Path) -> None:
-    """Remove what scratch folders `inside` of a folder were left by processes that were killed."""
-    _remove_abandoned(folder, f".{_PREFIX}")
+    """Remove scratch folders `inside` of a folder that processes left which were killed."""
+    _remove_abandoned.__wrapped__(folder, f".{_PREFIX}")  # however often
 
 
 class _HeldFolder(tempfile.TemporaryDirectory[str]):

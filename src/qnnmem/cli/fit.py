@@ -202,21 +202,20 @@ def _model_fits(
     tries: int,
 ) -> tuple[Fit, ...]:
     from qnnmem.cli.compiler import need_compiler
+    from qnnmem.cli.judged import WorkerJudge
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.bill.target import compile_target
     from qnnmem.htp.fit.many import fit_all
-    from qnnmem.htp.fit.model import judge_model
     from qnnmem.htp.fit.nearby import with_suggestions
-    from qnnmem.htp.worker import Worker
 
     compile_target(path, targets[0] if targets else None)
-    need_compiler(path, targets, options)
-    with Worker(warm=True) as worker, ProgressBar(f"compiling {path.name}") as bar:
-
-        def judge(soc: Soc, wanted: CompileOptions) -> Fit:
-            return judge_model(path, soc, wanted, budgets, worker=worker, progress=bar.say)
-
-        answers = fit_all(targets, lambda soc: judge(soc, options))
+    library = need_compiler(path, targets, options)
+    many = len(targets) > 1
+    with (
+        ProgressBar(f"compiling {path.name}") as bar,
+        WorkerJudge(path, budgets, library, bar.say, many=many) as judge,
+    ):
+        answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         return tuple(
             with_suggestions(one, options, judge, tries if len(answers) == 1 else 0)
             for one in answers

@@ -58,6 +58,7 @@ def run_server(folder: Path, cache_bytes: int, limits: ServerLimits) -> int:
     store = FileStore(folder, cache_bytes)
     remove_abandoned_inside(folder)
     Server(sys.stdin.buffer, replies, store, limits).serve()
+    remove_abandoned_inside(folder)  # of workers that were killed in the meantime
     return 0
 
 

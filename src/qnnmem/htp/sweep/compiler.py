@@ -33,7 +33,7 @@ class LibraryCompiler:
         worker: Worker | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`share` is how many of these run at the same time on the machine: they divide its memory."""
+        """`share` is how many of these run at the same time there: they divide the memory."""
         self.worker = Worker(warm=True) if worker is None else worker
         limit = base.memory_limit or self.worker.memory_limit // share
         self._path, self._soc = path, soc
