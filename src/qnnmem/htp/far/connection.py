@@ -60,7 +60,7 @@ class Connection:
                 thread.start()
             self.hello = self._greet(start_s)
         except BaseException as exc:
-            self.close()
+            self.close(0.2)
             if isinstance(exc, RuntimeError):  # no thread to be had
                 raise UsageError(f"no worker can be watched ({exc})") from exc
             raise
@@ -110,7 +110,7 @@ class Connection:
         kill_group(self._process)
         return self.lost()
 
-    def close(self) -> None:
+    def close(self, wait_s: float = _GOODBYE_S) -> None:
         """End it: first by closing the pipe, then by force."""
         self._closing.set()
         if self._writing.acquire(timeout=0.5):
@@ -119,7 +119,7 @@ class Connection:
                     self._process.stdin.close()
             self._writing.release()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GOODBYE_S)
+                self._process.wait(wait_s)
         kill_group(self._process)
         self._process.wait()
         self._join()

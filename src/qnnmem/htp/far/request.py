@@ -55,6 +55,8 @@ class RequestFolder:
         if not source.is_file():
             raise Damaged("names a file that was not sent")
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise Damaged("gives two files one name")
         if writable:
             shutil.copyfile(source, target)
         else:

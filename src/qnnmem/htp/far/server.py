@@ -76,6 +76,7 @@ class Server:
         self._store, self._limits = store, limits
         self._frames: queue.Queue[Frame | None] = queue.Queue(_QUEUED)
         self._writing, self._gone = threading.Lock(), threading.Event()
+        self._left = threading.Event()  # nothing is under way any more
         self._heard, self._waits, self._busy = time.monotonic(), False, False
         self._incoming: IncomingFile | None = None
         self._keeps = True  # the file that comes in is for later requests, too
@@ -96,6 +97,7 @@ class Server:
                 while (frame := self._frames.get()) is not None:
                     self._answer(frame, RequestFolder(Path(work, "request"), held), worker)
         self._gone.set()
+        self._left.set()
 
     def _greet(self) -> bool:
         """Say who is here; False where nothing can be served."""
@@ -154,9 +156,9 @@ class Server:
                 self._gone.set()
         with suppress(queue.Full):
             self._frames.put_nowait(None)
-        time.sleep(_LAST_S)  # the main thread leaves in that time, and this one goes with it
-        shutil.rmtree(work, ignore_errors=True)
-        os._exit(1)  # the lifeline of its child ends with this process
+        if not self._left.wait(_LAST_S):
+            shutil.rmtree(work, ignore_errors=True)
+            os._exit(1)  # the lifeline of its child ends with this process
 
     def _is_silent(self) -> bool:
         return not self._waits and time.monotonic() - self._heard > wire.SILENCE_S
