@@ -43,6 +43,12 @@ CLIENT = (
 )
 
 
+def require(holds: object, what: object) -> None:
+    """End with what is wrong."""
+    if not holds:
+        raise SystemExit(f"wrong: {what}")
+
+
 def children(pid: int) -> list[int]:
     """Processes that a process started."""
     try:
@@ -93,7 +99,7 @@ def ask(kind: str, worker: Worker, draw: random.Random, folder: Path) -> str:
     try:
         outcome = worker.ask(*(("load", load) if sends else ("wait", {})), time_limit_s=1.5)
     except WorkerError as exc:
-        assert "\n" not in str(exc), exc
+        require("\n" not in str(exc), exc)
         return "lost"
     finally:
         thread.join()
@@ -102,8 +108,11 @@ def ask(kind: str, worker: Worker, draw: random.Random, folder: Path) -> str:
 
 def kill_client(draw: random.Random) -> str:
     """A whole client that is killed; its worker must go by itself."""
-    client = subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE)
-    assert client.stdout is not None
+    client = subprocess.Popen(  # noqa: S603  a program of this file
+        [sys.executable, "-c", CLIENT], stdout=subprocess.PIPE
+    )
+    if client.stdout is None:
+        raise OSError("no pipe")
     client.stdout.readline()
     time.sleep(draw.uniform(0, LATEST_S))
     client.kill()
@@ -141,17 +150,17 @@ def main() -> int:
                 (kind,) = draw.choices(KINDS, WEIGHTS)
                 came = kill_client(draw) if kind == "client" else ask(kind, worker, draw, Path(top))
                 seen[kind, came] += 1
-                assert worker.ask("versions", {}).is_done, (number, kind)
+                require(worker.ask("versions", {}).is_done, (number, kind))
         left = wait_until_gone(str(far), set())
-        assert not left, left
+        require(not left, left)
         time.sleep(11)  # what a killed process left is removed by the next, when it is that old
         with Worker(library=library) as worker:
-            assert worker.ask("versions", {}).is_done
+            require(worker.ask("versions", {}).is_done, "the last request")
         kept = [p.name for p in (far / "htp-worker").iterdir() if p.name.startswith(".")]
-        assert not kept, kept
-        assert not list(near.iterdir()), list(near.iterdir())
+        require(not kept, kept)
+        require(not list(near.iterdir()), list(near.iterdir()))
         temporary = [p.name for p in far.iterdir() if p.name != "htp-worker"]
-        assert not temporary, temporary
+        require(not temporary, temporary)
     for (kind, what), count in sorted(seen.items()):
         print(f"{kind:<10} {what:<14} {count}")
     print(f"{given.rounds} rounds, nothing left behind")

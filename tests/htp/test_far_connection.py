@@ -129,7 +129,7 @@ def test_a_worker_that_dies_is_started_again() -> None:
 def test_a_worker_that_hangs_is_silent() -> None:
     """Whoever sends no sign of life for too long is given up."""
     connection = Connection(fake("time.sleep(60)", __version__), silence_s=0.3)
-    with pytest.raises(WorkerLost, match="was silent for 0.3 s"):
+    with pytest.raises(WorkerLost, match=r"was silent for 0\.3 s"):
         connection.receive()
     connection.close()
 

@@ -40,7 +40,7 @@ class WorkerJudge:
         self._path, self._budgets, self._library = path, budgets, library
         self._progress, self._many = progress, many
         found = libraries_of_workers(library) if many else [library]
-        self._slots = Slots([partial(Worker, warm=True, library=one) for one in found])
+        self._slots = Slots([partial(Worker.ready, one) for one in found])
         self._digest = ""
         self._cache = ResultCache(cache_folder(), "fit", must_keep=False)
 

@@ -196,7 +196,7 @@ def _compilers(
     first = need_compiler(path, (soc,), options_of(last, base), at)
 
     def make(library: Library) -> LibraryCompiler:
-        worker = Worker(warm=True, library=library)
+        worker = Worker.ready(library)
         return LibraryCompiler(path, soc, base, share=places.jobs, worker=worker)
 
     found = libraries_of_workers(first)

@@ -37,6 +37,14 @@ class Worker:
         if warm and self._far is None:  # it imports while the caller reads a model
             self._child = LibraryProcess(warm)
 
+    @classmethod
+    def ready(cls, library: Library) -> Worker:
+        """A worker whose child was started, or that has a connection to where the library is."""
+        made = cls(warm=True, library=library)
+        if made._far is not None:
+            made._far.connect()
+        return made
+
     def __enter__(self) -> Worker:
         return self
 

@@ -40,7 +40,7 @@ class FarLibrary:
     @property
     def memory_limit(self) -> int:
         """Address space that a request may take at most at the far end, in bytes."""
-        return self._connected().hello.memory_limit
+        return self.connect().hello.memory_limit
 
     def close(self) -> None:
         """End the connection, and with it what the far end is doing."""
@@ -90,7 +90,7 @@ class FarLibrary:
         if len(files) > wire.MAX_FILES:
             raise OutputError(f"a request takes at most {wire.MAX_FILES:,} files to a worker")
         for is_new in (self._connection is None, True):
-            connection = self._connected()
+            connection = self.connect()
             try:
                 connection.send({"op": "have", "files": files})
                 missing = _expect(connection, "missing").get("files")
@@ -104,7 +104,8 @@ class FarLibrary:
             return connection, missing
         raise AssertionError  # the second is new
 
-    def _connected(self) -> Connection:
+    def connect(self) -> Connection:
+        """The connection, made anew where it is lost."""
         if self._connection is not None and not self._connection.is_alive:
             self.close()
         if self._connection is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from qnnmem.errors import WorkerError
 
-_MOST_LOST = 2  # in a row: then a worker is left out
-_MOST_TRIES = 3  # of one task, on workers that were sound before
+_MOST_UNMADE = 2  # failures in a row to start a worker: then it is left out
+_MOST_LOST = 3  # tasks in a row with which a worker was lost: then it is left out
+_MOST_TRIES = 3  # of one task: then the task is at fault
 
 
 class Closable(Protocol):
@@ -32,11 +33,19 @@ class _Slot(Generic[S]):
 
     make: Callable[[], S]
     made: S | None = None
-    lost: int = 0  # times in a row
+    unmade: int = 0  # times in a row
+    lost: set[object] = field(default_factory=set)  # tasks since the last that went well
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is worth another try."""
+        return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
 
     def worker(self) -> S:
         if self.made is None:
+            self.unmade += 1
             self.made = self.make()
+            self.unmade = 0
         return self.made
 
     def close(self) -> None:
@@ -62,26 +71,25 @@ class Slots(Generic[S]):
 
     def use(self, task: Callable[[S], T]) -> T:
         """Have a task done by any worker; WorkerError when it is lost with every one that tries."""
-        tries = 0
+        tries, name = 0, object()
         while True:
             slot = self._take()
-            was_sound = slot.lost == 0
             try:
                 done = task(slot.worker())
             except WorkerError as exc:
+                if slot.made is not None:  # else the task has not even begun
+                    tries += 1
+                    slot.lost.add(name)
                 with suppress(Exception):
                     slot.close()
-                slot.lost += 1
                 self._give_back(slot, exc)
-                # Of a worker that was lost before, the task is not suspected.
-                tries += was_sound
-                if tries >= min(_MOST_TRIES, 2 * len(self._slots)):
+                if tries >= _MOST_TRIES:
                     raise
             except BaseException:
                 self._give_back(slot)
                 raise
             else:
-                slot.lost = 0
+                slot.lost.clear()
                 self._give_back(slot)
                 return done
 
@@ -97,12 +105,12 @@ class Slots(Generic[S]):
                 self._turn.wait()
             if not self._sound:
                 raise self._why
-            self._free.sort(key=lambda slot: slot.lost)
+            self._free.sort(key=lambda slot: (slot.unmade, len(slot.lost)))
             return self._free.pop(0)
 
     def _give_back(self, slot: _Slot[S], why: WorkerError | None = None) -> None:
         with self._turn:
-            if why is not None and slot.lost >= _MOST_LOST:
+            if why is not None and not slot.is_sound:
                 self._sound -= 1
                 self._why = why
             else:
