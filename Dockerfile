@@ -8,6 +8,10 @@
 FROM python:3.11-slim
 
 ARG EXTRAS=search,htp
+# The HTP library is linked against it, and slim images lack it.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libatomic1 \
+    && rm -rf /var/lib/apt/lists/*
 COPY . /src
 RUN pip install --no-cache-dir --constraint /src/constraints.txt "/src[${EXTRAS}]" \
     && rm -rf /src \

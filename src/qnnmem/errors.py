@@ -11,6 +11,8 @@ QnnMemError                  exit code 2
 ├── OutputError              a result that cannot be written
 ├── ProgramError             a prepared program that cannot be opened or run
 ├── QnnError                 exit code 1: a call that failed the way QNN fails, with its code
+├── WorkerError              a worker of the HTP library elsewhere that cannot serve a request
+│   └── WorkerLost           the connection to it is gone
 ├── TcmFatal                 exit code 134: what ends the whole system on a device
 ├── CannotTell               exit code 3: something needed for an answer is missing
 │   └── NoCompiler           the real HTP library is not there
@@ -257,6 +259,14 @@ class NoCompiler(CannotTell):
     def with_cure(self, more: Words) -> NoCompiler:
         """The same error where something can be done without the library, too."""
         return NoCompiler(self.what, where=self.where, cure=chain_words(self.cure, "; ", more))
+
+
+class WorkerError(QnnMemError):
+    """A worker of the HTP library elsewhere cannot serve a request; the next one may work."""
+
+
+class WorkerLost(WorkerError):
+    """The connection to a worker elsewhere is gone, with what it was doing."""
 
 
 class Fault(QnnMemError):

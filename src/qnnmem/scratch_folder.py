@@ -36,8 +36,13 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
             f"no temporary folder can be made ({reason}); let TMPDIR name a folder with room in it"
         ) from exc
     if inside is None:
-        _remove_abandoned(Path(made.name).parent)
+        _remove_abandoned(Path(made.name).parent, _PREFIX)
     return made
+
+
+def remove_abandoned_inside(folder: Path) -> None:
+    """Remove scratch folders `inside` of a folder that processes left which were killed."""
+    _remove_abandoned.__wrapped__(folder, f".{_PREFIX}")  # however often
 
 
 class _HeldFolder(tempfile.TemporaryDirectory[str]):
@@ -78,12 +83,12 @@ def lock_folder(folder: Path) -> int | None:
 
 
 @cache  # once for each run
-def _remove_abandoned(place: Path) -> None:
+def _remove_abandoned(place: Path, prefix: str) -> None:
     """Remove folders of ours whose process was killed."""
     import shutil
 
     with suppress(OSError):
-        for folder in place.glob(f"{_PREFIX}*"):
+        for folder in place.glob(f"{prefix}*"):
             if not _is_old_and_ours(folder):
                 continue
             lock = lock_folder(folder)

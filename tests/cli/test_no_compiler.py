@@ -120,7 +120,10 @@ def test_what_is_known_and_where_to_go_is_said(
     assert rows["compile limit of SM8650"][-1] == "measured"
     assert rows["largest VTCM of SM8650"][0] == "8,388,608"
     assert "process domain budget" in rows
-    run_line = next(line for line in notes if "docker run" in line)
+    ways = [line for line in notes if "htp-worker" in line]
+    assert [way.split()[0] for way in ways] == ["ssh", "docker", "qemu-x86_64"]
+    assert "QNNMEM_HTP_WORKER" in notes[notes.index(ways[0]) - 1]
+    run_line = next(line for line in notes if "docker run --rm" in line)
     assert "--platform linux/amd64" in run_line
     assert run_line.endswith(f"qnnmem {' '.join(typed)}")
     assert any(f"--platform linux/amd64 -t qnnmem {sources()}" in line for line in notes)

@@ -76,6 +76,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem qmem {_BINARY}",
         f"qnnmem qmem {_BINARY} --run",
     ),
+    "htp-worker": (
+        f'export QNNMEM_HTP_WORKER="ssh box qnnmem htp-worker" && qnnmem fit {_BINARY}',
+        "export QNNMEM_HTP_WORKER="
+        '"docker run -i --rm --platform linux/amd64 qnnmem htp-worker" '
+        f"&& qnnmem footprint {_BINARY}",
+    ),
     "sweep": (
         f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1,2,4",
         f"qnnmem sweep {_MODEL} --soc SM8650 --vary N=1..64 --max N",

@@ -205,24 +205,23 @@ def _model_fits(
     tries: int,
 ) -> tuple[Fit, ...]:
     from qnnmem.cli.compiler import need_compiler
+    from qnnmem.cli.judged import WorkerJudge
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
     from qnnmem.htp.bill.target import compile_target
     from qnnmem.htp.deadline import Deadline
     from qnnmem.htp.fit.many import fit_all
-    from qnnmem.htp.fit.model import judge_model
     from qnnmem.htp.fit.nearby import with_suggestions
-    from qnnmem.htp.worker import Worker
 
     compile_target(path, targets[0] if targets else None)
-    need_compiler(path, targets, options)
-    with Worker(warm=True) as worker, ProgressBar(f"compiling {path.name}") as bar:
-
-        def judge(soc: Soc, wanted: CompileOptions) -> Fit:
-            return judge_model(path, soc, wanted, budgets, worker=worker, progress=bar.say)
-
+    library = need_compiler(path, targets, options)
+    many = len(targets) > 1
+    with (
+        ProgressBar(f"compiling {path.name}") as bar,
+        WorkerJudge(path, budgets, library, bar.say, many=many) as judge,
+    ):
         ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
-        answers = fit_all(targets, lambda soc: judge(soc, options))
+        answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
             with_suggestions(one, options, judge, tries if len(answers) == 1 else 0, ends)
             for one in answers

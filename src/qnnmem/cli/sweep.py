@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,10 +11,12 @@ from qnnmem.cli import options as texts
 from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
     from pathlib import Path
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.sweep import Axis, Largest, Sweep, SweepPoint, SweepRow
+    from qnnmem.htp.library import Library
+    from qnnmem.htp.sweep import Axis, Largest, PointCompiler, Sweep, SweepPoint, SweepRow
     from qnnmem.load.onnx.fixed import InputValue
     from qnnmem.targets.socs import Soc
 
@@ -43,7 +45,12 @@ if TYPE_CHECKING:
     default=1,
     show_default=True,
     metavar="N",
-    help="Compiles at the same time.",
+    help="Compiles at the same time, on each worker where there are several.",
+)
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Compile on the workers of a Dask cluster, each of which has the library.",
 )
 @click.option(
     "--cache",
@@ -69,6 +76,7 @@ def sweep(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     values: tuple[tuple[str, InputValue], ...],
     jobs: int,
+    cluster: str | None,
     cache: str | None,
     time_limit: float,
     memory_limit: int | None,
@@ -80,7 +88,8 @@ def sweep(
     """Compile MODEL for SOC with every combination of settings and show what each needs.
 
     Finished results are kept, so a sweep that was broken off goes on where it was; a compile that
-    crashed, hung or ran out of memory is marked, and tried again next time.
+    crashed, hung or ran out of memory is marked, and tried again next time. They are spread over
+    the workers that QNNMEM_HTP_WORKER names; what one of them leaves undone, another does.
 
     Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell.
     """
@@ -107,11 +116,19 @@ def sweep(
         memory_limit=memory_limit,
     )
     folder = None if cache is None else Path(cache)
-    rows, largest, library = _run(Path(model), chosen, axes, searched, base, jobs, folder)
+    places = _Places(jobs, cluster)
+    rows, largest, library = _run(Path(model), chosen, axes, searched, base, places, folder)
     rows = tuple(map(explained_row, rows))
     text = _render(rows, largest, model, chosen.name, library, as_json, verbose)
     write(text, target, force, verdict(rows, largest, chosen.name))
     return _exit_code(rows)
+
+
+class _Places(NamedTuple):
+    """Where compiles happen: so many at a time on each worker, or on a cluster."""
+
+    jobs: int
+    cluster: str | None
 
 
 def _exit_code(rows: Sequence[SweepRow]) -> int:
@@ -127,36 +144,65 @@ def _run(
     axes: Sequence[Axis],
     searched: str | None,
     base: CompileOptions,
-    jobs: int,
+    places: _Places,
     folder: Path | None,
 ) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
-    from qnnmem.cli.compiler import need_compiler
+    from contextlib import ExitStack
+
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, options_of, points_of, show
+    from qnnmem.htp.sweep import Identity, Sweep, fixed_of, points_of
     from qnnmem.htp.sweep.cache import default_folder, model_digest
-    from qnnmem.htp.sweep.compiler import LibraryCompiler
     from qnnmem.kept_results import ResultCache
     from qnnmem.version import __version__
 
     axis, rest = _split(axes, searched)
     points = list(points_of(rest))
+    with ExitStack() as stack:
+        library, compilers = _compilers(path, soc, axes, base, places, stack)
+        identity = Identity(
+            model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
+        )
+        results = ResultCache(folder or default_folder(), must_keep=folder is not None)
+        bar = stack.enter_context(ProgressBar(f"reading {path.name}"))
+        run = stack.enter_context(Sweep(compilers, results, identity, progress=bar.say))
+        if axis is None:
+            return run.table(points), (), library
+        rows, largest = _search(run, axis, points)
+        return rows, largest, library
+
+
+def _compilers(
+    path: Path,
+    soc: Soc,
+    axes: Sequence[Axis],
+    base: CompileOptions,
+    places: _Places,
+    stack: ExitStack,
+) -> tuple[str, list[Callable[[], PointCompiler]]]:
+    """The name of the library, and a maker for each compile that may happen at the same time."""
+    from functools import partial
+
+    from qnnmem.cli.compiler import need_compiler
+    from qnnmem.cli.workers import cluster_library, libraries_of_workers
+    from qnnmem.htp.sweep import options_of, show
+    from qnnmem.htp.sweep.cluster import ClusterCompiler
+    from qnnmem.htp.sweep.compiler import LibraryCompiler
+    from qnnmem.htp.worker import Worker
+
+    if places.cluster is not None:
+        cluster = cluster_library(places.cluster, stack)
+        there = ClusterCompiler(path, soc, base, cluster.executor, cluster.answers)
+        return cluster.library, [lambda: there] * cluster.width
     last = {one.name: one.values[-1] for one in axes if one.name != "vtcm_mb"}
     at = show(last) if last else ""
-    library = need_compiler(path, (soc,), options_of(last, base), at).name
-    identity = Identity(
-        model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
-    )
-    results = ResultCache(folder or default_folder(), must_keep=folder is not None)
-    with ProgressBar(f"reading {path.name}") as bar:
+    first = need_compiler(path, (soc,), options_of(last, base), at)
 
-        def compiler() -> LibraryCompiler:
-            return LibraryCompiler(path, soc, base, share=jobs)
+    def make(library: Library) -> LibraryCompiler:
+        worker = Worker.ready(library)
+        return LibraryCompiler(path, soc, base, share=places.jobs, worker=worker)
 
-        with Sweep(compiler, results, identity, jobs=jobs, progress=bar.say) as run:
-            if axis is None:
-                return run.table(points), (), library
-            rows, largest = _search(run, axis, points)
-            return rows, largest, library
+    found = libraries_of_workers(first)
+    return first.name, [partial(make, one) for one in found for _ in range(places.jobs)]
 
 
 def _split(axes: Sequence[Axis], searched: str | None) -> tuple[Axis | None, list[Axis]]:

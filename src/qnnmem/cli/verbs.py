@@ -34,6 +34,7 @@ SECTIONS = {
         "sweep": "Compile with many settings; find what still fits.",
         "place": "Which context binaries can be loaded together?",
         "socs": "The SoCs, with VTCM and compile limit of each.",
+        "htp-worker": "Lend this machine's HTP library to another.",
     },
     "Failures": {
         "doctor": "From a failing log to cause and missing bytes.",

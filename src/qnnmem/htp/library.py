@@ -1,52 +1,58 @@
-"""Finds the QNN library: the package that carries it, its version, the platform."""
+"""Finds the QNN library that is used: of this machine, or of a worker that a command starts."""
 
 from __future__ import annotations
 
-import platform
-import sys
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterator
 
-from qnnmem.errors import NoCompiler, Words
-from qnnmem.installation import command_for
-from qnnmem.qnn.package import PACKAGE, package_folder
-
-INSTALL = command_for("htp")
-_LIBRARIES = ("libQnnHtp.so", "libHtpPrepare.so", "libQnnSystem.so")
+from qnnmem.errors import NoCompiler, QnnMemError, Words, WorkerError
+from qnnmem.htp.far.command import LOCAL, Command, worker_commands
+from qnnmem.htp.installed import INSTALL as INSTALL
+from qnnmem.htp.installed import Library as Library
+from qnnmem.htp.installed import check_platform as check_platform
+from qnnmem.htp.installed import check_version as check_version
+from qnnmem.htp.installed import compiler_exists as compiler_exists
+from qnnmem.htp.installed import installed_library as installed_library
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """The QNN libraries of an installed package."""
-
-    package_version: str  # of onnxruntime-qnn
-    onnxruntime_version: str
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """Package and version, as numbers measured with it name their source."""
-        return f"{PACKAGE} {self.package_version}"
-
-
-@cache
 def find_library() -> Library:
-    """The installed library; NoCompiler says in one sentence what is missing."""
-    from importlib.metadata import PackageNotFoundError, version
+    """The library of the first worker that answers, or of this machine where none is named.
 
-    check_platform(sys.platform, platform.machine())
-    try:
-        found, runtime = version(PACKAGE), version("onnxruntime")
-    except PackageNotFoundError as exc:
-        cure = f"{INSTALL} installs {PACKAGE}, which has it"
-        raise NoCompiler("the real HTP library is not installed", cure=cure) from exc
-    check_version(found)
-    return Library(found, runtime, _folder(found))
+    NoCompiler says in one sentence what is missing, WorkerError why a worker does not answer.
+    """
+    commands = worker_commands()
+    if not commands:
+        return installed_library()
+    failures: list[QnnMemError] = []
+    for command in commands:
+        try:
+            return library_at(command)
+        except (NoCompiler, WorkerError) as exc:
+            failures.append(exc)
+    raise failures[0]
+
+
+def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
+    """The library of every worker that answers; `refused` gets why the others do not."""
+    for command in worker_commands() or (LOCAL,):
+        try:
+            yield library_at(command)
+        except (NoCompiler, WorkerError) as exc:
+            refused.append(exc)
+
+
+def library_at(command: Command) -> Library:
+    """The library of one worker; the connection is kept for whoever asks next."""
+    if command == LOCAL:
+        return installed_library()
+    from qnnmem.htp.far.connection import connect, park
+
+    connection = connect(command)
+    park(connection)
+    return connection.hello.library
 
 
 def library_or(instead: Words) -> Library:
-    """The installed library; where there is none, the error also says what works without."""
+    """The library; where there is none, the error also says what works without."""
     try:
         return find_library()
     except NoCompiler as missing:
@@ -54,40 +60,11 @@ def library_or(instead: Words) -> Library:
 
 
 def library_there() -> bool:
-    """Whether `find_library` would find one."""
+    """Whether a library is here, or a worker is named, which is not asked for that."""
+    if worker_commands():
+        return True
     try:
-        find_library()
+        installed_library()
     except NoCompiler:
         return False
     return True
-
-
-def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
-    """Whether an HTP compiler is published for a platform, by default this one."""
-    return system == "linux" and (machine or platform.machine()) in ("x86_64", "AMD64")
-
-
-def check_platform(system: str, machine: str) -> None:
-    """Refuses platforms for which no HTP compiler is published."""
-    if not compiler_exists(system, machine):
-        raise NoCompiler(
-            f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
-            cure="use such a machine, or a container for linux/amd64",
-        )
-
-
-def check_version(found: str) -> None:
-    """Refuses versions whose interface is not known here."""
-    parts = found.split(".")
-    number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
-    if not (2, 7) <= number < (3, 0):
-        what = f"{PACKAGE} {found} is not 2.7 or a later 2.x"
-        raise NoCompiler(what, cure=f"{INSTALL} installs one")
-
-
-def _folder(found: str) -> Path:
-    place = package_folder(_LIBRARIES)
-    if place is not None:
-        return place
-    cure = f"{INSTALL} on Linux x86-64 installs one"
-    raise NoCompiler(f"{PACKAGE} {found} carries no HTP compiler here", cure=cure)

@@ -9,6 +9,7 @@ from qnnmem.report.shell import LONGEST, shell_line
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
+_WORKER = "docker run -i --rm --platform linux/amd64 qnnmem htp-worker"
 _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
@@ -28,9 +29,13 @@ def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
     that there is no compiler for this platform.
     """
     if elsewhere:
+        source = shell_line([image or "FOLDER-OF-THE-SOURCES"])
+        yield "with a worker elsewhere; the variable QNNMEM_HTP_WORKER holds one of its commands:"
+        yield "  ssh BOX qnnmem htp-worker                           Linux on x86-64, over ssh"
+        yield f"  {_WORKER}    a container"
+        yield "  qemu-x86_64 PYTHON -m qnnmem htp-worker             ARM Linux, under qemu-user"
         yield "in a container, from a folder with the model:"
-        source = image or "FOLDER-OF-THE-SOURCES"
-        yield f"  docker build --platform linux/amd64 -t qnnmem {shell_line([source])}"
+        yield f"  docker build --platform linux/amd64 -t qnnmem {source}"
         line = f"{_RUN} {shell_line(words)}"
         yield f"  {line if words and len(line) <= LONGEST else f'{_RUN} --help'}"
     yield (

@@ -32,6 +32,16 @@ def judge_model(
 ) -> Fit:
     """Compile a model, load the binary, and compare with every limit."""
     made = measure(path, soc, options, worker=worker, progress=progress)
+    return fit_made(made, path, options, budgets)
+
+
+def fit_made(
+    made: MeasuredModel | CompileFailure,
+    path: Path,
+    options: CompileOptions,
+    budgets: Mapping[str, Sourced],
+) -> Fit:
+    """The answer for what became of a model."""
     if isinstance(made, CompileFailure):
         return fit_failure(made, budgets, model_io(path, options))
     return fit_measured(made, budgets)

@@ -42,6 +42,8 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
     import onnx
 
+    from qnnmem.load.onnx.stored import embed, tensors
+
     onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3
@@ -54,7 +56,10 @@ def _folded(options: dict[str, Any], folder: Path) -> Path:
     )
     blob = Path(options["model"]).read_bytes()
     onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
-    model = onnx.load(target)
+    model = onnx.load(target, load_external_data=False)
+    # What ONNX Runtime did not fold still names files, which lie in the folder of the user's model.
+    for tensor in tensors(model):
+        embed(Path(options["folder"], target.name), tensor)
     # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
     del model.metadata_props[:]
     _check_float(model)
@@ -75,9 +80,14 @@ class _Samples:
 
     def __init__(self, model: Path, options: dict[str, Any]) -> None:
         self.count = 0
-        self._feeds = self._read(list(_inputs(model)), options)
+        self._feeds = self._read(list(model_inputs(model)), options)
 
     def _read(self, inputs: list[Input], options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if options.get("sample_files") is not None:  # found already, by another machine
+            for found in options["sample_files"]:
+                self.count += 1
+                yield read_sample(tuple((name, path) for name, path in found), inputs)
+            return
         if options.get("calibration") is None:
             for number in range(options["samples"]):
                 self.count += 1
@@ -102,7 +112,8 @@ class _Samples:
         return self.count
 
 
-def _inputs(path: Path) -> Iterator[Input]:
+def model_inputs(path: Path) -> Iterator[Input]:
+    """The inputs of a model whose shapes are fixed."""
     import onnx
     from onnx import helper
 

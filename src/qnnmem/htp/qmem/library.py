@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ class LibraryGraph:
     """Executes by `QnnGraph_execute` of libQnnHtp, in a child process.
 
     The child maps the shared files of inputs and outputs. So the library reads and writes the very
-    pages that the application registered, at their offsets; nothing is copied on the way.
+    pages that the application registered, at their offsets; nothing is copied on the way, except
+    to a worker on another machine and back.
     """
 
     def __init__(
@@ -40,8 +40,7 @@ class LibraryGraph:
                 place = places[tensor.name]
                 tensors[str(tensor.id)] = {
                     "mem_type": int(TensorMemType.RAW),  # for x86 there is no other
-                    "file": f"/proc/{os.getpid()}/fd/{place.fd}",
-                    "offset": place.offset,
+                    "place": place,
                     "says": tensor.nbytes,
                 }
         call = {"call": "execute", "graph": self._graph.name, "tensors": tensors}

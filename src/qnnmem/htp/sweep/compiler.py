@@ -13,7 +13,7 @@ from qnnmem.htp.fit import Fit, fit_failure
 from qnnmem.htp.fit.model import fit_measured
 from qnnmem.htp.sweep.axes import options_of
 from qnnmem.htp.sweep.value import Result, SweepPoint
-from qnnmem.htp.worker import Worker, default_memory_limit
+from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Sourced
 from qnnmem.targets.socs import Soc
 
@@ -33,11 +33,11 @@ class LibraryCompiler:
         worker: Worker | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`share` is how many of these run at the same time: they divide the memory."""
-        limit = base.memory_limit or default_memory_limit() // share
+        """`share` is how many of these run at the same time there: they divide the memory."""
+        self.worker = Worker(warm=True) if worker is None else worker
+        limit = base.memory_limit or self.worker.memory_limit // share
         self._path, self._soc = path, soc
         self._base, self._progress = replace(base, memory_limit=limit), progress
-        self.worker = Worker(warm=True) if worker is None else worker
 
     def run(self, point: SweepPoint) -> Result:
         """Compile a point and load its binary."""

@@ -8,16 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from qnnmem.errors import OutputError, UsageError
+from qnnmem.errors import OutputError, UsageError, WorkerError
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.sweep.cache import key_of
 from qnnmem.htp.sweep.kept import from_kept, to_kept
 from qnnmem.htp.sweep.value import Axis, Largest, Result, SweepPoint, SweepRow, show
+from qnnmem.htp.worker.slots import Slots
 from qnnmem.kept_results import ResultCache
 
 
 class PointCompiler(Protocol):
-    """Compiles points one after another; each thread has its own."""
+    """Compiles points one after another."""
 
     def run(self, point: SweepPoint) -> Result:
         """Compile a point; whatever happens to the library, a result comes back."""
@@ -43,43 +44,45 @@ class Identity:
 
 
 class Sweep:
-    """Compiles points; finished results are on disk before the next one starts."""
+    """Compiles points; finished results are on disk before the next one starts.
+
+    Of one compiler there are as many as `jobs` says; several compilers, each of another worker, are
+    given as a list.
+    """
 
     def __init__(
         self,
-        make_compiler: Callable[[], PointCompiler],
+        compilers: Callable[[], PointCompiler] | Sequence[Callable[[], PointCompiler]],
         cache: ResultCache,
         identity: Identity,
         *,
         jobs: int = 1,
         progress: Progress | None = None,
     ) -> None:
-        self._make, self._cache, self._identity = make_compiler, cache, identity
-        self._jobs, self._progress = jobs, progress or no_progress
-        self._local, self._lock = threading.local(), threading.Lock()
-        self._compilers: list[PointCompiler] = []
-        self._done = 0
+        makers = [compilers] if callable(compilers) else list(compilers)
+        self._slots: Slots[PointCompiler] = Slots([make for make in makers for _ in range(jobs)])
+        self._cache, self._identity = cache, identity
+        self._progress = progress or no_progress
+        self._lock, self._done = threading.Lock(), 0
 
     def __enter__(self) -> Sweep:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for compiler in self._compilers:
-            compiler.close()
+        self._slots.close()
 
     def table(self, points: Sequence[SweepPoint]) -> tuple[SweepRow, ...]:
         """One row for each point, in their order."""
         total = len(points)
-        if self._jobs == 1:
+        if self._slots.count == 1:
             return tuple(self._row(point, total) for point in points)
-        with ThreadPoolExecutor(self._jobs) as pool:
+        with ThreadPoolExecutor(self._slots.count) as pool:
             jobs = [pool.submit(self._row, point, total) for point in points]
             try:
                 return tuple(job.result() for job in jobs)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                for compiler in self._compilers:
-                    compiler.close()  # ends compiles whose rows are not wanted any more
+                self._slots.close()  # ends compiles whose rows are not wanted any more
                 raise
 
     def largest(self, axis: Axis, rest: SweepPoint) -> tuple[Largest, tuple[SweepRow, ...]]:
@@ -117,22 +120,18 @@ class Sweep:
         return SweepRow(point, kept or result, kept is not None)
 
     def _compile(self, point: SweepPoint) -> Result:
-        """A compiler that breaks costs its own row only."""
+        """A compiler that breaks costs its own row only; a worker that is lost, not even that."""
         try:
-            return self._compiler().run(point)
+            return self._slots.use(lambda compiler: compiler.run(point))
         except (UsageError, OutputError):
             raise
+        except WorkerError as exc:
+            if self._slots.count:
+                return Result("failed", str(exc))
+            more = f"; {self._done} rows are kept, and the same command goes on from there"
+            raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return Result("failed", f"the compile could not be started: {exc}")
-
-    def _compiler(self) -> PointCompiler:
-        """The compiler of this thread."""
-        found: PointCompiler | None = getattr(self._local, "compiler", None)
-        if found is None:
-            found = self._local.compiler = self._make()
-            with self._lock:
-                self._compilers.append(found)
-        return found
 
 
 def _last_that_fits(count: int, fits: Callable[[int], bool]) -> int:

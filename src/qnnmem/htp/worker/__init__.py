@@ -1,7 +1,11 @@
-"""The HTP library at arm's length: requests to a child process, and what became of each."""
+"""The HTP library at arm's length: requests to a child process, and what became of each.
+
+The process is one of this machine, or a worker that a command starts wherever the library is.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,6 +15,7 @@ from typing import Any
 
 from qnnmem.child import memory_limit as child_memory_limit
 from qnnmem.htp.library import Library, find_library
+from qnnmem.htp.worker.far import FarLibrary
 from qnnmem.htp.worker.outcome import OutcomeKind, RequestOutcome, Tick, Watch, outcome_of
 from qnnmem.htp.worker.process import LibraryProcess
 
@@ -28,8 +33,17 @@ class Worker:
         self._warm, self._count = warm, 0
         self._lock = threading.Lock()
         self._child: LibraryProcess | None = None
-        if warm:  # it imports while the caller reads a model
+        self._far = FarLibrary(self.library) if self.library.command else None
+        if warm and self._far is None:  # it imports while the caller reads a model
             self._child = LibraryProcess(warm)
+
+    @classmethod
+    def ready(cls, library: Library) -> Worker:
+        """A worker whose child was started, or that has a connection to where the library is."""
+        made = cls(warm=True, library=library)
+        if made._far is not None:
+            made._far.connect()
+        return made
 
     def __enter__(self) -> Worker:
         return self
@@ -43,15 +57,24 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child and whatever it is doing."""
+        """End the child, or the connection to a worker elsewhere, and whatever it is doing."""
+        if self._far is not None:
+            self._far.close()
         child, self._child = self._child, None
         if child is not None:
             child.kill()
 
     @property
     def pid(self) -> int | None:
-        """The child, while there is one."""
+        """The child, or the command that leads to a worker elsewhere, while there is one."""
+        if self._far is not None:
+            return self._far.pid
         return None if self._child is None else self._child.pid
+
+    @property
+    def memory_limit(self) -> int:
+        """Address space that a request may take at most where the library is, in bytes."""
+        return default_memory_limit() if self._far is None else self._far.memory_limit
 
     def ask(
         self,
@@ -70,17 +93,22 @@ class Worker:
         line with `stop_at` ends the request: it counts as refused. `log_file` gets the whole log.
         """
         with self._lock:
+            watch = Watch(time_limit_s, progress)
+            if self._far is not None:
+                with _sink(log_file) as keep:
+                    wanted = None if log_file is None else keep
+                    return self._far.ask(verb, options, watch, memory_limit, stop_at, wanted)
             self._count += 1
+            library = str(self.library.folder.absolute())
             request = {
                 "id": self._count,
                 "verb": verb,
-                "options": {"library": str(self.library.folder.absolute()), **options},
+                "options": {**_with_files(options), "library": library},
                 "memory_limit": memory_limit or default_memory_limit(),
             }
             if self._child is None or not self._child.is_alive:
                 self.close()
                 self._child = LibraryProcess(self._warm)
-            watch = Watch(time_limit_s, progress)
             with _sink(log_file) as keep:
                 self._child.tap.begin(self._count, stop_at, keep)
                 ended = self._child.serve(request, watch)
@@ -88,6 +116,22 @@ class Worker:
             if not self._child.is_alive:
                 self.close()
             return outcome
+
+
+def _with_files(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for a child of this machine: shared memory is a file of this process."""
+    calls = [_with_file(call) for call in options.get("calls", ())]
+    return {**options, **({"calls": calls} if calls else {})}
+
+
+def _with_file(call: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = {}
+    for key, one in call.get("tensors", {}).items():
+        rest = {name: value for name, value in one.items() if name != "place"}
+        if (place := one.get("place")) is not None:
+            rest |= {"file": f"/proc/{os.getpid()}/fd/{place.fd}", "offset": place.offset}
+        tensors[key] = rest
+    return {**call, **({"tensors": tensors} if tensors else {})}
 
 
 def default_memory_limit() -> int:

@@ -47,6 +47,7 @@ class Tick(NamedTuple):
     seconds: float
     peak_rss: int | None  # bytes
     pid: int | None  # of the process that serves the request, once it is known
+    sent: tuple[int, int] | None = None  # bytes of files that went to a worker elsewhere, and all
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ class GuardedModel:
 @stage("guard")
 def guard(model: ReadModel) -> GuardedModel:
     """Decode and check a model; parsing only, nothing of it is executed."""
-    proto = _decode(model)
+    proto = decode(model)
     try:
         _check_model(model.path, proto)
     except UnicodeDecodeError as exc:
@@ -43,7 +43,8 @@ def guard(model: ReadModel) -> GuardedModel:
     return GuardedModel(model.path, proto)
 
 
-def _decode(model: ReadModel) -> onnx.ModelProto:
+def decode(model: ReadModel) -> onnx.ModelProto:
+    """The message in bytes that were looked at; nothing in it is checked."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

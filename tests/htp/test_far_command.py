@@ -1,0 +1,116 @@
+"""Which commands start workers: the variable, the user's file, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qnnmem.errors import NoCompiler, UsageError, WorkerLost
+from qnnmem.htp.far import command
+from qnnmem.htp.far.command import split_commands, worker_commands
+from qnnmem.htp.library import find_libraries, find_library, library_there
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give a user without configuration."""
+    monkeypatch.delenv("QNNMEM_HTP_WORKER", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("APPDATA", str(tmp_path))
+    return tmp_path
+
+
+def configure(folder: Path, text: str) -> None:
+    """Write the user's configuration."""
+    (folder / "qnnmem").mkdir()
+    (folder / "qnnmem" / "config.toml").write_text(text, "utf-8")
+
+
+def test_without_variable_and_file_the_library_of_this_machine_is_meant() -> None:
+    """Nobody has to configure anything."""
+    assert worker_commands() == ()
+
+
+def test_words_are_split_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quotes keep words together."""
+    monkeypatch.setenv("QNNMEM_HTP_WORKER", "ssh box 'cd /x; qnnmem htp-worker'")
+    assert worker_commands() == (("ssh", "box", "cd /x; qnnmem htp-worker"),)
+
+
+def test_a_semicolon_of_its_own_separates_workers() -> None:
+    """Several workers are listed in one variable; one may be this machine."""
+    found = split_commands("ssh a qnnmem htp-worker ; local ;", "here")
+    assert found == (("ssh", "a", "qnnmem", "htp-worker"), ("local",))
+
+
+@pytest.mark.parametrize("value", ["'one two'", "['one two']"])
+def test_the_file_holds_a_command_or_a_list(nobody: Path, value: str) -> None:
+    """Both forms of TOML mean the same."""
+    configure(nobody, f"htp_worker = {value}")
+    assert worker_commands() == (("one", "two"),)
+
+
+def test_an_empty_variable_goes_before_the_file(
+    nobody: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has a worker configured can still use the library of this machine."""
+    configure(nobody, "htp_worker = 'one two'")
+    monkeypatch.setenv("QNNMEM_HTP_WORKER", "")
+    assert worker_commands() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("htp_worker = 3", "a command, or a list"), ("htp_worker = ", "not TOML"), ("\xff", "TOML")],
+)
+def test_a_file_that_cannot_be_read_is_named(nobody: Path, text: str, words: str) -> None:
+    """One sentence with the path of the file."""
+    (nobody / "qnnmem").mkdir()
+    (nobody / "qnnmem" / "config.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError, match=words) as caught:
+        worker_commands()
+    assert "config.toml" in str(caught.value)
+
+
+def test_an_open_quote_is_no_command() -> None:
+    """The variable is named."""
+    with pytest.raises(UsageError, match="VARIABLE is not a command: no closing quotation"):
+        split_commands("ssh 'box", "VARIABLE")
+
+
+def test_a_named_worker_counts_as_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is connected for a hint; whoever compiles learns that it does not answer."""
+    monkeypatch.setenv("QNNMEM_HTP_WORKER", "no-such-program-anywhere")
+    assert library_there()
+    with pytest.raises(WorkerLost, match=r"no-such-program-anywhere cannot be started"):
+        find_library()
+
+
+def test_workers_that_do_not_answer_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them has its reason."""
+    monkeypatch.setenv("QNNMEM_HTP_WORKER", "no-such-program ; none-either")
+    refused: list[Exception] = []
+    assert list(find_libraries(refused)) == []  # type: ignore[arg-type]  # a list of its base
+    assert [type(one) for one in refused] == [WorkerLost, WorkerLost]
+
+
+def test_local_is_the_library_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list may hold it among others."""
+
+    def nowhere() -> None:
+        raise NoCompiler("not here")
+
+    monkeypatch.setattr("qnnmem.htp.library.installed_library", nowhere)
+    monkeypatch.setenv("QNNMEM_HTP_WORKER", "no-such-program ; local")
+    refused: list[Exception] = []
+    assert list(find_libraries(refused)) == []  # type: ignore[arg-type]  # as above
+    assert str(refused[1]) == "not here"
+
+
+def test_the_words_for_the_separator_are_those_of_the_code() -> None:
+    """The page says what the code does."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "htp-anywhere.md"
+    text = page.read_text("utf-8")
+    assert f"`{command.SEPARATOR}`" in text
+    assert f"`{command.KEY}`" in text

@@ -1,0 +1,171 @@
+"""The near end of a pipe to a worker: whatever a command turns out to be, one sentence says it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from far_workers import bare, fake, program
+
+from qnnmem.errors import NoCompiler, WorkerError, WorkerLost
+from qnnmem.htp.far.connection import Connection
+from qnnmem.htp.installed import Library
+from qnnmem.htp.worker import Tick, Worker
+from qnnmem.version import __version__
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for Linux")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("print('Welcome'); raise SystemExit(3)", "ended with status 3; it said: Welcome"),
+        ("import sys; sys.exit('bash: qnnmem: not found')", "status 1; it said: bash: qnnmem"),
+        ("import nowhere", "it said: ModuleNotFoundError: No module named 'nowhere'"),
+        ("print('x' * 200_000)", "is no worker; it said: xxx"),
+        (
+            "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)",
+            "gives back",
+        ),
+        ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sends what cannot be understood"),
+        ("print('\\nqnnmem-htp-worker\\r\\n', end='')", "through a terminal"),
+        ("import time; time.sleep(60)", "did not answer within 0.5 s"),
+    ],
+)
+def test_what_is_no_worker_is_one_sentence(text: str, words: str) -> None:
+    """The sentence has the command, what it did, and the end of what it said."""
+    start_s = 0.5 if "sleep" in text else 60.0
+    if "copyfileobj" in text:  # flushes nothing by itself
+        text = "import os\nwhile b := os.read(0, 999): os.write(1, b)"
+    with pytest.raises(WorkerLost) as caught:
+        Connection(program(text), start_s=start_s)
+    said = str(caught.value)
+    assert words in said
+    assert "\n" not in said
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("version", ["0.0.1", "9.9", "", "x" * 99])
+def test_another_version_is_refused(version: str) -> None:
+    """Both versions are named."""
+    with pytest.raises(WorkerError, match=f"this is {__version__}: install the same"):
+        Connection(fake("read()", version))
+
+
+def test_a_worker_without_the_library_says_so() -> None:
+    """The reason of the far end is passed on; that is exit code 3, as it would be here."""
+    then = "print('', end='')"
+    command = fake(then, __version__)
+    text = command[-1].replace('"library"', '"missing": "not installed", "library"')
+    with pytest.raises(NoCompiler, match="has no library: not installed"):
+        Connection((*command[:-1], text))
+
+
+def ask(then: str) -> Worker:
+    """Give a client of a worker that does something odd after its hello."""
+    command = fake(then, __version__)
+    return Worker(library=Library("2.7.0", "1", Path("/far"), command))
+
+
+_OUTCOME = (
+    '{"event": "outcome", "kind": "done", "reply": {}, "sentence": "", "code": None, "stage": "",'
+    '"log": [], "tail": [], "exit_status": 0, "signal": None, "peak_rss": 1, "seconds": 0.5,'
+    '"cpu_seconds": None, "log_bytes": 0, "work": {"out": "/r/out", "root": "/r"}}'
+)
+_SERVE = "read(); send({'event': 'missing', 'files': []}); read(); "
+
+
+def test_an_outcome_is_read() -> None:
+    """The tests below are about a worker that would be understood."""
+    with ask(f"{_SERVE}send({_OUTCOME})") as worker:
+        outcome = worker.ask("versions", {})
+    assert (outcome.kind, outcome.peak_rss, outcome.seconds) == ("done", 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "read(); send({'event': 'missing', 'files': ['a']})",
+        "read(); send({'event': 'dance'})",
+        "read(); send([1, 2])",
+        "read(); out.write(b'\\xff' * 16); out.flush(); time.sleep(60)",
+        _SERVE + "send({'event': 'outcome'})",
+        _SERVE + "send({'event': 'file', 'size': -1})",
+        _SERVE + "send({'event': 'file', 'size': 9, 'name': '../x', 'index': 0})",
+        _SERVE + "send({'event': 'file', 'size': 9, 'shared': 4})",
+        _SERVE + "send({'event': 'file', 'size': 9, 'log': True}); send({'event': 'tick'})",
+        _SERVE + f"send(dict({_OUTCOME}, kind='dance'))",
+        _SERVE + f"send(dict({_OUTCOME}, log=[1]))",
+        _SERVE + f"send(dict({_OUTCOME}, reply={{'binaries': {{'file': 7}}}}))",
+        _SERVE + "out.write(b'\\x01' + bytes(15) + b'x'); out.flush()",
+    ],
+)
+def test_an_answer_that_is_none_loses_the_worker(then: str) -> None:
+    """Nothing that a worker sends is trusted to be well-formed."""
+    with ask(then) as worker, pytest.raises(WorkerLost) as caught:
+        worker.ask("versions", {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_of_the_far_end_is_passed_on() -> None:
+    """The worker is ready for the next request."""
+    then = "read(); send({'event': 'error', 'sentence': 'its disk is full'})\n"
+    then += f"{_SERVE}send({_OUTCOME})"
+    with ask(then) as worker:
+        with pytest.raises(WorkerError, match="refuses: its disk is full"):
+            worker.ask("versions", {})
+        assert worker.ask("versions", {}).is_done
+
+
+def test_a_worker_that_dies_is_started_again() -> None:
+    """The next request is served by a new one."""
+    with ask(f"{_SERVE}send({_OUTCOME})") as worker:
+        assert worker.ask("versions", {}).is_done
+        assert worker.ask("versions", {}).is_done
+
+
+def test_a_worker_that_hangs_is_silent() -> None:
+    """Whoever sends no sign of life for too long is given up."""
+    connection = Connection(fake("time.sleep(60)", __version__), silence_s=0.3)
+    with pytest.raises(WorkerLost, match=r"was silent for 0\.3 s"):
+        connection.receive()
+    connection.close()
+
+
+def test_no_thread_is_left() -> None:
+    """A closed connection holds nothing."""
+    before = threading.active_count()
+    connection = Connection(fake("read()", __version__))
+    connection.close()
+    connection.close()
+    assert threading.active_count() == before
+
+
+@linux
+def test_a_request_goes_through_the_whole_pipe(tmp_path: Path) -> None:
+    """The real far end serves requests, and ends a request whose client does not want it."""
+    library = Library("2.7.0", "1", Path("nowhere"), bare(tmp_path / "far"))
+    sent = tmp_path / "model.bin"
+    sent.write_bytes(bytes(3 << 20))
+
+    class NotWanted(Exception):
+        """Raised by the client's own progress."""
+
+    def stop(tick: Tick) -> None:
+        if tick.sent is None:
+            raise NotWanted
+
+    with Worker(library=library) as worker:
+        refused = worker.ask("load", {"binaries": [str(sent)], "soc": 57})
+        assert refused.kind == "refused"
+        assert "libQnnHtp.so" in refused.sentence
+        with pytest.raises(NotWanted):
+            worker.ask("wait", {}, progress=stop)
+        late = worker.ask("wait", {}, time_limit_s=0.2)
+        assert (late.kind, late.sentence) == ("timeout", "not finished within 0.2 s")
+        with pytest.raises(WorkerError, match="asks for what a worker does not do"):
+            worker.ask("dance", {})
+    kept = list((tmp_path / "far").iterdir())
+    assert [path.stat().st_size for path in kept] == [3 << 20]

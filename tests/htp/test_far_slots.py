@@ -1,0 +1,221 @@
+"""Several workers that take turns, and what is left when some of them are lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qnnmem.errors import Setting, WorkerError, WorkerLost
+from qnnmem.htp.bill.value import Item, SizeRange
+from qnnmem.htp.fit.kept import from_kept, to_kept
+from qnnmem.htp.fit.many import fit_all
+from qnnmem.htp.fit.value import Check, Fit
+from qnnmem.htp.sweep import Identity, Result, Sweep, SweepPoint
+from qnnmem.htp.sweep.cluster import ClusterCompiler
+from qnnmem.htp.worker.slots import Slots
+from qnnmem.kept_results import ResultCache
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import find_soc, socs
+
+POINTS: list[SweepPoint] = [{"batch": n, "vtcm_mb": m} for n in range(1, 13) for m in (2, 8)]
+
+
+class Mortal:
+    """A compiler whose worker is lost after so many points, once or every time it is made."""
+
+    def __init__(self, life: int, dead: set[int] | None = None) -> None:
+        self.life, self.closed, self.dead = life, False, dead
+
+    def run(self, point: SweepPoint) -> Result:
+        """Give what any other would give."""
+        if self.life <= 0 or (self.dead and point["batch"] in self.dead):
+            raise WorkerLost("the HTP worker ssh box is gone")
+        self.life -= 1
+        return Result("fits", compile_need=100 * int(point["batch"]) + int(point["vtcm_mb"]))
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+def table(folder: Path, *makers: Callable[[], Mortal]) -> list[tuple[object, ...]]:
+    """Give the rows of a sweep, without what may differ."""
+    with Sweep(list(makers), ResultCache(folder), Identity("d", 57, "l", {})) as run:
+        rows = run.table(POINTS)
+    return [(row.point, row.result.state, row.result.compile_need) for row in rows]
+
+
+def test_a_lost_worker_costs_no_row(tmp_path: Path) -> None:
+    """24 compiles over two workers, one of which is killed: the table of one alone."""
+    alone = table(tmp_path / "alone", lambda: Mortal(99))
+    assert len(alone) == 24
+    lives = iter((5, 0, 0))
+    lock = threading.Lock()
+
+    def dying() -> Mortal:
+        with lock:
+            return Mortal(next(lives, 0))
+
+    assert table(tmp_path / "two", lambda: Mortal(99), dying) == alone
+
+
+def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
+    """The sentence says how many, and the next run does the others only."""
+    made: list[Mortal] = []
+
+    def once() -> Mortal:
+        if made:
+            raise WorkerLost("the HTP worker ssh box is gone")
+        made.append(Mortal(7))
+        return made[0]
+
+    with pytest.raises(WorkerError, match="is gone; 7 rows are kept, and the same command goes on"):
+        table(tmp_path, once)
+    rest = Mortal(99)
+    table(tmp_path, lambda: rest)
+    assert rest.life == 99 - 17
+
+
+def test_a_point_that_ends_every_worker_is_a_failed_row(tmp_path: Path) -> None:
+    """It is given up after three; the others go on, and no worker is left out for it."""
+    makers = [lambda: Mortal(99, dead={3})] * 4
+    found = table(tmp_path, *makers)
+    assert [state for _, state, _ in found].count("failed") == 2
+    assert [state for _, state, _ in found].count("fits") == 22
+
+
+def test_a_closed_set_of_slots_closes_what_was_made() -> None:
+    """Workers that were never needed are never made."""
+    made: list[Mortal] = []
+
+    def make() -> Mortal:
+        made.append(Mortal(9))
+        return made[-1]
+
+    slots = Slots([make, make])
+    slots.use(lambda one: one.run({"batch": 1, "vtcm_mb": 2}))
+    slots.close()
+    assert [one.closed for one in made] == [True]
+
+
+def size(value: int) -> Sourced:
+    """Give a number with an origin."""
+    return Sourced(value, Origin.MEASURED, "log")
+
+
+FIT = Fit(
+    soc=find_soc("SM8650"),
+    fits=False,
+    checks=(Check("vtcm", SizeRange(size(3), size(4)), None), Check("pd", None, size(5))),
+    why=("try ", Setting("precision", "int8")),
+    code=1002,
+    largest=(Item("g", "x", "input", size(9)),),
+    seconds=1,
+)
+
+
+def test_an_answer_is_kept_and_read_back() -> None:
+    """JSON and back gives the same value."""
+    import json
+
+    assert from_kept(json.loads(json.dumps(to_kept(FIT)))) == FIT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fits": "yes"},
+        {"soc": "SM9999"},
+        {"soc": None},
+        {"checks": [{"pool": "pd"}]},
+        {"checks": 3},
+        {"code": 1 << 70},
+        {"why": [[]]},
+        {"more": 1},
+        {"largest": [{"graph": "g", "name": "x", "kind": "input", "size": {"value": 1}}]},
+    ],
+)
+def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, object]) -> None:
+    """Nothing that is read is trusted."""
+    import json
+
+    values = json.loads(json.dumps(to_kept(FIT)))
+    assert from_kept({**values, **change}) is None
+    assert from_kept(None) is None
+
+
+def test_spread_answers_are_those_of_one_after_another() -> None:
+    """SoCs that are alike share one answer, whoever works it out."""
+    targets = tuple(soc for soc in socs() if soc.has_htp)[:40]
+    with ThreadPoolExecutor(3) as pool:
+        spread = fit_all(targets, lambda soc: replace(FIT, soc=soc), pool.map)
+    assert spread == fit_all(targets, lambda soc: replace(FIT, soc=soc))
+    assert [one.soc for one in spread] == list(targets)
+
+
+class Here(ThreadPoolExecutor):
+    """A cluster whose only worker is this process."""
+
+
+def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that does not have the files says so, and keeps what it is sent then."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    seen: list[bytes] = []
+
+    class Compiler:
+        def __init__(self, path: Path, *_: object) -> None:
+            seen.append(path.read_bytes())
+            self.path = path
+
+        def run(self, point: SweepPoint) -> Result:
+            return Result("refused", f"{self.path}: {point['batch']}")
+
+        def close(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr("qnnmem.htp.sweep.compiler.LibraryCompiler", Compiler)
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    sent: list[int] = []
+
+    class Counting(Here):
+        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]  # as its base
+            sent.append(len(args[1]))
+            return super().submit(fn, *args, **kwargs)
+
+    from qnnmem.htp.compile import CompileOptions
+
+    with Counting(1) as executor:
+        there = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
+        found = [there.run({"batch": number}) for number in (1, 2)]
+    assert [one.reason for one in found] == [f"{model}: 1", f"{model}: 2"]
+    assert seen == [model.read_bytes()] * 2
+    assert sent == [0, 1, 0]
+    assert [path.name[0] for path in (tmp_path / "cache" / "qnnmem" / "htp-worker").iterdir()] != [
+        "."
+    ]
+
+
+def test_a_cluster_that_is_gone_loses_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the executor raises, and whenever nobody answers, one sentence says it."""
+    from qnnmem.htp.compile import CompileOptions
+
+    monkeypatch.setattr("qnnmem.htp.sweep.cluster._LOOK_S", 0.01)
+    monkeypatch.setattr("qnnmem.htp.sweep.cluster.compile_there", lambda *_: 1 // 0)
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    with Here(1) as executor:
+        broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
+        with pytest.raises(WorkerError, match="was lost: integer division"):
+            broken.run({"batch": 1})
+        wait = threading.Event()
+        executor.submit(wait.wait)
+        gone = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: False)
+        with pytest.raises(WorkerError, match="no worker of the cluster answers any more"):
+            gone.run({"batch": 1})
+        wait.set()
