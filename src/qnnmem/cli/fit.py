@@ -144,11 +144,12 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
 def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, ...]:
     from dataclasses import replace
 
-    from qnnmem.cli.files import dims_in
+    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.load.dims import dims_in
     from qnnmem.load.file_kind import check_kind
 
     check_kind(path, "fit")
-    answers = _binary_fits(path, wish.targets, wish.budgets, wish.load)
+    answers = fit_stored(path, wish.targets, wish.budgets, load=wish.load)
     if answers is not None:
         return answers
     options = wish.options
@@ -166,32 +167,6 @@ def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
     if all_socs:
         return tuple(soc for soc in socs() if soc.has_htp)
     return tuple(dict.fromkeys(find_soc(name) for name in names))
-
-
-def _binary_fits(
-    path: Path, targets: tuple[Soc, ...], budgets: Mapping[str, Sourced], load: bool
-) -> tuple[Fit, ...] | None:
-    """The answers for a context binary; None for a model that has to be compiled first."""
-    from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.bill.measure import bill_of_loaded
-    from qnnmem.htp.bill.target import no_soc_named
-    from qnnmem.htp.binary.read import read_context
-    from qnnmem.htp.fit import fit_bill
-    from qnnmem.targets.socs import soc_by_id
-
-    try:
-        context = read_context(path)
-    except NotCompiled:
-        return None
-    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
-    if not targets and made_for is None:
-        raise no_soc_named(path)
-    chosen = targets or ((made_for,) if made_for else ())
-    # What it needs was decided when it was made: on a SoC with less VTCM it needs no less.
-    needed = made_for or chosen[0]
-    bill = bill_of_loaded(path, needed) if load else bill_of(context, needed)
-    return tuple(fit_bill(bill, soc, budgets) for soc in chosen)
 
 
 def _model_fits(

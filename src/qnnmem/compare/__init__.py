@@ -8,6 +8,7 @@ run        subjects of both sides paired and compared
 
 from qnnmem.compare.run import compare_results, compare_subjects
 from qnnmem.compare.value import (
+    NO_GROWTH,
     ComparedSubject,
     PoolChange,
     ResultComparison,
@@ -19,6 +20,7 @@ from qnnmem.compare.value import (
 )
 
 __all__ = [
+    "NO_GROWTH",
     "ComparedSubject",
     "PoolChange",
     "ResultComparison",

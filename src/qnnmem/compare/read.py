@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from qnnmem.compare import htp, log, lpai
+from qnnmem.compare import check, htp, log, lpai
 from qnnmem.compare.loose import FIX, HTP, LPAI, LooseRead
 from qnnmem.compare.subject import NONE, ComparedAnswer, ResultSubject
 from qnnmem.errors import UsageError
@@ -22,6 +22,8 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], Iterator[ResultSubject]]]] = {
     "qnnmem.doctor/1": (log.ReadDiagnosis, log.log_subjects),
     "qnnmem.inspect/1": (lpai.ReadBinary, lpai.binary_subjects),
     "qnnmem.sweep/1": (htp.ReadSweep, htp.sweep_subjects),
+    "qnnmem.check/1": (check.ReadCheck, check.check_subjects),
+    "qnnmem.baseline/1": (check.ReadBaseline, check.baseline_subjects),
 }
 # Results of several files: where each lies, and what it is.
 _SEVERAL = {

@@ -20,11 +20,14 @@ class Tolerance:
         return after - before <= max(self.size, before * self.fraction)
 
 
+NO_GROWTH = Tolerance()
+
+
 @dataclass(frozen=True, slots=True)
 class WhatCounts:
     """What makes a result worse: growth of these pools beyond the tolerance."""
 
-    tolerance: Tolerance = Tolerance()
+    tolerance: Tolerance = NO_GROWTH
     pools: tuple[str, ...] = ()  # all where none is named
 
 
