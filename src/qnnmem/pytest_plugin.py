@@ -75,7 +75,7 @@ def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask
     try:
         entry = entry_of(str(model), given)
     except UsageError as exc:
-        pytest.fail(f"{_MARK}: {exc}", pytrace=False)
+        raise pytest.fail.Exception(f"{_MARK}: {exc}", pytrace=False) from None
     return BudgetTask(entry, root / model, str(model), root, str(model))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from qnnmem.bounded_file import is_there, read_bytes
 from qnnmem.budget.keys import KEYS, text, words
-from qnnmem.budget.pools import every_pool
+from qnnmem.budget.pools import every_pool, is_pool
 from qnnmem.compare import NO_GROWTH, Tolerance
 from qnnmem.compare.tolerance import parse_tolerance
 from qnnmem.errors import LoadError, UsageError
@@ -81,7 +81,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     import tomllib
 
     try:
-        found: Any = tomllib.loads(read_bytes(path, _LARGEST).decode("utf-8"))
+        found: Any = tomllib.loads(_text(path))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
         said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text cannot be read"
         raise LoadError(path, f"is no TOML: {said}") from exc
@@ -90,6 +90,14 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     tool = found.get("tool")
     section = tool.get("qnnmem") if isinstance(tool, dict) else None
     return section if isinstance(section, dict) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        is_empty = path.is_file() and path.stat().st_size == 0  # which is TOML, too
+    except (OSError, ValueError):
+        is_empty = False  # reading it says why
+    return "" if is_empty else read_bytes(path, _LARGEST).decode("utf-8")
 
 
 def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
@@ -103,7 +111,7 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
         entries.append(BudgetEntry(words(section["models"], "models"), has_table=False))
     if not entries:
         raise UsageError('it names no models; write models = ["models/*.onnx"]')
-    lines = read_bytes(path, _LARGEST).decode("utf-8").splitlines()
+    lines = _text(path).splitlines()
     baseline = section.get("baseline")
     return BudgetConfig(
         path,
@@ -119,13 +127,12 @@ def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
     settings: dict[str, Any] = {}
     for name, value in given.items():
         # `io` is a place or a pool, told apart by what is said of it.
-        is_place = name == "io" and value in ("inside", "outside")
-        if (name in KEYS and name != "io") or is_place:
+        if name in KEYS and (name != "io" or value in ("inside", "outside")):
             settings[name] = value
-        else:
+        elif is_pool(name):
             pools[name] = value
-    known = (*KEYS, *every_pool())
-    _check_keys(given, known, "")
+        else:
+            _check_keys({name: value}, (*KEYS, *every_pool()), "")
     return BudgetEntry((path,), own=_values(settings | ({"budget": pools} if pools else {}), ""))
 
 

@@ -31,9 +31,14 @@ def pool_of(name: str, target: str) -> str | None:
     return word if word in pools_of(target) else None
 
 
+def is_pool(name: str) -> bool:
+    """Whether a word means a pool of any target."""
+    return pool_of(name, LPAI) is not None or pool_of(name, HTP) is not None
+
+
 def check_pool(name: str) -> None:
     """Refuses a word that means no pool at all."""
-    if pool_of(name, LPAI) is None and pool_of(name, HTP) is None:
+    if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
         hint = f"did you mean {meant}?" if meant else f"pools are {', '.join(known)}"

@@ -11,6 +11,7 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ _LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
     metavar="DIR",
     help="Write the memory map of every planned model to this folder, as SVG.",
 )
+@click.option(
+    "--also",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the result to this file, too, in the form of its suffix: .sarif, .xml (junit), "
+    ".json, .md or .txt; may be repeated.",
+)
 @texts.verbose_option
 @texts.form_options(
     "qnnmem.check/1",
@@ -60,6 +69,7 @@ def check(
     baseline: str | None,
     update: bool,
     maps: str | None,
+    also: tuple[str, ...],
     verbose: bool,
     form: str,
     output: str | None,
@@ -80,10 +90,15 @@ def check(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
+    others = [(Path(name), _form_of(name)) for name in also]
+    for path, _ in others:
+        check_free(path, force)
     config, kept = _config(named, baseline, update)
     run = _run(config, kept, update, _base(form))
     drawn = _draw(run, maps)
     write(_render(run, form, verbose, drawn), target, force, verdict(run))
+    for path, other in others:
+        write(_render(run, other, verbose, drawn), path, force)
     if form == "github":
         _summarise(run, drawn)
     return run.exit_code
@@ -95,7 +110,6 @@ def _config(
     """The budgets, and the file of the baseline."""
     from qnnmem.budget.config import find_config, read_config
     from qnnmem.cli.output import check_free
-    from qnnmem.errors import UsageError
 
     config = read_config(find_config(Path.cwd()) if named is None else Path(named))
     kept = config.baseline if baseline is None else Path(baseline)
@@ -105,6 +119,13 @@ def _config(
     if update and kept is not None:
         check_free(kept, force=True)
     return config, kept
+
+
+def _form_of(name: str) -> str:
+    form = texts.form_of(name)
+    if form not in _FORMS:
+        raise UsageError(f"the suffix of {quote(name)} says no form; .sarif, .xml or .json does")
+    return form
 
 
 def _base(form: str) -> Path:
@@ -145,7 +166,6 @@ def _run(config: BudgetConfig, kept: Path | None, update: bool, base: Path) -> B
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
     """Every file once for each table that names it; those with a table of their own go first."""
     from qnnmem.budget.task import BudgetTask
-    from qnnmem.errors import UsageError
 
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()
@@ -169,7 +189,6 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     from glob import escape
 
     from qnnmem.cli.files import named_files
-    from qnnmem.errors import UsageError
 
     for name in names:
         absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
@@ -237,7 +256,9 @@ def _render(run: BudgetRun, form: str, verbose: bool, drawn: dict[str, str]) -> 
         from qnnmem.report.check_markdown import render_markdown
 
         return render_markdown(run, drawn)
-    again = [word for word in given_words() if not word.startswith(("--maps", "--update"))]
+    again = [
+        word for word in given_words() if not word.startswith(("--maps", "--update", "--also"))
+    ]
     return report.render_text(run, verbose=verbose, given=again)
 
 
