@@ -6,9 +6,9 @@ nothing of qnnmem is imported before a test asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -21,6 +21,13 @@ _LINE = (
     f"{_MARK}(model, **budget): fail unless the model stays within its memory budget; pools are "
     "named as in qnnmem.toml, e.g. scratch='512K', and so are settings, e.g. dims={'N': 1}"
 )
+
+
+class QnnPlan(Protocol):
+    """What the fixture `qnn_plan` is, for tests with types."""
+
+    def __call__(self, model: str | Path | None = None, **settings: Any) -> MemoryPlan:
+        """The plan of a model; without one that of the mark."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,7 +45,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def qnn_plan(request: pytest.FixtureRequest) -> Callable[..., MemoryPlan]:
+def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
     """Plans a model: `qnn_plan("model.onnx", dims={"N": 1})`; without one that of the mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:

@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "check": (
         "qnnmem check --config examples/budgets/qnnmem.toml",
-        "qnnmem check --config examples/budgets/qnnmem.toml --also budgets.sarif --also budgets.xml",
+        "qnnmem check --config examples/budgets/qnnmem.toml --also budgets.sarif",
     ),
     "diff": (
         "qnnmem diff examples/keyword_spotting.csv examples/anomaly_detection.csv",
