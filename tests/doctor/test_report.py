@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, from_json, to_json
-from qnnmem.report import doctor, doctor_markdown, doctor_sarif
+from qnnmem.report import doctor, doctor_markdown, doctor_sarif, sarif
 from qnnmem.report.schema import load_schema
 
 EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u202e"
@@ -421,7 +421,7 @@ def test_a_sarif_result_points_to_the_deciding_line() -> None:
 )
 def test_files_become_uris(name: str, uri: str) -> None:
     """Names of files are valid URI references."""
-    assert doctor_sarif.uri(name) == uri
+    assert sarif.uri(name) == uri
 
 
 def test_the_short_answer_has_what_decides_and_what_to_do() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, to_json
-from qnnmem.report import doctor_sarif
+from qnnmem.report import doctor_sarif, sarif
 
 LINE = {"file": "a b.log", "line": 12, "text": "needs [5]", "count": 2, "decides": False}
 
@@ -139,6 +139,6 @@ def test_names_of_either_system(
 ) -> None:
     """A backslash parts folders on Windows alone."""
     monkeypatch.setattr(os, "name", system)
-    found = doctor_sarif.uri(name)
+    found = sarif.uri(name)
     monkeypatch.undo()
     assert found == uri

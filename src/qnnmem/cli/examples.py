@@ -32,6 +32,14 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem report {_MODEL} --dim N=1 -o small.html",
         f"qnnmem report {_BINARY} examples/graph_limit.log -o both.html",
     ),
+    "check": (
+        "qnnmem check --config examples/budgets/qnnmem.toml",
+        "qnnmem check --config examples/budgets/qnnmem.toml --also budgets.sarif",
+    ),
+    "diff": (
+        "qnnmem diff examples/keyword_spotting.csv examples/anomaly_detection.csv",
+        f"qnnmem diff {_BINARY} {_BINARY} --tolerance 1% --json",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",

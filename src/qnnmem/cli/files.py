@@ -137,18 +137,6 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
             raise _about_input(exc, path) from exc.__cause__
 
 
-def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Of the dimensions that were fixed for several files those that this one has."""
-    from qnnmem.load import kind_of
-    from qnnmem.load.onnx import read_guarded
-    from qnnmem.load.onnx.inputs import named_dims
-
-    if kind_of(path) != "onnx":
-        return ()
-    names = named_dims(read_guarded(path).proto.graph)
-    return tuple((name, size) for name, size in dims if name in names)
-
-
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
     """One of several files, for which there is a sentence in place of an answer."""
     from qnnmem.report.flags import flag

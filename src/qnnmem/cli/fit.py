@@ -144,11 +144,13 @@ def _fit_all(files: Sequence[str], wish: _Wish) -> list[FitRow]:
 def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, ...]:
     from dataclasses import replace
 
-    from qnnmem.cli.files import dims_in
+    from qnnmem.htp.fit.stored import fit_stored
+    from qnnmem.load.dims import dims_in
     from qnnmem.load.file_kind import check_kind
 
     check_kind(path, "fit")
-    answers = _binary_fits(path, wish)
+    limit = wish.options.time_limit_s
+    answers = fit_stored(path, wish.targets, wish.budgets, load=wish.load, time_limit_s=limit)
     if answers is not None:
         return answers
     options = wish.options
@@ -166,35 +168,6 @@ def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
     if all_socs:
         return tuple(soc for soc in socs() if soc.has_htp)
     return tuple(dict.fromkeys(find_soc(name) for name in names))
-
-
-def _binary_fits(path: Path, wish: _Wish) -> tuple[Fit, ...] | None:
-    """The answers for a context binary; None for a model that has to be compiled first."""
-    from qnnmem.errors import NotCompiled
-    from qnnmem.htp.bill import bill_of
-    from qnnmem.htp.bill.measure import bill_of_loaded
-    from qnnmem.htp.bill.target import no_soc_named
-    from qnnmem.htp.binary.read import read_context
-    from qnnmem.htp.fit import fit_bill
-    from qnnmem.targets.socs import soc_by_id
-
-    try:
-        context = read_context(path)
-    except NotCompiled:
-        return None
-    made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
-    if not wish.targets and made_for is None:
-        raise no_soc_named(path)
-    chosen = wish.targets or ((made_for,) if made_for else ())
-    limit = wish.options.time_limit_s
-    return tuple(
-        fit_bill(
-            bill_of_loaded(path, soc, limit) if wish.load else bill_of(context, soc),
-            soc,
-            wish.budgets,
-        )
-        for soc in chosen
-    )
 
 
 def _model_fits(

@@ -130,9 +130,10 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 def fix_one(task: FixTask) -> FixRow:
     """Fix one of several models; whatever is wrong with it is said in its row."""
-    from qnnmem.cli.files import dims_in, refused
+    from qnnmem.cli.files import refused
     from qnnmem.cli.fix_task import fix_file
     from qnnmem.errors import CannotTell
+    from qnnmem.load.dims import dims_in
     from qnnmem.report.fix import as_values
     from qnnmem.report.fix_table import FixedFile
 

@@ -35,7 +35,7 @@ _NEXT = re.compile(r"[,;\s]+(?=[\w.:/-]*=)")
 # What a result that is a file is written as, where nobody says so.
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
-    **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text"},
+    **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -357,9 +357,14 @@ def form_options(
     return decorate
 
 
+def form_of(name: str) -> str | None:
+    """The form that the name of a file says by its suffix."""
+    return _FORM_OF.get(Path(name).suffix.lower())
+
+
 def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> str | None:
     """The form that the name of the file says; what it says in vain is told."""
-    said = None if output is None else _FORM_OF.get(Path(output).suffix.lower())
+    said = None if output is None else form_of(output)
     if said is None or said == form:
         return form
     if form is None and said in forms:

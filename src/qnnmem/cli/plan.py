@@ -148,8 +148,9 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
 
 
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
-    from qnnmem.cli.files import dims_in, opened
+    from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
+    from qnnmem.load.dims import dims_in
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:

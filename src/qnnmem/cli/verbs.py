@@ -20,6 +20,7 @@ SECTIONS = {
         "context-binary-generator": "The same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
         "fix": "Change a model until it fits, with the same results.",
+        "check": "Budgets of a project, in a file: does each hold?",
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary as qnn-net-run does.",
@@ -44,6 +45,7 @@ SECTIONS = {
     },
     "Show it": {
         "report": "Results as one HTML page: map, bars, diagnosis.",
+        "diff": "Two results or models: what grew, what turned.",
     },
     "This program": {
         "completion": "Let your shell complete verbs, options and files.",

@@ -58,7 +58,7 @@ _TABLE = (
     # A report without its format and a config file of HTP both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
-    KindOfFile("result", "a result of qnnmem (JSON)", ("report",)),
+    KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
     KindOfFile("json", "JSON", ("lint", "doctor")),
     KindOfFile("packed", "compressed data", ("doctor",), "unpack what is not a log"),
     KindOfFile("text", "text", ("doctor",)),

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qnnmem.doctor.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide
+from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
 from qnnmem.text import shorten
 
-VERSION = "2.1.0"
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 UNEXPLAINED = "unexplained"
-
-# With the backslashes before it, which would otherwise take away the one that is added.
-_BRACKET = re.compile(r"(\\*)([\[\]])")
 
 _LEVELS = {"cause": "error", "memory": "error", "undecided": "warning"}
 
@@ -104,26 +98,3 @@ def location(line: Evidence) -> dict[str, Any]:
         },
         "message": message(shorten(line.text, words.WIDE)),
     }
-
-
-def message(text: str) -> dict[str, str]:
-    """A message that shows as it is: its braces are no placeholders, its brackets no links."""
-    doubled = text.replace("{", "{{").replace("}", "}}")
-    return {"text": _BRACKET.sub(r"\1\1\\\2", doubled)}
-
-
-def uri(name: str) -> str:
-    """A file's name as a URI reference; `stdin` for standard input."""
-    from urllib.parse import quote
-
-    if name == "-":
-        return "stdin"
-    name = name.removeprefix("file://")
-    if "://" in name:
-        quoted = quote(os.fsencode(name), safe=":/?#@!$&'()*+,;=%~")
-        return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quoted)
-    data = os.fsencode(name.replace("\\", "/") if os.name == "nt" else name)
-    quoted = quote(data, safe="/~")
-    if os.path.isabs(name):  # noqa: PTH117 - a name is all there is
-        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
-    return quoted

@@ -227,6 +227,11 @@ def _peak(report: PlanReport) -> Iterator[str]:
         yield f"  {OTHER} {total:>13,} {_percent(total, peak.size):>7}  {len(rest)} more"
 
 
+def map_lines(report: PlanReport) -> Iterator[str]:
+    """What sets the peak, and the map with its letters."""
+    yield from (*_peak(report), "", *_map(report))
+
+
 def _letters(report: PlanReport) -> dict[str, str]:
     live = report.plan.peak.live if report.plan.peak else ()
     names = [buffer.name for buffer in live[:SHOWN_AT_PEAK]]

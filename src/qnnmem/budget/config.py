@@ -1,0 +1,175 @@
+"""Budgets as they are written: `[tool.qnnmem]` of pyproject.toml, or qnnmem.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from qnnmem.bounded_file import is_there, read_bytes
+from qnnmem.budget.keys import KEYS, text, words
+from qnnmem.budget.pools import every_pool, is_pool
+from qnnmem.compare import NO_GROWTH, Tolerance
+from qnnmem.compare.tolerance import parse_tolerance
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.text import nearest, plain_or_quoted
+
+OWN, SHARED = "qnnmem.toml", "pyproject.toml"
+_LARGEST = 1 << 20  # bytes of such a file
+_MOST = 1000  # tables of models
+_TOP = ("models", "model", "baseline", "tolerance")
+_ENTRY = ("path", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetEntry:
+    """Which files, on what target, and what they may take."""
+
+    paths: tuple[str, ...]  # names or patterns, relative to the config
+    name: str = ""
+    has_table: bool = True  # else it is one of `models`, and leaves out what has one
+    own: Mapping[str, Any] = field(default_factory=dict)  # what the entry itself says
+    common: Mapping[str, Any] = field(default_factory=dict)  # what holds for all
+    line: int | None = None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """What holds for this entry: what it says, else what is common."""
+        return self.own.get(key, self.common.get(key, default))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """Everything that is to be checked."""
+
+    path: Path
+    entries: tuple[BudgetEntry, ...]  # those with a table of their own first
+    baseline: Path | None = None
+    tolerance: Tolerance = NO_GROWTH
+
+    @property
+    def folder(self) -> Path:
+        """What names in it are relative to."""
+        return self.path.parent
+
+
+def find_config(start: Path) -> Path:
+    """The nearest file with budgets, from a folder upwards to the top of the repository."""
+    for folder in (start, *start.parents):
+        if is_there(folder / OWN):
+            return folder / OWN
+        if is_there(folder / SHARED) and _section(folder / SHARED) is not None:
+            return folder / SHARED
+        if is_there(folder / ".git"):
+            break
+    what = f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}"
+    raise UsageError(what, where=start)
+
+
+def read_config(path: Path) -> BudgetConfig:
+    """The budgets of a file; UsageError with the key that is wrong."""
+    section = _section(path)
+    if section is None:
+        raise UsageError("it has no [tool.qnnmem]", where=path)
+    try:
+        return _config(path, section)
+    except UsageError as exc:
+        raise UsageError(exc.what, where=path) from exc
+
+
+def _section(path: Path) -> Mapping[str, Any] | None:
+    import tomllib
+
+    try:
+        found: Any = tomllib.loads(_text(path))
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
+        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text cannot be read"
+        raise LoadError(path, f"is no TOML: {said}") from exc
+    if path.name != SHARED:
+        return found if isinstance(found, dict) else None
+    tool = found.get("tool")
+    section = tool.get("qnnmem") if isinstance(tool, dict) else None
+    return section if isinstance(section, dict) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        is_empty = path.is_file() and path.stat().st_size == 0  # which is TOML, too
+    except (OSError, ValueError):
+        is_empty = False  # reading it says why
+    return "" if is_empty else read_bytes(path, _LARGEST).decode("utf-8")
+
+
+def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
+    _check_keys(section, (*_TOP, *KEYS), "")
+    common = _values(section, "")
+    tables = section.get("model", [])
+    if not isinstance(tables, list) or len(tables) > _MOST:
+        raise UsageError("model is a list of tables, [[tool.qnnmem.model]]")
+    entries = [_entry(table, number) for number, table in enumerate(tables, 1)]
+    if "models" in section:
+        entries.append(BudgetEntry(words(section["models"], "models"), has_table=False))
+    if not entries:
+        raise UsageError('it names no models; write models = ["models/*.onnx"]')
+    lines = _text(path).splitlines()
+    baseline = section.get("baseline")
+    return BudgetConfig(
+        path,
+        tuple(replace(one, common=common, line=_line(lines, one.paths[0])) for one in entries),
+        None if baseline is None else path.parent / text(baseline, "baseline"),
+        _tolerance(section.get("tolerance", 0)),
+    )
+
+
+def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
+    """An entry out of Python's keywords: settings as in a file, and pools beside them."""
+    pools = dict(given.get("budget", {}))
+    settings: dict[str, Any] = {}
+    for name, value in given.items():
+        # `io` is a place or a pool, told apart by what is said of it.
+        if name in KEYS and (name != "io" or value in ("inside", "outside")):
+            settings[name] = value
+        elif is_pool(name):
+            pools[name] = value
+        else:
+            _check_keys({name: value}, (*KEYS, *every_pool()), "")
+    return BudgetEntry((path,), own=_values(settings | ({"budget": pools} if pools else {}), ""))
+
+
+def _entry(table: object, number: int) -> BudgetEntry:
+    where = f"model {number}: "
+    if not isinstance(table, dict):
+        raise UsageError(f"{where}it is no table; write [[tool.qnnmem.model]]")
+    _check_keys(table, (*_ENTRY, *KEYS), where)
+    if "path" not in table:
+        raise UsageError(f"{where}path is missing: the file, or a pattern of files")
+    name = text(table["name"], f"{where}name") if "name" in table else ""
+    return BudgetEntry(words(table["path"], f"{where}path"), name, own=_values(table, where))
+
+
+def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            meant = nearest(key, known)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            raise UsageError(f"{where}{plain_or_quoted(key)} is not a key; {hint}")
+
+
+def _values(table: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    return {k: read(table[k], f"{where}{k}") for k, (_, read) in KEYS.items() if k in table}
+
+
+def _tolerance(value: object) -> Tolerance:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Tolerance(value)
+    if isinstance(value, str):
+        return parse_tolerance(value)
+    raise UsageError('tolerance is written like 4096, "4K" or "2%"')
+
+
+def _line(lines: Sequence[str], name: str) -> int | None:
+    """Where a file is named, for those who show a finding beside the line."""
+    found: Iterator[int] = (
+        at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
+    )
+    return next(found, None)

@@ -1,0 +1,95 @@
+"""pytest: `@pytest.mark.qnn_budget(model=..., scratch="512K")`, and the fixture `qnn_plan`.
+
+Registered as an entry point, so every run of pytest imports this module where qnnmem is installed:
+nothing of qnnmem is imported before a test asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from qnnmem.budget.task import BudgetTask
+    from qnnmem.plan import MemoryPlan
+
+_MARK = "qnn_budget"
+_LINE = (
+    f"{_MARK}(model, **budget): fail unless the model stays within its memory budget; pools are "
+    "named as in qnnmem.toml, e.g. scratch='512K', and so are settings, e.g. dims={'N': 1}"
+)
+
+
+class QnnPlan(Protocol):
+    """What the fixture `qnn_plan` is, for tests with types."""
+
+    def __call__(self, model: str | Path | None = None, **settings: Any) -> MemoryPlan:
+        """The plan of a model; without one that of the mark."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the mark known."""
+    config.addinivalue_line("markers", _LINE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fails a test whose model is over its budget, before its own lines run."""
+    for mark in item.iter_markers(_MARK):
+        said = _broken(_task(item, mark))
+        if said:
+            pytest.fail(said, pytrace=False)
+
+
+@pytest.fixture
+def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
+    """Plans a model: `qnn_plan("model.onnx", dims={"N": 1})`; without one that of the mark."""
+
+    def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
+        from qnnmem.budget.lpai import plan_task
+        from qnnmem.budget.pools import LPAI
+        from qnnmem.load.file_kind import kind_of_file
+
+        if model is None:
+            mark = request.node.get_closest_marker(_MARK)
+            if mark is None:
+                pytest.fail(f"qnn_plan() is for tests with the mark {_MARK}; name a model")
+            task = _task(request.node, mark)
+        else:
+            task = _made(request.config.rootpath, model, settings)
+        return plan_task(task, kind_of_file(task.path).name, task.budgets(LPAI))
+
+    return plan
+
+
+def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
+    given = dict(mark.kwargs)
+    named = [*mark.args, *([given.pop("model")] if "model" in given else [])]
+    if len(named) != 1:
+        pytest.fail(f"{item.nodeid}: the mark {_MARK} names one model: model='...'", pytrace=False)
+    return _made(item.config.rootpath, named[0], given)
+
+
+def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
+    """A file by its path from the root of the tests."""
+    from qnnmem.budget.config import entry_of
+    from qnnmem.budget.task import BudgetTask
+    from qnnmem.errors import UsageError
+
+    try:
+        entry = entry_of(str(model), given)
+    except UsageError as exc:
+        raise pytest.fail.Exception(f"{_MARK}: {exc}", pytrace=False) from None
+    return BudgetTask(entry, root / model, str(model), root, str(model))
+
+
+def _broken(task: BudgetTask) -> str:
+    """What is wrong, a line each; empty where all holds."""
+    from qnnmem.budget.run import check_task
+    from qnnmem.report.check import reasons
+
+    models = [model for model in check_task(task) if model.exit_code]
+    return "\n".join(f"{model.name}: {one}" for model in models for one in reasons(model))

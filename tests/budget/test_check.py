@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import command_line
+import jsonschema
+import pytest
+from budget_project import CONFIG, EXAMPLES, buffers, grow, make_project
+
+from qnnmem.errors import NoCompiler
+from qnnmem.htp import library
+from qnnmem.report.schema import load_schema
+
+check = command_line.verb("check")
+BASELINE = "qnnmem-baseline.json"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a project with three models."""
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(make_project(tmp_path / "project"))
+    return tmp_path / "project"
+
+
+def code(*words: str | Path) -> int:
+    """The exit code of `qnnmem check`."""
+    return command_line.exit_code(check(*words))
+
+
+def values(*words: str) -> dict[str, Any]:
+    """The result as JSON, valid by its schema."""
+    found: dict[str, Any] = json.loads(check("--json", *words).stdout)
+    jsonschema.validate(found, load_schema("qnnmem.check/1"))
+    return found
+
+
+def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
+    """First run, baseline, a regression that fails, the same accepted."""
+    first = check()
+    assert command_line.exit_code(first) == 0
+    assert first.stdout.startswith("fits: 3 of 3 models\n")
+    assert "--update-baseline" in first.stdout
+    assert code("--update-baseline") == 0
+    kept = (project / BASELINE).read_bytes()
+    jsonschema.validate(json.loads(kept), load_schema("qnnmem.baseline/1"))
+    assert check().stdout.startswith("fits: 3 of 3 models, none worse than the baseline\n")
+
+    grow(project)
+    worse = check()
+    assert command_line.exit_code(worse) == 1
+    assert worse.stdout.startswith("worse than the baseline: 1 of 3 (models/spotter.csv (LPAI))\n")
+    assert "15,000         16,000       +1,000         16,384" in worse.stdout
+    assert "grew      t2" in worse.stdout
+    assert (project / BASELINE).read_bytes() == kept  # looking changes nothing
+
+    assert code("--update-baseline") == 0
+    assert code() == 0
+    changed = (project / BASELINE).read_text("utf-8").splitlines()
+    lines = [
+        new for old, new in zip(kept.decode().splitlines(), changed, strict=True) if old != new
+    ]
+    assert len(lines) == 2  # of the pool and of the tensor: a diff shows what changed
+
+
+def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None:
+    """Accepting a number does not make it fit."""
+    grow(project, 9000)
+    assert code("--update-baseline") == 1
+    done = check()
+    assert command_line.exit_code(done) == 1
+    assert done.stdout.startswith("does not fit: 1 of 3 (models/spotter.csv (LPAI))\n")
+    assert "616 over" in done.stdout
+    assert "in the way of scratch: t2, t1" in done.stdout
+
+
+def test_the_numbers_are_those_of_plan_and_fit(project: Path) -> None:
+    """One thing has one home: every pool is what the verb itself says."""
+    found = {one["file"]: one["pools"] for one in values()["models"]}
+    plan = json.loads(command_line.run("plan", "models/tiny.eaix", "--json").stdout)
+    assert found["models/tiny.eaix"]["scratch"] == plan["scratch_bytes"]
+    assert found["models/tiny.eaix"]["constants"] == plan["constant_bytes"]
+    assert found["models/tiny.eaix"]["tcm"] == plan["tcm"]["need_bytes"]
+    words = ("--budget", "ram=64M", "--budget", "spill-fill=0", "--json")
+    fit = json.loads(command_line.run("fit", "models/small_htp.bin", *words).stdout)
+    needs = {one["pool"]: one["need_high"]["bytes"] for one in fit["socs"][0]["checks"]}
+    assert {pool: found["models/small_htp.bin"][pool] for pool in needs} == needs
+
+
+def test_a_list_of_buffers_is_planned_to_the_end(project: Path) -> None:
+    """Its number does not depend on the budget, or a baseline would."""
+    (project / "models" / "spotter.csv").write_text(buffers(*range(100, 3000, 300)), "utf-8")
+    small = values()["models"][-1]["pools"]["scratch"]
+    text = CONFIG.replace('scratch = "16K"', 'scratch = "1M"')
+    (project / "pyproject.toml").write_text(text, "utf-8")
+    assert values()["models"][-1]["pools"]["scratch"] == small
+
+
+def test_growth_within_the_tolerance_is_accepted(project: Path) -> None:
+    """The tolerance is the project's."""
+    text = CONFIG.replace("baseline =", 'tolerance = "10%"\nbaseline =')
+    (project / "pyproject.toml").write_text(text, "utf-8")
+    assert code("--update-baseline") == 0
+    grow(project, 8000)
+    assert code() == 0
+    text = text.replace("10%", "5%")
+    (project / "pyproject.toml").write_text(text, "utf-8")
+    assert code() == 1
+
+
+def test_models_that_come_and_go_are_named(project: Path) -> None:
+    """Neither fails; a new one is in the next baseline."""
+    check("--update-baseline")
+    (project / "models" / "tiny.eaix").rename(project / "models" / "other.eaix")
+    text = CONFIG.replace("models/tiny.eaix", "models/other.eaix")
+    (project / "pyproject.toml").write_text(text, "utf-8")
+    found = values()
+    assert found["exit_code"] == 0
+    assert found["baseline"]["new"] == ["models/other.eaix (LPAI)"]
+    assert found["baseline"]["gone"] == ["models/tiny.eaix (LPAI)"]
+
+
+def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(project: Path) -> None:
+    """The others are checked all the same, and what it had is not lost."""
+    check("--update-baseline")
+    kept = json.loads((project / BASELINE).read_text("utf-8"))
+    (project / "models" / "tiny.eaix").write_bytes(b"")
+    found = values()
+    assert (found["exit_code"], found["counts"]["good"]) == (2, 2)
+    assert found["models"][0]["answer"] == "not checked: is empty"
+    assert code("--update-baseline") == 2
+    assert json.loads((project / BASELINE).read_text("utf-8")) == kept
+
+
+def test_htp_without_a_library_cannot_tell(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that would have to be compiled is exit code 3, as in fit."""
+
+    def missing() -> None:
+        raise NoCompiler("the HTP library is not there")
+
+    monkeypatch.setattr(library, "find_library", missing)
+    (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
+    table = '\n[[tool.qnnmem.model]]\npath = "models/small.onnx"\nsocs = "SM8650"\n'
+    (project / "pyproject.toml").write_text(f"{CONFIG}{table}dims = {{ N = 1 }}\n", "utf-8")
+    found = values()
+    assert (found["exit_code"], found["counts"]["cannot_tell"]) == (3, 1)
+    assert found["models"][2]["name"] == "models/small.onnx (SM8650)"
+    assert "not there" in found["models"][2]["answer"]
+
+
+@pytest.mark.htp
+def test_a_model_is_compiled_for_a_soc(project: Path) -> None:
+    """Where the library runs, by the same code as fit."""
+    if not library.library_there():
+        pytest.skip("the real HTP library is not installed")
+    (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
+    text = """
+        [[model]]
+        path = "models/small.onnx"
+        socs = ["SM8650"]
+        dims = { N = 1 }
+        budget = { weights = "1K" }
+    """
+    (project / "qnnmem.toml").write_text(text, "utf-8")
+    found = values()
+    assert [one["target"] for one in found["models"]] == ["SM8650"]
+    assert {one["fits"] for one in found["models"]} == {False}  # weights are 8 KiB there
+
+
+def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
+    """Sizes, bits, alignment and IO count, and the command to paste repeats them."""
+    (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
+    text = """
+        align = 128
+        [[model]]
+        path = "models/small.onnx"
+        shapes = { x = "2x4x8x8" }
+        bits = 8
+        io = "outside"
+        budget = { scratch = 100, io = "1K" }
+    """
+    (project / "qnnmem.toml").write_text(text, "utf-8")
+    words = "--shape x=2x4x8x8 --align 128 --bits 8 --io outside"
+    done = check()
+    assert f"qnnmem plan models/small.onnx {words} -v" in done.stdout
+    plan = command_line.run("plan", "models/small.onnx", *words.split(), "--json")
+    pools = values()["models"][0]["pools"]
+    assert pools["scratch"] == json.loads(plan.stdout)["scratch_bytes"]
+    assert pools["io"] == json.loads(plan.stdout)["io_bytes"] > 0
+
+
+def test_an_lpai_binary_is_read_by_graph(project: Path) -> None:
+    """What inspect says of it."""
+    (project / "models" / "a.bin").write_bytes((EXAMPLES / "small_lpai.bin").read_bytes())
+    table = '\n[[tool.qnnmem.model]]\npath = "models/a.bin"\nbudget = { scratch = 767 }\n'
+    (project / "pyproject.toml").write_text(CONFIG + table, "utf-8")
+    model = next(one for one in values()["models"] if one["file"] == "models/a.bin")
+    assert (model["fits"], model["pools"]["scratch"]) == (False, 768)
+
+
+def test_what_is_accepted_can_be_compared_by_diff(project: Path) -> None:
+    """A baseline of another branch against this one, and a result against a baseline."""
+    check("--update-baseline")
+    old = (project / BASELINE).rename(project / "old.json")
+    grow(project)
+    check("--update-baseline")
+    done = command_line.run("diff", old, BASELINE)
+    assert command_line.exit_code(done) == 1
+    assert done.stdout.startswith("worse: scratch 1,000 bytes more")
+    check("--json", "-o", "now.json")
+    assert command_line.exit_code(command_line.run("diff", BASELINE, "now.json")) == 0
+
+
+def test_budgets_are_found_from_a_folder_below(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As other tools find theirs; names stay those of the config's folder."""
+    (project / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(project / "src" / "deep")
+    assert values()["models"][0]["name"] == "models/tiny.eaix (LPAI)"
+
+
+def test_maps_are_drawn_to_a_folder(project: Path) -> None:
+    """One for each planned model, under names that every file system takes."""
+    assert code("--maps", "maps") == 0
+    assert sorted(one.name for one in (project / "maps").iterdir()) == [
+        "models_spotter.csv_LPAI.svg",
+        "models_tiny.eaix_LPAI.svg",
+    ]
+    assert (project / "maps" / "models_tiny.eaix_LPAI.svg").read_text("utf-8").startswith("<svg")
+
+
+def test_a_baseline_that_is_none_is_refused(project: Path) -> None:
+    """One sentence, exit code 2, nothing written."""
+    for text in ("", "{", "[]", '{"schema": "qnnmem.plan/1"}', '{"schema": "qnnmem.baseline/1"}'):
+        (project / BASELINE).write_text(text, "utf-8")
+        done = check("--update-baseline")
+        assert command_line.exit_code(done) == 2
+        assert BASELINE in command_line.sentence(done)
+        assert (project / BASELINE).read_text("utf-8") == text
+
+
+def test_a_baseline_without_a_name_cannot_be_updated(project: Path) -> None:
+    """The sentence says how to name one."""
+    config = CONFIG.replace(f'baseline = "{BASELINE}"\n', "")
+    (project / "pyproject.toml").write_text(config, "utf-8")
+    assert "--baseline FILE" in command_line.sentence(check("--update-baseline"))
+    assert code("--baseline", "b.json", "--update-baseline") == 0
+    assert (project / "b.json").exists()

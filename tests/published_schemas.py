@@ -1,0 +1,183 @@
+"""Published schemas of formats that others read, and what of them is written down here.
+
+The schemas themselves are other people's and are not kept in the repository. Whoever has them puts
+them into `.cache/schemas` (`sarif-2.1.0.json`, from json.schemastore.org; `junit-10.xsd`, from
+Jenkins' xunit plugin, checked with lxml); otherwise what they require of our files is checked as it
+is written down below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+FOLDER = Path(__file__).parents[1] / ".cache" / "schemas"
+
+_TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
+_MESSAGE = _TEXT | {"additionalProperties": False}
+_LEVEL = {"enum": ["none", "note", "warning", "error"]}
+_LOCATION = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "integer", "minimum": -1},
+        "message": _MESSAGE,
+        "physicalLocation": {
+            "type": "object",
+            "required": ["artifactLocation"],
+            "additionalProperties": False,
+            "properties": {
+                "artifactLocation": {
+                    "type": "object",
+                    "properties": {"uri": {"type": "string", "pattern": r"^[!-~]+$"}},
+                    "additionalProperties": False,
+                },
+                "region": {
+                    "type": "object",
+                    "properties": {"startLine": {"type": "integer", "minimum": 1}},
+                    "additionalProperties": False,
+                },
+            },
+        },
+    },
+}
+SARIF: dict[str, Any] = {
+    "type": "object",
+    "required": ["version", "runs"],
+    "additionalProperties": False,
+    "properties": {
+        "$schema": {"type": "string", "format": "uri"},
+        "version": {"const": "2.1.0"},
+        "runs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["tool"],
+                "additionalProperties": False,
+                "properties": {
+                    "tool": {
+                        "type": "object",
+                        "required": ["driver"],
+                        "properties": {
+                            "driver": {
+                                "type": "object",
+                                "required": ["name"],
+                                "properties": {
+                                    "name": {"type": "string"},
+                                    "version": {"type": "string"},
+                                    "rules": {
+                                        "type": "array",
+                                        "uniqueItems": True,
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["id"],
+                                            "properties": {
+                                                "id": {"type": "string"},
+                                                "shortDescription": _MESSAGE,
+                                                "defaultConfiguration": {
+                                                    "properties": {"level": _LEVEL}
+                                                },
+                                            },
+                                        },
+                                    },
+                                },
+                            }
+                        },
+                    },
+                    "invocations": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["executionSuccessful"],
+                            "properties": {
+                                "executionSuccessful": {"type": "boolean"},
+                                "exitCode": {"type": "integer"},
+                            },
+                        },
+                    },
+                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                    "results": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["message"],
+                            "additionalProperties": False,
+                            "properties": {
+                                "ruleId": {"type": "string"},
+                                "ruleIndex": {"type": "integer", "minimum": -1},
+                                "level": _LEVEL,
+                                "message": _MESSAGE,
+                                "locations": {"type": "array", "items": _LOCATION},
+                                "relatedLocations": {
+                                    "type": "array",
+                                    "uniqueItems": True,
+                                    "items": _LOCATION,
+                                },
+                                "partialFingerprints": {
+                                    "type": "object",
+                                    "additionalProperties": {"type": "string"},
+                                },
+                                "properties": {"type": "object"},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+# Attributes that must be there, and others that may; elements that may stand inside.
+_JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
+    "testsuites": (set(), {"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors"},
+        {"time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url"},
+        {"testcase", "properties", "system-out", "system-err"},
+    ),
+    "testcase": ({"name"}, {"classname", "time"}, {"failure", "error", "skipped"}),
+    "failure": (set(), {"type", "message"}, set()),
+    "error": (set(), {"type", "message"}, set()),
+}
+_TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?")
+
+
+def published(name: str) -> Path:
+    """A published schema where somebody has it; skipped aloud otherwise."""
+    path = FOLDER / name
+    if not path.is_file():
+        pytest.skip(f"no .cache/schemas/{name}: see tests/published_schemas.py")
+    return path
+
+
+def check_sarif(text: str) -> dict[str, Any]:
+    """The log, which has what the standard requires, and rules that its results name."""
+    log: dict[str, Any] = json.loads(text)
+    jsonschema.validate(log, SARIF)
+    for run in log["runs"]:
+        rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+        assert all(rules[one["ruleIndex"]] == one["ruleId"] for one in run["results"])
+    return log
+
+
+def check_junit(text: str) -> ElementTree.Element:
+    """The root, below which are only elements and attributes that build servers know."""
+    root = ElementTree.fromstring(text)  # noqa: S314 - our own text
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        needed, allowed, inside = _JUNIT[element.tag]
+        assert needed <= element.attrib.keys() <= needed | allowed, element.tag
+        assert {one.tag for one in element} <= inside, element.tag
+        assert _TIME.fullmatch(element.get("time", ""))
+    for suite in [root, *root]:
+        cases = list(suite.iter("testcase"))
+        counts = {"tests": len(cases)}
+        counts |= {f"{tag}s": len(list(suite.iter(tag))) for tag in ("failure", "error")}
+        assert {name: int(suite.attrib[name]) for name in counts} == counts
+    return root
