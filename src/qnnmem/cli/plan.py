@@ -54,8 +54,8 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 @texts.form_options(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg", "png", "perfetto"),
-    "csv: the scratch buffers with offsets; c: a header with all offsets; svg, png: the memory map; "
-    "perfetto: a trace of the pools over steps.",
+    "csv: the scratch buffers with offsets; c: a header with all offsets; svg and png: the memory "
+    "map; perfetto: a trace of the pools over steps.",
     to_file=True,
 )
 @texts.output_options

@@ -1,4 +1,4 @@
-"""A plan as a trace for Perfetto and chrome://tracing: counters over steps, JSON of Chrome's format.
+"""A plan as a trace for Perfetto: counters over steps, in Chrome's JSON format of traces.
 
 A plan knows no time. Where the format wants microseconds it gets steps, and the names of tracks say
 so: one microsecond is one step, and an op is a mark without a length.

@@ -72,12 +72,13 @@ def _timeline(evidence: Sequence[LogEvidence]) -> Iterator[Html]:
         for one in evidence
     )
     words = f"Lines {first:,} to {last:,} of the log; the line that decides is marked"
+    axis = f'<path d="M0 {_ROW / 2}H{_WIDE}" class="axis"/>'
     yield tag(
         "div",
         tag("span", f"line {first:,}", class_="label"),
         Html(
             f'<svg viewBox="0 0 {_WIDE} {_ROW}" preserveAspectRatio="none" role="img" '
-            f'aria-label="{text(words)}"><path d="M0 {_ROW / 2}H{_WIDE}" class="axis"/>{marks}</svg>'
+            f'aria-label="{text(words)}">{axis}{marks}</svg>'
         ),
         tag("span", f"line {last:,}", class_="amount"),
         class_="bar timeline",

@@ -153,14 +153,16 @@ class MemoryMap {
     const { data } = this;
     const op = data.ops[box.lower] || "";
     const also = data.aliases[box.at] || [];
+    const name = document.createElement("strong");
+    name.textContent = box.name;
     const parts = [
-      `${box.name}: ${number(box.size)} bytes of ${POOLS[box.pool]} at ${number(box.offset)}`,
+      `: ${number(box.size)} bytes of ${POOLS[box.pool]} at ${number(box.offset)}`,
       `steps ${number(box.lower)} to ${number(box.upper - 1)}`,
       box.lower < 0 || !op ? "" : `made by ${op}`,
       also.length ? `shares memory with ${also.slice(0, 12).join(", ")}${also.length > 12 ? " ..." : ""}` : "",
       data.peak && box.lower <= data.peak.step && data.peak.step < box.upper && box.pool < 2 ? "alive at the peak" : "",
     ];
-    this.told.textContent = parts.filter(Boolean).join("; ");
+    this.told.replaceChildren(name, parts.filter(Boolean).join("; "));
   }
 
   boxAt(px, py) {

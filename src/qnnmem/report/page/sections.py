@@ -65,7 +65,7 @@ def section_of(result: Any, where: str) -> PageSection:
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]
     try:
-        found = msgspec.convert(result, kind)
+        found: Any = msgspec.convert(result, kind)
         # The description of a binary does not name its file.
         return lpai.binary_section(found, where) if kind is values.BinaryValues else render(found)
     except (msgspec.ValidationError, IndexError) as exc:

@@ -1,4 +1,4 @@
-"""Choices on HTP as parts of a page: sweeps, process domains, ways of passing inputs and outputs."""
+"""Choices on HTP as parts of a page: sweeps, process domains, raw and memhandle IO."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def sweep_section(sweep: SweepValues) -> PageSection:
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
     """Charts over the number with most values; a line for each choice of the other settings."""
     values = {name: {row.setting.get(name) for row in rows} for name in names}
-    numbers = [n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])]
+    numbers = [
+        n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
+    ]
     if not numbers:
         return
     name = max(numbers, key=lambda one: len(values[one]))
