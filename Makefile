@@ -78,6 +78,7 @@ bench: install
 	$(BIN)/python benchmarks/lpai.py
 	$(BIN)/python benchmarks/htp.py
 	$(BIN)/python benchmarks/doctor.py
+	$(BIN)/python benchmarks/page.py
 
 clean:
 	rm -rf .venv .cache .coverage build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -256,7 +256,8 @@ class MemoryMap {
     const X = (x) => (x - view.x0) * sx, Y = (y) => height - (y - view.y0) * sy;
     pen.clearRect(0, 0, width, height);
     const sheet = this.sheetFor(sx, sy);
-    pen.drawImage(sheet.canvas, X(sheet.x0), Y(sheet.y1), width * 2, height * 2);
+    const ratio = this.canvas.width / width, whole = (at) => Math.round(at * ratio) / ratio; // dot on dot
+    pen.drawImage(sheet.canvas, whole(X(sheet.x0)), whole(Y(sheet.y1)), sheet.canvas.width / ratio, sheet.canvas.height / ratio);
     for (const box of sheet.named) {
       const h = box.size * sy;
       this.label(box, X(box.lower), Y(box.y) - h, (box.upper - box.lower) * sx, h);
