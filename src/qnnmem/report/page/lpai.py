@@ -10,8 +10,8 @@ from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, lines, table, tag
 from qnnmem.report.page.memory_map import memory_map
 from qnnmem.report.page.values import (
-    BinaryGraph,
-    BinaryValues,
+    InspectedGraph,
+    InspectValues,
     MapValues,
     PlanBuffer,
     PlanTcm,
@@ -21,7 +21,7 @@ from qnnmem.text import counted
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
 
 
-def binary_section(found: BinaryValues, file: str = "") -> PageSection:
+def binary_section(found: InspectValues, file: str = "") -> PageSection:
     """TCM of all graphs together and of each alone, then the graphs."""
     ours = found.qnnmem
     name = PurePath(file).name or "a binary"
@@ -40,7 +40,7 @@ def binary_section(found: BinaryValues, file: str = "") -> PageSection:
     )
 
 
-def _tcm(found: BinaryValues) -> Iterator[Html]:
+def _tcm(found: InspectValues) -> Iterator[Html]:
     ours = found.qnnmem
     rows = [(f"{graph.name} alone", graph.tcm) for graph in ours.graphs]
     if len(ours.graphs) > 1:
@@ -64,7 +64,7 @@ def _numbers(tcm: PlanTcm) -> tuple[Html, int, int, int, int]:
     return badge(tcm.fits), tcm.need_bytes, tcm.limit_bytes, tcm.buffers, tcm.max_buffers
 
 
-def _graph(graph: BinaryGraph) -> Iterator[Html]:
+def _graph(graph: InspectedGraph) -> Iterator[Html]:
     yield tag("h3", f"Graph {graph.name}")
     rows = [
         Bar(pool, [(_POOLS.get(pool, "other"), need)], None, 0, "computed")
@@ -75,7 +75,7 @@ def _graph(graph: BinaryGraph) -> Iterator[Html]:
         yield memory_map(_map(graph))
 
 
-def _map(graph: BinaryGraph) -> MapValues:
+def _map(graph: InspectedGraph) -> MapValues:
     buffers = [
         PlanBuffer(
             one.name, one.pool, one.size, one.first_step, one.end_step, one.offset, one.aliases

@@ -15,6 +15,11 @@ function colours() {
   };
 }
 
+function roundStep(least) { // 1, 2, 5, 10, 20, 50 ...
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((by) => by * power).find((one) => one >= least) || 1;
+}
+
 function fillColumns(pen, columns) { // stretches that touch are one
   columns.forEach((stretches, x) => {
     stretches.sort((a, b) => a[0] - b[0]);
@@ -53,7 +58,7 @@ class MemoryMap {
   reset() {
     const { first, last } = this.data;
     const wide = Math.max(last - first, 1);
-    this.view = { x0: first - wide * 0.01, x1: last + wide * 0.01, y0: -this.top * 0.015, y1: this.top * 1.09 };
+    this.view = { x0: first - wide * 0.01, x1: last + wide * 0.01, y0: -this.top * 0.05, y1: this.top * 1.09 };
     this.whole = { ...this.view };
     this.draw();
   }
@@ -262,10 +267,11 @@ class MemoryMap {
       const h = box.size * sy;
       this.label(box, X(box.lower), Y(box.y) - h, (box.upper - box.lower) * sx, h);
     }
+    this.scales(X, Y, sx, sy);
     if (data.bound && data.bound < data.scratch) this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
     this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}${data.bound === data.scratch ? ", the lower bound" : ""}`, []);
-    if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3], false, true);
-    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true);
+    if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3]);
+    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true, true);
     if (data.peak) this.down(X(data.peak.step + 0.5), c.peak, `peak, step ${number(data.peak.step)}`);
     for (const [box, colour] of [[this.hovered, c.ink], [this.chosen, c.peak]]) {
       if (!box) continue;
@@ -274,6 +280,24 @@ class MemoryMap {
       pen.strokeRect(X(box.lower), Y(box.y) - h, Math.max((box.upper - box.lower) * sx, 3), h);
     }
     this.painted = (this.painted || 0) + 1;
+  }
+
+  scales(X, Y, sx, sy) { // steps below, addresses at the right, as many as there is room for
+    const { pen, view, width, height, data } = this;
+    pen.font = "11px system-ui, sans-serif";
+    pen.fillStyle = this.colours.faint;
+    const each = roundStep(90 / sx);
+    const from = Math.ceil(Math.max(view.x0, data.first) / each) * each + 0; // no -0
+    for (let step = from; step < Math.min(view.x1, data.last); step += each) {
+      const words = step === from ? `step ${number(step)}` : number(step);
+      this.words(words, X(step + 0.5) - pen.measureText(words).width / 2, height - 5);
+    }
+    let every = 64;
+    while (every * sy < 44) every *= 2;
+    for (let at = Math.max(0, Math.ceil(view.y0 / every) * every); at <= Math.min(view.y1, data.tallest); at += every) {
+      if (Math.abs(Y(at) - Y(data.scratch)) < 12 && at !== data.scratch) continue;
+      this.words(number(at), width - 6 - pen.measureText(number(at)).width, Y(at) + 4);
+    }
   }
 
   label(box, x, y, w, h) {
@@ -324,8 +348,13 @@ class MemoryMap {
   }
 }
 
-const maps = [...document.querySelectorAll("figure.map")].map((figure) => new MemoryMap(figure));
-window.qnnmemMaps = maps; // for tests, and for whoever looks closer
+// Maps that came into the document since; those that left it are forgotten.
+window.qnnmemDraw = (root = document) => {
+  const known = (window.qnnmemMaps || []).filter((map) => map.figure.isConnected);
+  const figures = [...root.querySelectorAll("figure.map")].filter((one) => !known.some((map) => map.figure === one));
+  window.qnnmemMaps = [...known, ...figures.map((figure) => new MemoryMap(figure))];
+};
+window.qnnmemDraw();
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");

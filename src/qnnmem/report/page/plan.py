@@ -12,6 +12,7 @@ from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.page.values import PlanBuffer, PlanValues
 from qnnmem.text import counted
 
+__all__ = ["live_bytes", "memory_map", "plan_section", "provenance"]
 _LISTED = 2000  # rows of the table; the map has all
 
 

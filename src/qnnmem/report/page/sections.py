@@ -22,7 +22,7 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
-    "qnnmem.inspect/1": (values.BinaryValues, lpai.binary_section),
+    "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
 }
 SHOWN = tuple(_KINDS)
 
@@ -67,6 +67,6 @@ def section_of(result: Any, where: str) -> PageSection:
     try:
         found: Any = msgspec.convert(result, kind)
         # The description of a binary does not name its file.
-        return lpai.binary_section(found, where) if kind is values.BinaryValues else render(found)
+        return lpai.binary_section(found, where) if kind is values.InspectValues else render(found)
     except (msgspec.ValidationError, IndexError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc

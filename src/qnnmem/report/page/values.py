@@ -91,7 +91,7 @@ class PlanValues(MapValues, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
-class BinaryBuffer(Loose, frozen=True):
+class InspectedBuffer(Loose, frozen=True):
     """A placed buffer of an LPAI binary."""
 
     name: str
@@ -103,31 +103,31 @@ class BinaryBuffer(Loose, frozen=True):
     aliases: list[str] = []
 
 
-class BinaryGraph(Loose, frozen=True):
+class InspectedGraph(Loose, frozen=True):
     """A graph of an LPAI binary."""
 
     name: str
     io: str
     pools: dict[str, Count]
-    buffers: list[BinaryBuffer]
+    buffers: list[InspectedBuffer]
     tcm: PlanTcm | None = None
 
 
-class BinaryPart(Loose, frozen=True):
+class InspectedPart(Loose, frozen=True):
     """What is ours of an LPAI binary's description."""
 
     hw_version: str
     producer: str
     file_bytes: Count
-    graphs: list[BinaryGraph]
+    graphs: list[InspectedGraph]
     tcm: PlanTcm | None = None
     tool: str = ""
 
 
-class BinaryValues(Loose, frozen=True):
+class InspectValues(Loose, frozen=True):
     """`qnnmem.inspect/1`, which has the nesting of a tool of the vendor's."""
 
-    qnnmem: BinaryPart
+    qnnmem: InspectedPart
 
 
 class SourcedBytes(Loose, frozen=True):
