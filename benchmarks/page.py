@@ -3,8 +3,8 @@
     python benchmarks/page.py            needs Chromium or Chrome, and playwright
     python benchmarks/page.py --quick    nothing written
 
-The plan is a real one, of a made list of buffers. Frames are counted by the browser itself, while the
-map is moved on every frame, at four depths of zoom.
+The plan is a real one, of a made list of buffers. Frames are counted by the browser itself, while
+the map is moved on every frame, at four depths of zoom.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def page(found: dict[str, Any]) -> list[str]:
     lines = [
         "# Benchmarks of the page",
         "",
-        f"Written by `python benchmarks/page.py`: the page of a plan of {BUFFERS:,} buffers, opened "
-        "from disk in Chromium without a graphics card, in a window of 1100 by 900. The map is moved "
-        "on every frame; the browser counts the frames, 60 a second at most.",
+        f"Written by `python benchmarks/page.py`: the page of a plan of {BUFFERS:,} buffers, "
+        "opened from disk in Chromium without a graphics card, in a window of 1100 by 900. The map "
+        "is moved on every frame; the browser counts the frames, 60 a second at most.",
         "",
         f"Measured with qnnmem {__version__}, Chromium {found['version']}, {platform.machine()}, "
         f"{os.cpu_count()} cores, a load of {load:.1f} from other work.",
