@@ -193,3 +193,20 @@ def test_domains_are_shown(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     assert exit_code(run("report", tmp_path / "placed.json", "-o", target)) == 0
     assert "small_htp.bin, small_htp.bin" in read(target).said
+
+
+def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
+    """One row of TCM for each graph and one for a run of all; a graph without an answer has none."""
+    tcm = {"need_bytes": 10, "limit_bytes": 15, "buffers": 3, "max_buffers": 32}
+    graph = {"io": "inside", "pools": {"scratch": 64}, "buffers": [], "tcm": {**tcm, "fits": True}}
+    ours = {
+        **{"schema": "qnnmem.inspect/1", "hw_version": "v6", "producer": "qnnmem", "file_bytes": 9},
+        "tcm": {**tcm, "need_bytes": 20, "fits": False},
+        "graphs": [{**graph, "name": "a"}, {**graph, "name": "b", "tcm": None}],
+    }
+    page = Reading()
+    page.feed(section_of({"qnnmem": ours}, "x/two.bin").body)
+    assert page.said.count("all graphs in one run") == 2
+    assert page.said.count("a alone") == 2
+    assert "b alone" not in page.said
+    assert "5 B too many" in page.said

@@ -62,18 +62,19 @@ def _maps(fix: FixValues) -> Iterator[Html]:
     if fix.plans is None:
         return
     before, after = fix.plans.before, fix.plans.after
-    tallest = max(before.scratch_bytes, after.scratch_bytes)
-    titles = (f"Before: scratch {before.scratch_bytes:,} bytes", _after(fix))
     if before == after:
         yield memory_map(before, "As it is and stays", budget=fix.limit_bytes)
         return
     yield tag("h3", "Memory before and after")
     yield tag(
         "div",
-        *(
-            memory_map(one, title, tallest=tallest, budget=fix.limit_bytes)
-            for one, title in zip((before, after), titles, strict=True)
+        memory_map(
+            before,
+            f"Before: scratch {before.scratch_bytes:,} bytes",
+            beside=after,
+            budget=fix.limit_bytes,
         ),
+        memory_map(after, _after(fix), beside=before, budget=fix.limit_bytes),
         class_="pair",
     )
 

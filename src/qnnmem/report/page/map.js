@@ -39,9 +39,9 @@ class MemoryMap {
     this.pen = this.canvas.getContext("2d");
     this.told = figure.querySelector(".told");
     this.search = figure.querySelector("input");
-    const { persistent, tallest } = this.data; // maps that are compared are equally tall
-    this.lift = Math.ceil(Math.max(tallest, persistent, 1) * GAP) + tallest;
-    this.top = persistent ? this.lift + persistent : Math.max(tallest, 1);
+    const { above, tallest } = this.data; // persistent and scratch; maps that are compared are equally tall
+    this.lift = Math.ceil(Math.max(tallest, above, 1) * GAP) + tallest;
+    this.top = above ? this.lift + above : Math.max(tallest, 1);
     this.boxes = this.data.boxes.map(([pool, offset, size, lower, upper], at) => {
       const y = pool === 2 ? this.lift + offset : offset;
       return { at, pool, offset, size, lower, upper, y, name: this.data.names[at] };
@@ -270,7 +270,7 @@ class MemoryMap {
     this.scales(X, Y, sx, sy);
     if (data.bound && data.bound < data.scratch) this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
     this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}${data.bound === data.scratch ? ", the lower bound" : ""}`, []);
-    if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3]);
+    if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3], data.budget < data.scratch && Y(data.budget) - Y(data.scratch) < 18);
     if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true, true);
     if (data.peak) this.down(X(data.peak.step + 0.5), c.peak, `peak, step ${number(data.peak.step)}`);
     for (const [box, colour] of [[this.hovered, c.ink], [this.chosen, c.peak]]) {

@@ -25,9 +25,13 @@ _PEAKS = 24  # buttons for what sets the peak
 
 
 def memory_map(
-    plan: MapValues, caption: str = _CAPTION, *, tallest: int = 0, budget: int | None = None
+    plan: MapValues,
+    caption: str = _CAPTION,
+    *,
+    beside: MapValues | None = None,
+    budget: int | None = None,
 ) -> Html:
-    """The whole figure; maps that are to be compared have the same `tallest` scratch in bytes."""
+    """The whole figure; on one scale with the map of the plan that it stands `beside`."""
     boxes = drawn(plan)
     used = {one.pool for one in boxes}
     keys = (
@@ -52,7 +56,7 @@ def memory_map(
             tag("canvas", "", tabindex=0, role="img", aria_label=f"{words} of scratch"),
             tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite"),
             _peak(plan, boxes),
-            data(map_data(plan, boxes, tallest, budget)),
+            data(map_data(plan, boxes, beside, budget)),
             Html("</figure>"),
         ]
     )
@@ -89,15 +93,20 @@ def drawn(plan: MapValues) -> list[PlanBuffer]:
 
 
 def map_data(
-    plan: MapValues, boxes: Sequence[PlanBuffer], tallest: int = 0, budget: int | None = None
+    plan: MapValues,
+    boxes: Sequence[PlanBuffer],
+    beside: MapValues | None = None,
+    budget: int | None = None,
 ) -> dict[str, Any]:
     """What the drawing code reads."""
+    both = (plan, beside or plan)
     firsts, lasts = [one.lower for one in boxes], [one.upper for one in boxes]
     return {
         "scratch": plan.scratch_bytes,
         "persistent": plan.persistent_bytes,
         "bound": plan.lower_bound_bytes,
-        "tallest": max(tallest, plan.scratch_bytes),
+        "tallest": max(one.scratch_bytes for one in both),
+        "above": max(one.persistent_bytes for one in both),
         "budget": budget,
         "first": min(firsts, default=0),
         "last": max(lasts, default=1),
