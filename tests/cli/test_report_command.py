@@ -196,7 +196,7 @@ def test_domains_are_shown(tmp_path: Path) -> None:
 
 
 def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
-    """One row of TCM for each graph and one for a run of all; a graph without an answer has none."""
+    """One row of TCM for each graph and one for a run of all; without an answer there is none."""
     tcm = {"need_bytes": 10, "limit_bytes": 15, "buffers": 3, "max_buffers": 32}
     graph = {"io": "inside", "pools": {"scratch": 64}, "buffers": [], "tcm": {**tcm, "fits": True}}
     ours = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
 from qnnmem.report.planned import PlanReport
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _PROCESS, _OPS = 1, 1
 _NAME = 200
@@ -82,6 +82,6 @@ def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
         live = {shorten(one.name, _NAME): one.size for one in plan.peak.live}
         yield {
             **{"ph": "i", "s": "p", "pid": _PROCESS, "tid": _OPS, "ts": plan.peak.step - first},
-            "name": f"peak: {plan.peak.size:,} bytes alive",
+            "name": f"peak: {counted(plan.peak.size, 'byte')} alive",
             "args": {"step": plan.peak.step, **live},
         }
