@@ -8,6 +8,13 @@ import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from qnnmem.fix.graph.settings import PlanRemedy
+from qnnmem.fix.lpai import fix_for_lpai
+from qnnmem.fix.remedy import FixCase
+from qnnmem.fix.run import FixResult
+from qnnmem.load.onnx import read_shaped
+from qnnmem.plan import PoolOptions
+
 
 def wide_picture(path: Path, width: int = 8, rows: int = 16) -> Path:
     """Write a model that widens a picture and narrows it again; bands halve what it needs."""
@@ -27,3 +34,23 @@ def wide_picture(path: Path, width: int = 8, rows: int = 16) -> Path:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(made, path)
     return path
+
+
+def planned_fix(folder: Path, name: str = "h") -> FixResult:
+    """The fix of a model that needs less in place: only plans are made for it."""
+    path = folder / "chain.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], [name], axis=0),
+        helper.make_node("Relu", [name], [f"{name}2"]),
+        helper.make_node("ReduceMax", [f"{name}2"], ["y"]),
+    ]
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(made, path)
+    case = FixCase(path, read_shaped(path), PoolOptions())
+    return fix_for_lpai(case, remedies=(PlanRemedy(),))

@@ -16,7 +16,7 @@ BASE = {
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
     "installation",
-    *("machine", "quiet_onnxruntime", "collector", "caller"),
+    *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
 }
 DOORS = {"cli", "web"}
 
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "collector": set(),
     "caller": {"text"},
     "quiet_onnxruntime": set(),
+    "notebook": set(),  # finds the renderer by name, when one is asked for
     "installation": set(),
     "scratch_folder": {"errors", "whole_file"},
     "whole_file": {"errors", "text"},

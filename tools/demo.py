@@ -21,6 +21,7 @@ class Step(NamedTuple):
     story: str
     command: list[str]  # of qnnmem, or a Python script
     code: int = 0
+    kept: str = ""  # the file in the demo's folder that gets what it prints
 
 
 def main() -> int:
@@ -29,7 +30,7 @@ def main() -> int:
     model = fetch_model()
     steps = [] if model is None else real_model(model.relative_to(ROOT))
     steps += finished() if model is None else htp(model.relative_to(ROOT))
-    steps += [*examples(), page(has_model=model is not None)]
+    steps += [*examples(), *page(has_model=model is not None)]
     return next((1 for step in steps if not tell(step)), 0)
 
 
@@ -42,6 +43,7 @@ def real_model(model: Path) -> list[Step]:
     quantize = ["--quantize", "int16", "--weight-bits", "16"]
     run = ["net-run", "--backend", "libQnnLpai.so", "--retrieve_context", binary]
     run += ["--input_list", str(FOLDER / "inputs.txt"), "--output_dir", str(FOLDER / "output")]
+    wish = ["--budget", "scratch=9K", "--time-limit", "30"]
     tcm = ["--direct_mode", "adsp", "--config_file", str(FOLDER / "eaiParams_direct.json")]
     return [
         Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
@@ -62,6 +64,11 @@ def real_model(model: Path) -> list[Step]:
             ["config", "--backend", "lpai", "--mem-type", "tcm", "-o", str(FOLDER), "--force"],
         ),
         Step("Does it fit TCM? Run it there", [*run, *tcm, "--log_level", "info"]),
+        Step(
+            "Make it fit 9 KiB, proven to compute the same",
+            ["fix", file, *frame, *wish, "-o", str(FOLDER / "fixed"), "--force", "--json"],
+            kept="fix.json",
+        ),
     ]
 
 
@@ -82,6 +89,14 @@ def htp(model: Path) -> list[Step]:
         Step("And on a smaller SoC?", ["footprint", *file, "--soc", "SM7450"]),
         Step("A real context binary for SM8650", compile_it),
         Step("Raw or memhandle IO? The four ways with this model's numbers", ["qmem", binary]),
+        Step(
+            "How much VTCM is worth it?",
+            ["sweep", *file, "--soc", "SM8650", "--vary", "vtcm_mb=2,4,8", *kept("sweep.json")],
+        ),
+        Step(
+            "Would two of them find room together?", ["place", binary, binary, *kept("place.json")]
+        ),
+        Step("The four ways of IO, kept for the page", ["qmem", binary, *kept("qmem.json")]),
         Step(
             "Make the real library fail: a graph over the compiler's limit",
             ["provoke", "graph-limit", "--soc", "SM8750", "-o", str(FOLDER), "--force"],
@@ -124,14 +139,22 @@ def examples() -> list[Step]:
     ]
 
 
-def page(*, has_model: bool) -> Step:
+def kept(name: str) -> list[str]:
+    """Words that keep a result as JSON."""
+    return ["-o", str(FOLDER / name), "--force"]
+
+
+def page(*, has_model: bool) -> list[Step]:
     """All of it to look at."""
-    plan = [str(FOLDER / "plan.json")] if has_model else ["examples/keyword_spotting.csv"]
-    files = [*plan, "examples/small_htp.bin", "examples/graph_limit.log"]
-    where = ["-o", str(FOLDER / "report.html"), "--force"]
-    return Step(
-        "Plan, bill and diagnosis as one page: open it in a browser", ["report", *files, *where]
+    names = ["plan.json", "fix.json", "vad.bin"] if has_model else []
+    names += ["vad_htp.bin", "sweep.json", "place.json", "qmem.json"] if library_there() else []
+    files = (
+        [str(FOLDER / name) for name in names] if has_model else ["examples/keyword_spotting.csv"]
     )
+    files += [] if has_model and library_there() else ["examples/small_htp.bin"]
+    files.append("examples/graph_limit.log")
+    where = ["-o", str(FOLDER / "report.html"), "--force"]
+    return [Step("All of it as one page: open it in a browser", ["report", *files, *where])]
 
 
 def write_inputs(folder: Path) -> None:
@@ -161,9 +184,15 @@ def tell(step: Step) -> bool:
     """Shows and runs one command; whether it left with the expected exit code."""
     script = step.command[0].endswith(".py")
     words = ["python", *step.command] if script else ["qnnmem", *step.command]
-    print(f"# {step.story}\n$ {' '.join(words)}", flush=True)
+    into = f" > {FOLDER / step.kept}" if step.kept else ""
+    print(f"# {step.story}\n$ {' '.join(words)}{into}", flush=True)
     program = [] if script else ["-m", "qnnmem"]
-    done = subprocess.run([sys.executable, *program, *step.command], cwd=ROOT, check=False)  # noqa: S603 - our own program
+    said = subprocess.PIPE if step.kept else None
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, *program, *step.command], cwd=ROOT, check=False, stdout=said
+    )
+    if step.kept:
+        (ROOT / FOLDER / step.kept).write_bytes(done.stdout)
     print(flush=True)
     return done.returncode == step.code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -65,17 +66,22 @@ def plan_values(name: str = "t", buffers: int = 3) -> dict[str, Any]:
 
 
 def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
-    """A model, a buffer list, a context binary and a log, in the order given."""
-    files = ("small.onnx", "keyword_spotting.csv", "small_htp.bin", "graph_limit.log")
+    """A model, a buffer list, context binaries and a log, in the order given, then their hashes."""
+    models = ("small.onnx", "keyword_spotting.csv")
+    files = (*models, "small_htp.bin", "small_lpai.bin", "graph_limit.log")
     target = tmp_path / "page.html"
     done = run("report", *(EXAMPLES / name for name in files), "--dim", "N=1", "-o", target)
     assert exit_code(done) == 0
     page = read(target)
-    assert page.count("canvas") == 2
-    assert page.count("section") == 4
+    assert page.count("canvas") == 3
+    assert page.count("section") == 6
     assert "scratch 3,072" in page.said
+    assert "TCM of aDSP direct mode: binary and IO" in page.said
     assert "Missing: 4,235,264 bytes" in page.said
     assert "HTP bill of small_htp.bin" in page.said
+    for name in files:
+        assert sha256((EXAMPLES / name).read_bytes()).hexdigest() in page.said
+    assert "Options: --dim N=1" in page.said
 
 
 def test_a_page_may_fetch_nothing(tmp_path: Path) -> None:
@@ -147,10 +153,11 @@ def test_numbers_that_cannot_be_drawn_are_refused(tmp_path: Path, field: str) ->
 
 
 def test_what_cannot_be_shown_is_named(tmp_path: Path) -> None:
-    """A config file is no result, and an LPAI binary has no bill."""
-    done = run("report", EXAMPLES / "small_lpai.bin", "-o", tmp_path / "page.html")
+    """Neither a picture nor a list of SoCs has a page."""
+    Path(tmp_path, "it.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    done = run("report", tmp_path / "it.png", "-o", tmp_path / "page.html")
     assert exit_code(done) == 2
-    assert "LPAI context binary" in sentence(done)
+    assert "report does not show" in sentence(done)
     Path(tmp_path, "it.json").write_text('{"schema": "qnnmem.socs/1"}', "utf-8")
     done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
     assert "qnnmem.socs/1" in sentence(done)
@@ -186,3 +193,20 @@ def test_domains_are_shown(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     assert exit_code(run("report", tmp_path / "placed.json", "-o", target)) == 0
     assert "small_htp.bin, small_htp.bin" in read(target).said
+
+
+def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
+    """One row of TCM for each graph and one for a run of all; without an answer there is none."""
+    tcm = {"need_bytes": 10, "limit_bytes": 15, "buffers": 3, "max_buffers": 32}
+    graph = {"io": "inside", "pools": {"scratch": 64}, "buffers": [], "tcm": {**tcm, "fits": True}}
+    ours = {
+        **{"schema": "qnnmem.inspect/1", "hw_version": "v6", "producer": "qnnmem", "file_bytes": 9},
+        "tcm": {**tcm, "need_bytes": 20, "fits": False},
+        "graphs": [{**graph, "name": "a"}, {**graph, "name": "b", "tcm": None}],
+    }
+    page = Reading()
+    page.feed(section_of({"qnnmem": ours}, "x/two.bin").body)
+    assert page.said.count("all graphs in one run") == 2
+    assert page.said.count("a alone") == 2
+    assert "b alone" not in page.said
+    assert "5 B too many" in page.said

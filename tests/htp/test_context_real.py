@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from qnnmem.htp.bill import Bill, bill_of
 from qnnmem.htp.bill.measure import bill_of_loaded, bill_of_model
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.report.context import as_values
@@ -24,10 +24,7 @@ from qnnmem.units import round_up
 
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(
-        importlib.util.find_spec("onnxruntime_qnn") is None,
-        reason="onnxruntime-qnn is not installed; pip install 'qnnmem[htp]' (Linux x86-64)",
-    ),
+    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 TIME_LIMIT_S = 300

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.fit import fit_bill
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import PdEstimate, parse_log
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
@@ -24,10 +24,7 @@ from qnnmem.units import round_up
 pytestmark = [
     pytest.mark.models,
     pytest.mark.htp,
-    pytest.mark.skipif(
-        importlib.util.find_spec("onnxruntime_qnn") is None,
-        reason="onnxruntime-qnn is not installed; pip install 'qnnmem[htp]' (Linux x86-64)",
-    ),
+    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 # Context bytes on SM8650, where an earlier compile through ONNX Runtime alone is on record.

@@ -1,111 +1,194 @@
-"""The page in a real browser: drawn, moved by keys and mouse, searched, in both colour schemes.
-
-A script of the test is added to a copy of the page; what it finds ends up in the document that the
-browser prints.
-"""
+"""The page in a real browser, from disk: read, moved by keys and mouse, searched, in any window."""
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
-import subprocess
-from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+from command_line import exit_code, run
 
 from qnnmem.report.page.document import render_page
 from qnnmem.report.page.sections import section_of
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium: install it to test the page")
-NAME = "<b>conv</b>"
-PROBE = """
-(async () => {
-  const map = window.qnnmemMaps[0], canvas = map.canvas, told = map.told, found = {};
-  const frame = () => new Promise((go) => setTimeout(go, 60));
-  const key = (name) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key: name }));
-  await frame();
-  const dot = (x, y) => [...map.pen.getImageData(x, y, 1, 1).data];
-  found.drawn = new Set([...Array(40).keys()].map((i) => dot(20 * i + 5, 200).join())).size;
-  key("n"); found.first = told.textContent;
-  key("n"); found.second = told.textContent;
-  key("Escape"); found.none = told.textContent === told.dataset.hint;
-  const before = map.view.x1 - map.view.x0;
-  key("+"); found.zoomed = map.view.x1 - map.view.x0 < before;
-  key("ArrowRight"); key("0"); found.reset = map.view.x1 - map.view.x0 === before;
-  map.search.value = "CONV"; map.search.dispatchEvent(new Event("input"));
-  found.matches = told.textContent;
-  document.querySelector("[data-box]").click(); found.peak = told.textContent;
-  found.scheme = getComputedStyle(document.documentElement).getPropertyValue("--paper").trim();
-  found.wide = document.documentElement.scrollWidth <= innerWidth;
-  found.bold = document.querySelectorAll("b").length;
-  const out = document.createElement("pre");
-  out.id = "found"; out.textContent = JSON.stringify(found); document.body.append(out);
-})();
-"""
+if TYPE_CHECKING:
+    from browser import OpensPages
+    from playwright.sync_api import Page
+
+NAME = "<b>conv</b><script>alert(1)</script>"
+PAPER = "getComputedStyle(document.body).backgroundColor"
+HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 
 
-def plan() -> dict[str, Any]:
-    """Three tensors, one with markup for a name."""
-    names = ("x", NAME, "y")
+def plan(names: tuple[str, ...] = ("x", NAME, "y")) -> dict[str, Any]:
+    """Tensors one after the other, each on top of the one before; the second is at the peak."""
+    size, top = 1024, 1024 * len(names)
     return {
-        **{"schema": "qnnmem.plan/1", "input": "m.onnx", "scratch_bytes": 3072},
-        **{"persistent_bytes": 0, "io_bytes": 0, "constant_bytes": 64, "lower_bound_bytes": 3072},
+        **{"schema": "qnnmem.plan/1", "input": "m.onnx", "scratch_bytes": top, "tool": "qnnmem"},
+        **{"persistent_bytes": 0, "io_bytes": 0, "constant_bytes": 64, "lower_bound_bytes": top},
         **{"optimal": True, "align_bytes": 64, "io": "inside", "ops": ["first", "second"]},
-        "peak": {"step": 1, "op": "second", "bytes": 1, "live": [{"name": NAME, "bytes": 1024}]},
+        "peak": {"step": 1, "op": "second", "bytes": top, "live": [{"name": names[1], "bytes": 9}]},
         "buffers": [
             {
-                **{"name": name, "pool": "scratch", "size_bytes": 1024, "lower": at - 1},
-                **{"upper": at + 2, "offset_bytes": 1024 * at},
+                **{"name": name, "pool": "scratch", "size_bytes": size, "lower": at - 1},
+                **{"upper": at + 2, "offset_bytes": size * at, "aliases": [f"{name}/view"]},
             }
             for at, name in enumerate(names)
         ],
     }
 
 
-def looked_at(folder: Path, *flags: str) -> dict[str, Any]:
-    """What the probe found in the page."""
-    page = render_page([section_of(plan(), "it")], "it")
-    page = re.sub(r"<meta http-equiv[^>]*>", "", page)  # which admits no script but the page's own
-    Path(folder, "page.html").write_text(
-        page.replace("</body>", f"<script>{PROBE}</script></body>")
+def written(folder: Path, *results: dict[str, Any]) -> Path:
+    """A page of these results."""
+    page = folder / "page.html"
+    sections = [section_of(result, "it") for result in results]
+    page.write_text(render_page(sections, "it"), "utf-8")
+    return page
+
+
+def told(page: Page) -> str:
+    """What the map says of a box."""
+    said: str = page.inner_text(".told")
+    return said
+
+
+def test_peak_and_boxes_are_read_from_the_map(tmp_path: Path, open_page: OpensPages) -> None:
+    """The page names the peak; its button and a click on the box itself tell the same of it."""
+    page = open_page(written(tmp_path, plan()))
+    assert page.evaluate(PAPER) == "rgb(255, 255, 255)"
+    assert page.inner_text("figure p") == "What sets the peak, 3,072 bytes at step 1 (second):"
+    page.click("[data-box]")
+    card = told(page)
+    assert card.startswith(f"{NAME}: 1,024 bytes of scratch at 1,024; steps 0 to 2; made by first")
+    assert card.endswith(f"shares memory with {NAME}/view; alive at the peak")
+    page.keyboard.press("Escape")
+    spot = page.evaluate(
+        "() => { const m = qnnmemMaps[0], v = m.view, b = m.canvas.getBoundingClientRect();"
+        " return [b.x + (1.5 - v.x0) / (v.x1 - v.x0) * b.width,"
+        " b.y + (v.y1 - 1536) / (v.y1 - v.y0) * b.height]; }"
     )
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    quiet += ["--disable-component-update", "--disable-sync", "--no-first-run"]
-    where = [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000", "--dump-dom"]
-    done = subprocess.run(
-        [str(BROWSER), *quiet, *where, *flags, f"file://{folder / 'page.html'}"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
+    page.mouse.click(*spot)
+    assert told(page) == card
+    assert page.evaluate("new Set(qnnmemMaps[0].pen.getImageData(0, 200, 900, 1).data).size") > 2
+    assert page.title() == "it"
+    assert page.locator("b").count() == 0
+
+
+def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
+    """Tab leads to search and map; names are found, boxes gone through, the view moved."""
+    page = open_page(written(tmp_path, plan()))
+    page.keyboard.press("Tab")
+    page.keyboard.type("CONV")
+    assert told(page).startswith("1 of 3 tensors")
+    page.keyboard.press("Enter")
+    assert told(page).startswith(NAME)
+    for _ in range(4):  # zoom in, zoom out, show all, the map
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    page.keyboard.press("n")
+    assert told(page).startswith("y: 1,024 bytes of scratch at 2,048; steps 1 to 3")
+    page.keyboard.press("p")
+    assert told(page).startswith(NAME)
+    page.keyboard.press("Escape")
+    assert told(page) == page.get_attribute(".told", "data-hint")
+    wide = "qnnmemMaps[0].view.x1 - qnnmemMaps[0].view.x0"
+    whole = page.evaluate(wide)
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(wide) < whole
+    page.keyboard.press("0")
+    assert page.evaluate(wide) == whole
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.type") == "search"
+
+
+def test_a_narrow_window_in_the_dark(tmp_path: Path, open_page: OpensPages) -> None:
+    """Nothing sticks out at the side, colours follow the reader, and copying needs no mouse."""
+    examples = Path(__file__).parents[2] / "examples"
+    files = ("tiny.eaix", "small_htp.bin", "small_lpai.bin", "graph_limit.log")
+    target = tmp_path / "page.html"
+    assert exit_code(run("report", *(examples / name for name in files), "-o", target)) == 0
+    page = open_page(target, width=380, dark=True)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(PAPER) == "rgb(13, 17, 23)"
+    page.focus("[data-copy]")
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "document.querySelector('[data-copy]').textContent === 'copied'"
+        " || getSelection().toString().startsWith('qnnmem ')"
     )
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr[-2000:]
-    values: dict[str, Any] = json.loads(unescape(found[1]))
-    return values
 
 
-def test_the_map_can_be_used_without_a_mouse(tmp_path: Path) -> None:
-    """Boxes are drawn, keys go from one to the next, search and peak find them."""
-    found = looked_at(tmp_path, "--window-size=1000,900")
-    assert found["drawn"] > 1
-    assert found["first"].startswith("x: 1,024 bytes of scratch at 0; steps -1 to 1")
-    assert found["second"].startswith(f"{NAME}: 1,024 bytes of scratch at 1,024; steps 0 to 2")
-    assert "made by first" in found["second"]
-    assert (found["none"], found["zoomed"], found["reset"]) == (True, True, True)
-    assert found["matches"].startswith("1 of 3 tensors")
-    assert found["peak"].endswith("alive at the peak")
-    assert found["bold"] == 0
-    assert found["scheme"] == "#ffffff"
+def test_maps_before_and_after_stand_beside_each_other(
+    tmp_path: Path, open_page: OpensPages
+) -> None:
+    """On one scale: what is lower in the second map needs less."""
+    after = {**plan(("x", "y")), "scratch_bytes": 2048}
+    tried = {
+        "remedy": "none",
+        "change": "as it is",
+        "bytes": 3072,
+        "fits": False,
+        "identical": True,
+    }
+    fix = {
+        **{"schema": "qnnmem.fix/1", "input": "m.onnx", "fits": True, "best": 1},
+        **{"before_bytes": 3072, "after_bytes": 2048, "limit_bytes": 2500},
+        "tried": [tried, {**tried, "remedy": "plan", "change": "in place", "bytes": 2048}],
+        "plans": {"before": plan(), "after": after, "after_is": "whole model"},
+    }
+    page = open_page(written(tmp_path, fix))
+    first, second = (one.bounding_box() for one in page.locator("canvas").all())
+    assert first is not None
+    assert second is not None
+    assert first["y"] == second["y"]
+    assert second["x"] > first["x"] + first["width"]
+    assert len({*page.evaluate("qnnmemMaps.map((map) => map.view.y1)")}) == 1
 
 
-def test_a_narrow_window_in_the_dark(tmp_path: Path) -> None:
-    """Colours follow the reader's setting, and nothing sticks out at the side."""
-    flags = ("--window-size=500,900", "--blink-settings=preferredColorScheme=0")
-    found = looked_at(tmp_path, *flags)
-    assert found["scheme"] == "#0d1117"
-    assert found["wide"]
+def test_ten_thousand_boxes_are_drawn_once_and_moved(tmp_path: Path, open_page: OpensPages) -> None:
+    """Moving the map a little draws no box again, and boxes thinner than a pixel are there."""
+    page = open_page(written(tmp_path, plan(tuple(f"tensor/{at}" for at in range(10_000)))))
+    moved = page.evaluate(
+        """async () => {
+          const map = qnnmemMaps[0], frame = () => new Promise((go) => requestAnimationFrame(go));
+          await frame(); await frame();
+          let drawn = 0; const draw = map.drawBoxes.bind(map);
+          map.drawBoxes = (...all) => { drawn += 1; draw(...all); };
+          const painted = map.painted;
+          for (let at = 0; at < 5; at++) { map.pan(0.02, 0); await frame(); }
+          const { width, height } = map.canvas;
+          const row = map.pen.getImageData(0, Math.round(height / 2), width, 1).data;
+          const inked = row.some((one) => one);
+          return { boxes: map.boxes.length, drawn, painted: map.painted - painted, inked };
+        }"""
+    )
+    assert moved["boxes"] == 10_000
+    assert moved["drawn"] == 0
+    assert moved["painted"] >= 4
+    assert moved["inked"]
+
+
+def test_markup_in_names_and_logs_stays_text(tmp_path: Path, open_page: OpensPages) -> None:
+    """Neither a tensor nor a line of a log brings an element or runs anything."""
+    log = (Path(__file__).parents[2] / "examples" / "graph_limit.log").read_text("utf-8")
+    Path(tmp_path, "it.log").write_text(log.replace("ERROR", f"ERROR {HOSTILE}"), "utf-8")
+    Path(tmp_path, "it.json").write_text(json.dumps(plan(("x", HOSTILE, "y"))), "utf-8")
+    target = tmp_path / "page.html"
+    done = run("report", tmp_path / "it.json", tmp_path / "it.log", "-o", target, "--title", "it")
+    assert exit_code(done) == 0
+    page = open_page(target)
+    page.click("[data-box]")
+    assert HOSTILE in told(page)
+    assert HOSTILE in page.inner_text(".evidence")
+    assert page.title() == "it"
+    assert page.locator("img").count() == 0
+
+
+def test_without_scripts_the_numbers_are_there(tmp_path: Path, open_page: OpensPages) -> None:
+    """Tables, bars and the line of bytes alive need no JavaScript."""
+    page = open_page(written(tmp_path, plan()), scripts=False)
+    page.click("summary >> nth=0")
+    assert page.locator("table:visible").first.inner_text().count("1,024") >= 3
+    assert page.locator(".bar rect").count() >= 2
+    assert page.locator("svg.plot .line").count() == 1

@@ -36,6 +36,7 @@ _NEXT = re.compile(r"[,;\s]+(?=[\w.:/-]*=)")
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
     **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
+    **{".png": "png", ".perfetto": "perfetto", ".pftrace": "perfetto"},
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -365,7 +366,7 @@ def form_of(name: str) -> str | None:
 def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> str | None:
     """The form that the name of the file says; what it says in vain is told."""
     said = None if output is None else form_of(output)
-    if said is None or said == form:
+    if said is None or said == form or (said, form) == ("json", "perfetto"):  # which is JSON
         return form
     if form is None and said in forms:
         return said

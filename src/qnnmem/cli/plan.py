@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qnnmem.report.planned import PlanReport
 
 _TCM = "tcm"
-_ONE = ("c", "svg")  # forms that show one plan
+_ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
 _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 
@@ -53,8 +53,9 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 @texts.seed_option("Varies the search; the same seed gives the same plan.")
 @texts.form_options(
     "qnnmem.plan/1",
-    ("text", "json", "csv", "c", "svg"),
-    "csv: the scratch buffers with offsets; c: a header with all offsets; svg: the memory map.",
+    ("text", "json", "csv", "c", "svg", "png", "perfetto"),
+    "csv: the scratch buffers with offsets; c: a header with all offsets; svg and png: the memory "
+    "map; perfetto: a trace of the pools over steps.",
     to_file=True,
 )
 @texts.output_options
@@ -83,6 +84,8 @@ def plan(
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)  # says so before the work, not after
+    if form == "png" and target is None:
+        raise UsageError("a PNG is no text; name a file for it with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")
@@ -93,7 +96,10 @@ def plan(
     # A pattern or a folder gives a table also where it finds a single file.
     if form in _ONE or (len(files) == 1 and files == found.files):
         report = _plan_file(found.files[0], wish)
-        write(_render(report, form, verbose), target, force, _verdict([report]))
+        if form == "png" and target is not None:
+            _write_png(report, target, force)
+        else:
+            write(_render(report, form, verbose), target, force, _verdict([report]))
         return report.exit_code
     rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
@@ -266,6 +272,17 @@ def _with_remedies(report: PlanReport, model: Model, wish: _Wish, bar: ProgressB
     return replace(report, remedies=found)
 
 
+def _write_png(report: PlanReport, target: Path, force: bool) -> None:
+    from qnnmem.cli.output import say_verdict
+    from qnnmem.cli.say import note
+    from qnnmem.report.plan_png import render_png
+    from qnnmem.whole_file import shown, write_whole
+
+    write_whole(target, render_png(report), force=force)
+    note(f"Wrote {shown(target)}")
+    say_verdict(_verdict([report]))
+
+
 def _render(report: PlanReport, form: str, verbose: bool) -> str:
     from qnnmem.report.c_header import render_c
     from qnnmem.report.plan import render_answer, render_text
@@ -279,6 +296,10 @@ def _render(report: PlanReport, form: str, verbose: bool) -> str:
         from qnnmem.report.plan_svg import render_svg
 
         return render_svg(report)
+    if form == "perfetto":
+        from qnnmem.report.perfetto import render_perfetto
+
+        return render_perfetto(report)
     if form == "json":
         return render_json(report)
     return render_text(report) if verbose else render_answer(report)

@@ -13,11 +13,13 @@ from qnnmem.errors import LoadError, UsageError
 
 _LARGEST = 64 << 20  # bytes of a result
 _MOST = 50  # files
+_LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn", "numba")
 # Which verb makes the result of a file that is none yet.
 _VERB_OF = {
-    **dict.fromkeys(("onnx", "tflite", "eaix", "csv"), "plan"),
+    **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),
     **dict.fromkeys(("htp", "epcontext"), "footprint"),
     **dict.fromkeys(("text", "packed"), "doctor"),
+    "lpai": "inspect",
 }
 
 
@@ -65,14 +67,15 @@ def report(
 ) -> int:
     """Show FILE as one HTML page that needs no network and opens from disk.
 
-    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor or fix), a model,
-    which is planned, a context binary of HTP, whose bill is shown, or a log, which the doctor
-    reads. Several files become parts of one page.
+    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor, fix or inspect),
+    a model, which is planned, a context binary of HTP, whose bill is shown, one of LPAI, which is
+    inspected, or a log, which the doctor reads. Several files become parts of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.report.page.document import render_page
+    from qnnmem.report.page.origin import origin_section
     from qnnmem.report.page.sections import sections_of
 
     target = Path(output)
@@ -81,10 +84,37 @@ def report(
         raise UsageError(f"a page shows {_MOST} files at most; name fewer")
     words = [*_each("--dim", dims), *_each("--shape", shapes), *_each("--value", values)]
     sections = [one for file in files for one in sections_of(result_of(Path(file), words), file)]
+    sections.append(origin_section([_origin(file) for file in files], words, _versions()))
     names = ", ".join(Path(file).name for file in files[:3])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     write(render_page(sections, title or f"{names}{more}"), target, force)
     return 0
+
+
+def _origin(file: str) -> tuple[str, int, str]:
+    """Name, bytes and hash of a file that a page was made from."""
+    from hashlib import file_digest
+
+    try:
+        with Path(file).open("rb") as stream:
+            digest = file_digest(stream, "sha256").hexdigest()
+            return file, stream.tell(), digest
+    except OSError as exc:
+        raise LoadError(Path(file), "cannot be read again") from exc
+
+
+def _versions() -> list[tuple[str, str]]:
+    """Libraries that numbers may come from, as they are installed."""
+    from importlib.metadata import PackageNotFoundError, version
+    from platform import python_version
+
+    found = [("Python", python_version())]
+    for name in _LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _each(option: str, values: Sequence[str]) -> Iterator[str]:

@@ -94,6 +94,12 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     stage_told: bool = True  # whether a line tells the stage, or it is where this mostly happens
     unknown_error: Evidence | None = None  # before the deciding line: why confidence is lowered
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
 
 class Harmless(msgspec.Struct, frozen=True):
     """An entry about lines of healthy runs that look like failures, and how often it applied."""

@@ -37,6 +37,12 @@ class FixResult:
     notes: tuple[str, ...] = ()
     hints: tuple[LossyHint, ...] = ()  # what would fit if it were allowed
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
     @property
     def best(self) -> JudgedChange:
         """The first that is enough; where none is, the one that needs least and holds."""

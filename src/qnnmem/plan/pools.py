@@ -223,6 +223,12 @@ class MemoryPlan:
         rest = "".join(f", {pool.value} {self.pool_bytes(pool):,}" for pool in others)
         return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
     @property
     def scratch_bytes(self) -> Bytes:
         """Size of the scratch pool, rounded to the size alignment."""

@@ -17,6 +17,7 @@ from qnnmem.plan.pools import PoolOptions
 from qnnmem.report import fix_validation
 from qnnmem.report.fix_next import Command, command_lines, one_line
 from qnnmem.report.flags import with_flags
+from qnnmem.report.plan_json import map_values
 from qnnmem.report.schema import write_json
 from qnnmem.text import counted, quote, shorten
 from qnnmem.units import format_size
@@ -179,7 +180,18 @@ def render_json(
 ) -> str:
     """One JSON object."""
     said = {"from_log": list(chain)} if chain else {}
-    return write_json({**as_values(result, files, commands, validation), **said})
+    values = as_values(result, files, commands, validation)
+    return write_json({**values, **_plans(result), **said})
+
+
+def _plans(result: FixResult) -> dict[str, Any]:
+    """Where every tensor lies before and after, for whoever draws it; HTP has no such plan."""
+    before, after = result.best.before.plan, result.best.need.plan
+    if before is None or after is None:
+        return {}
+    whole = result.best.change.parts is None
+    plans = {"before": map_values(before), "after": map_values(after)}
+    return {"plans": {**plans, "after_is": "whole model" if whole else "neediest part"}}
 
 
 def as_values(

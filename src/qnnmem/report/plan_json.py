@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from qnnmem.plan import PlacedBuffer
+from qnnmem.plan import MemoryPlan, PlacedBuffer
 from qnnmem.plan.memory import pool_sizes
 from qnnmem.plan.pools import BudgetVerdict
 from qnnmem.report.flags import flag, with_flags
-from qnnmem.report.planned import PlanReport
+from qnnmem.report.planned import PlanReport, op_at_peak
 from qnnmem.report.schema import write_json
 
 SCHEMA = "qnnmem.plan/1"
@@ -38,7 +38,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "bits": plan.options.bits,
         "inputs": list(plan.model.inputs),
         "outputs": list(plan.model.outputs),
-        "peak": _peak_values(report),
+        "peak": _peak_values(plan),
         "tcm": _tcm_values(report),
         "budgets": _budgets_values(report),
         "fits": report.fits,
@@ -58,13 +58,27 @@ def _first(report: PlanReport) -> list[str]:
     return with_flags(report.plan.model.assumed).splitlines()
 
 
-def _peak_values(report: PlanReport) -> dict[str, Any] | None:
-    peak = report.plan.peak
+def map_values(plan: MemoryPlan) -> dict[str, Any]:
+    """What a memory map shows, under the names that a plan has for it."""
+    return {
+        "scratch_bytes": plan.scratch_bytes,
+        "persistent_bytes": plan.persistent_bytes,
+        "lower_bound_bytes": plan.scratch.lower_bound,
+        "optimal": plan.scratch.optimal,
+        "io": plan.options.io.value,
+        "peak": _peak_values(plan),
+        "ops": [op.name for op in plan.model.ops],
+        "buffers": [_buffer_values(buffer) for buffer in plan.buffers],
+    }
+
+
+def _peak_values(plan: MemoryPlan) -> dict[str, Any] | None:
+    peak = plan.peak
     if peak is None:
         return None
     return {
         "step": peak.step,
-        "op": report.op_at_peak,
+        "op": op_at_peak(plan),
         "bytes": peak.size,
         "live": [{"name": buffer.name, "bytes": buffer.size} for buffer in peak.live],
     }

@@ -67,10 +67,7 @@ class PlanReport:
     @property
     def op_at_peak(self) -> str | None:
         """The op that runs at the fullest step; None before the first and after the last."""
-        peak, ops = self.plan.peak, self.plan.model.ops
-        if peak is None or not 0 <= peak.step < len(ops):
-            return None
-        return f"{ops[peak.step].name} ({ops[peak.step].type})"
+        return op_at_peak(self.plan)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -106,6 +103,14 @@ class PlanReport:
     def pools(self) -> tuple[tuple[Pool, Bytes], ...]:
         """Pools and their sizes, in the order they are shown."""
         return tuple((pool, self.plan.pool_bytes(pool)) for pool in Pool)
+
+
+def op_at_peak(plan: MemoryPlan) -> str | None:
+    """The op that runs at the fullest step; None before the first and after the last."""
+    peak, ops = plan.peak, plan.model.ops
+    if peak is None or not 0 <= peak.step < len(ops):
+        return None
+    return f"{ops[peak.step].name} ({ops[peak.step].type})"
 
 
 def _buffered(model: Model) -> Iterator[DType]:

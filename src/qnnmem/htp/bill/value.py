@@ -89,6 +89,12 @@ class Bill:
     largest_weights: tuple[Item, ...]
     traps: tuple[Trap, ...]
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from qnnmem.notebook import shown
+
+        return shown(self)
+
     @property
     def parts(self) -> tuple[tuple[str, Sourced | None], ...]:
         """The parts that the total is made of, by name."""

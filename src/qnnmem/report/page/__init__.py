@@ -5,5 +5,5 @@ markup     escaped text, tables, numbers
 charts     bars and lines as SVG, readable without JavaScript
 sections   a section for each kind of result, by its schema
 plan ...   one kind each, from JSON values
-map.js     the memory map: address by time, every tensor a box
+memory_map the figure of a map, which map.js draws: address by time, every tensor a box
 """

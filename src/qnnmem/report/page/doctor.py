@@ -3,44 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import Html, command, lines, table, tag, text
+from qnnmem.report.page.markup import Html, command, details, lines, table, tag, text
 from qnnmem.report.page.values import DoctorValues, LogEvidence, LogIncident
+from qnnmem.text import counted
 
 _MOST = 50  # incidents that are shown in full
+_WIDE, _ROW = 1000, 26  # of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
 
 
 def doctor_section(found: DoctorValues) -> PageSection:
     """All incidents of a log."""
     files = ", ".join(PurePath(file).name for file in found.files[:3]) or "a log"
+    title = f"Diagnosis of {files}"
+    notes = [tag("p", note) for note in found.notes]
     if not found.incidents:
-        notes = [tag("p", note) for note in found.notes]
-        return PageSection(f"Diagnosis of {files}", lines([tag("p", "No failure found."), *notes]))
-    shown = [_incident(one) for one in found.incidents[:_MOST]]
+        return PageSection(title, lines([tag("p", "No failure found."), *notes]))
+    shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
     left = len(found.incidents) - _MOST
     more = [tag("p", f"{left:,} more incidents are in the result.")] if left > 0 else []
-    return PageSection(f"Diagnosis of {files}", lines([*shown, *more]))
+    return PageSection(title, lines([*shown, *more, *notes, _read(found)]))
 
 
-def _incident(one: LogIncident) -> Html:
+def _read(found: DoctorValues) -> Html:
+    amount = [f"{found.stats[name]:,} {name}" for name in ("lines", "bytes") if name in found.stats]
+    said = f", {', '.join(amount)}" if amount else ""
+    return tag("p", f"Read {counted(len(found.files), 'file')}{said}; {found.tool}", class_="faint")
+
+
+def _incident(one: LogIncident, why: dict[str, str]) -> Html:
     memory = "memory or not is open"
     if isinstance(one.is_memory, bool):
         memory = "memory" if one.is_memory else "not memory"
     where = f"stage {one.stage}, {memory}, confidence {one.confidence}"
     times = f", {one.count:,} times" if one.count > 1 else ""
+    reason = why.get(one.entry or "", "")
     return lines(
         [
             tag("h3", one.title),
             tag("p", f"{one.cause_meaning} ({one.cause}); {where}{times}", class_="answer"),
             *_shortage(one),
+            *_candidates(one),
+            tag("h4", "What the log says, in order"),
+            *_timeline(one.evidence),
             tag("ol", *map(_line, one.evidence), class_="evidence"),
+            tag("p", reason) if reason else Html(""),
             *_remedies(one),
+            *_numbers(one),
         ]
+    )
+
+
+def _timeline(evidence: Sequence[LogEvidence]) -> Iterator[Html]:
+    """Where in the log the lines stand, the deciding one marked."""
+    if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
+        return
+    numbers = [one.line for one in evidence]
+    first, last = min(numbers), max(numbers)
+    scale = (_WIDE - 20) / ((last - first) or 1)
+    marks = "".join(
+        f'<path d="M{10 + (one.line - first) * scale:.1f} 3V{_ROW - 3}" '
+        f'class="{"decides" if one.decides else "said"}"/>'
+        for one in evidence
+    )
+    words = f"Lines {first:,} to {last:,} of the log; the line that decides is marked"
+    axis = f'<path d="M0 {_ROW / 2}H{_WIDE}" class="axis"/>'
+    yield tag(
+        "div",
+        tag("span", f"line {first:,}", class_="label"),
+        Html(
+            f'<svg viewBox="0 0 {_WIDE} {_ROW}" preserveAspectRatio="none" role="img" '
+            f'aria-label="{text(words)}">{axis}{marks}</svg>'
+        ),
+        tag("span", f"line {last:,}", class_="amount"),
+        class_="bar timeline",
     )
 
 
@@ -59,17 +100,47 @@ def _line(shown: LogEvidence) -> Html:
 def _shortage(one: LogIncident) -> Iterator[Html]:
     need, limit = one.quantities.get("needed_bytes"), one.quantities.get("limit_bytes")
     if isinstance(need, int) and isinstance(limit, int):
-        yield bars([Bar("needed", [("total", need)], limit)], "Needed against the limit")
+        bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin, _NEED))
+        yield bars([bar], "Needed against the limit")
     if one.shortage_bytes is not None:
         yield tag("p", f"Missing: {one.shortage_bytes:,} bytes")
 
 
+_NEED = ("needed_bytes", "limit_bytes")
+
+
+def _candidates(one: LogIncident) -> Iterator[Html]:
+    """Where the lines leave it open: causes, the likeliest first."""
+    if len(one.candidates) > 1:
+        rows = [(each.cause, f"{each.score:.0%}") for each in one.candidates]
+        yield details("Causes that it may be", table(("cause", "likely"), rows))
+
+
 def _remedies(one: LogIncident) -> Iterator[Html]:
     if one.remedies:
-        yield tag("h3", "What to change")
+        yield tag("h4", "What to change")
     for remedy in one.remedies:
         yield tag("p", _COMMAND.sub(r"\1", remedy))
         yield from map(command, _COMMAND.findall(remedy))
     if one.collect_next:
-        yield tag("h3", "What to collect next")
+        yield tag("h4", "What to collect next")
         yield table(("what",), [(item,) for item in one.collect_next])
+
+
+def _numbers(one: LogIncident) -> Iterator[Html]:
+    """Every number of the incident, and where it comes from."""
+    rows: list[tuple[str, str, str]] = [
+        (name, f"{value:,}" if isinstance(value, int) else str(value), one.origin(name))
+        for name, value in one.quantities.items()
+        if value is not None
+    ]
+    if one.own_numbers is not None:
+        rows += [
+            (part.name, f"{part.bytes:,}", f"{part.origin}: {part.source}")
+            for part in one.own_numbers.parts
+        ]
+        yield from (tag("p", sentence) for sentence in one.own_numbers.sentences)
+    facts = (("entry", one.entry), ("process", one.process), ("written by", one.producer))
+    rows += [(name, str(value), "") for name, value in facts if value is not None]
+    if rows:
+        yield details("Where the numbers come from", table(("what", "value", "from"), rows))

@@ -23,11 +23,10 @@ class PageSection:
 
 def render_page(sections: Sequence[PageSection], title: str) -> str:
     """The whole file."""
-    style = _file("page.css")
-    script = _file("map.js")
+    style, script = page_style(), page_script()
     rules = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
-        f"style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'"
+        f"style-src {source_of(style)}; script-src {source_of(script)}"
     )
     named = [(f"part-{number}", section) for number, section in enumerate(sections, start=1)]
     links = (tag("a", one.title, href=f"#{name}") for name, one in named)
@@ -52,6 +51,21 @@ def render_page(sections: Sequence[PageSection], title: str) -> str:
         f"<footer>Written by {text(TOOL)}. Not affiliated with Qualcomm.</footer>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
+
+
+def page_style() -> str:
+    """The styles of all sections, for whoever shows some in a page of another kind."""
+    return _file("page.css")
+
+
+def page_script() -> str:
+    """What draws maps and copies commands; `qnnmemDraw()` draws maps that were put in later."""
+    return _file("map.js")
+
+
+def source_of(content: str) -> str:
+    """What a Content-Security-Policy calls an element with this content."""
+    return f"'sha256-{_hash(content)}'"
 
 
 def _file(name: str) -> str:

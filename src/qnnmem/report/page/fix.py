@@ -1,4 +1,4 @@
-"""What `fix` tried as part of a page, with the maps before and after where plans are at hand."""
+"""What `fix` tried as part of a page, with the maps before and after beside each other."""
 
 from __future__ import annotations
 
@@ -8,37 +8,94 @@ from pathlib import PurePath
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import Html, badge, command, lines, table, tag
+from qnnmem.report.page.memory_map import memory_map
 from qnnmem.report.page.values import FixTry, FixValues
 
 
 def fix_section(fix: FixValues) -> PageSection:
-    """Verdict, bars before and after, the table of what was tried."""
+    """Verdict, bars and maps before and after, the table of what was tried."""
     name = PurePath(fix.input).name or fix.input
     rows = [_row(number, one, fix.best) for number, one in enumerate(fix.tried)]
     head = ("remedy", "change", "of", "bytes", "fits", "results", "extra work", "seconds")
+    target = f" for {fix.soc}" if fix.soc else ""
     return PageSection(
-        f"Fix of {name}",
+        f"Fix of {name}{target}",
         lines(
             [
                 tag("p", badge(fix.fits), class_="answer"),
+                *_chain(fix),
                 *_bars(fix),
+                *_maps(fix),
                 tag("p", f"In the way: {fix.obstacle}") if fix.obstacle else Html(""),
-                table(head, rows, "What was tried, in order"),
+                table(head, rows, "What was tried, in order; what was kept is bold"),
                 *(tag("p", note) for note in fix.notes),
                 *(tag("p", f"Wrote {file}") for file in fix.files),
-                command(fix.next) if fix.next else Html(""),
+                *_next(fix),
+                tag("p", f"{fix.input}, {fix.tool}; bytes before and after are computed by plans")
+                if fix.plans is not None
+                else tag("p", f"{fix.input}, {fix.tool}"),
             ]
         ),
+        has_map=fix.plans is not None,
     )
+
+
+def _chain(fix: FixValues) -> Iterator[Html]:
+    if fix.from_log:
+        yield tag("h3", "From the log")
+        yield tag("ol", *(tag("li", one) for one in fix.from_log), class_="evidence")
 
 
 def _bars(fix: FixValues) -> Iterator[Html]:
     if fix.before_bytes is not None and fix.after_bytes is not None:
+        first, best = fix.tried[0], fix.tried[fix.best]
+        given = "given" if fix.plans is not None else ""
         rows = [
-            Bar("before", [("other", fix.before_bytes)], fix.limit_bytes),
-            Bar("after", [("total", fix.after_bytes)], fix.limit_bytes),
+            Bar(f"before, {first.pool}", [("other", fix.before_bytes)], fix.limit_bytes),
+            Bar(f"after, {best.pool}", [("total", fix.after_bytes)], fix.limit_bytes, 0, "", given),
         ]
         yield bars(rows, "Bytes before and after")
+
+
+def _maps(fix: FixValues) -> Iterator[Html]:
+    """Two maps on one scale; one where nothing was changed."""
+    if fix.plans is None:
+        return
+    before, after = fix.plans.before, fix.plans.after
+    if before == after:
+        yield memory_map(before, "As it is and stays", budget=fix.limit_bytes)
+        return
+    yield tag("h3", "Memory before and after")
+    yield tag(
+        "div",
+        memory_map(
+            before,
+            f"Before: scratch {before.scratch_bytes:,} bytes",
+            beside=after,
+            budget=fix.limit_bytes,
+        ),
+        memory_map(after, _after(fix), beside=before, budget=fix.limit_bytes),
+        class_="pair",
+    )
+
+
+def _after(fix: FixValues) -> str:
+    if fix.plans is None:
+        return ""
+    part = ", neediest part" if fix.plans.after_is == "neediest part" else ""
+    change = fix.tried[fix.best].change
+    return f"After ({change}{part}): scratch {fix.plans.after.scratch_bytes:,} bytes"
+
+
+def _next(fix: FixValues) -> Iterator[Html]:
+    """The command to go on with, without the words that lead to it."""
+    why, found, words = fix.next.partition("qnnmem ")
+    if found:
+        yield tag("h3", "Next")
+        yield tag("p", why.rstrip(": ")) if why else Html("")
+        yield command(f"{found}{words}")
+    elif fix.next:
+        yield tag("p", fix.next)
 
 
 def _row(number: int, one: FixTry, best: int) -> tuple[str | int | None, ...]:
@@ -48,7 +105,6 @@ def _row(number: int, one: FixTry, best: int) -> tuple[str | int | None, ...]:
         most = one.largest_difference
         results = "numbers lost" if most is None else f"{most:.2g} off"
     extra = f"{one.extra_macs / one.macs:+.1%}" if one.macs else "-"
-    name: str = (
-        Html(f"<strong>{tag('span', one.remedy)}</strong>") if number == best else one.remedy
-    )
-    return name, one.change, one.pool, one.bytes, fits, results, extra, f"{one.seconds:.1f}"
+    name: str = tag("strong", one.remedy) if number == best else one.remedy
+    why = f"{one.change}: {one.why}" if one.why else one.change
+    return name, why, one.pool, one.bytes, fits, results, extra, f"{one.seconds:.1f}"

@@ -3,7 +3,7 @@
 (() => {
 "use strict";
 const POOLS = ["scratch", "io", "persistent"];
-const GAP = 0.06; // part of the height between scratch and persistent memory
+const GAP = 0.1; // part of the height between scratch and persistent memory
 const number = (value) => value.toLocaleString("en-US");
 
 function colours() {
@@ -11,8 +11,24 @@ function colours() {
   const get = (name) => style.getPropertyValue(name).trim();
   return {
     fill: POOLS.map((pool) => get(`--${pool}`)), edge: POOLS.map((pool) => get(`--${pool}-edge`)),
-    ink: get("--ink"), faint: get("--faint"), line: get("--line"), peak: get("--peak"), accent: get("--accent"),
+    paper: get("--paper"), ink: get("--ink"), faint: get("--faint"), line: get("--line"), peak: get("--peak"), accent: get("--accent"),
   };
+}
+
+function roundStep(least) { // 1, 2, 5, 10, 20, 50 ...
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((by) => by * power).find((one) => one >= least) || 1;
+}
+
+function fillColumns(pen, columns) { // stretches that touch are one
+  columns.forEach((stretches, x) => {
+    stretches.sort((a, b) => a[0] - b[0]);
+    let [from, to] = stretches[0];
+    for (const [top, bottom] of stretches) {
+      if (top > to) { pen.fillRect(x, from, 1, to - from); from = top; to = bottom; } else to = Math.max(to, bottom);
+    }
+    pen.fillRect(x, from, 1, to - from);
+  });
 }
 
 class MemoryMap {
@@ -23,9 +39,9 @@ class MemoryMap {
     this.pen = this.canvas.getContext("2d");
     this.told = figure.querySelector(".told");
     this.search = figure.querySelector("input");
-    const { scratch, persistent } = this.data;
-    this.lift = Math.ceil(Math.max(scratch, persistent, 1) * GAP) + scratch;
-    this.top = persistent ? this.lift + persistent : Math.max(scratch, 1);
+    const { above, tallest } = this.data; // persistent and scratch; maps that are compared are equally tall
+    this.lift = Math.ceil(Math.max(tallest, above, 1) * GAP) + tallest;
+    this.top = above ? this.lift + above : Math.max(tallest, 1);
     this.boxes = this.data.boxes.map(([pool, offset, size, lower, upper], at) => {
       const y = pool === 2 ? this.lift + offset : offset;
       return { at, pool, offset, size, lower, upper, y, name: this.data.names[at] };
@@ -42,7 +58,7 @@ class MemoryMap {
   reset() {
     const { first, last } = this.data;
     const wide = Math.max(last - first, 1);
-    this.view = { x0: first - wide * 0.01, x1: last + wide * 0.01, y0: -this.top * 0.015, y1: this.top * 1.05 };
+    this.view = { x0: first - wide * 0.01, x1: last + wide * 0.01, y0: -this.top * 0.05, y1: this.top * 1.09 };
     this.whole = { ...this.view };
     this.draw();
   }
@@ -50,7 +66,7 @@ class MemoryMap {
   listen() {
     const { canvas } = this;
     new ResizeObserver(() => this.resize()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colours = colours(); this.draw(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.colours = colours(); this.stale = true; this.draw(); });
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
       const by = Math.exp(Math.max(-0.4, Math.min(0.4, event.deltaY * 0.0016)));
@@ -90,6 +106,8 @@ class MemoryMap {
     for (const button of this.figure.querySelectorAll("[data-box]"))
       button.addEventListener("click", () => this.choose(this.boxes[Number(button.dataset.box)], true));
     this.figure.querySelector("[data-all]").addEventListener("click", () => this.reset());
+    for (const button of this.figure.querySelectorAll("[data-zoom]"))
+      button.addEventListener("click", () => this.zoom(button.dataset.zoom === "in" ? 0.7 : 1 / 0.7));
   }
 
   key(event) {
@@ -114,6 +132,7 @@ class MemoryMap {
     this.found = new Set(wanted ? this.boxes.filter((box) => this.names(box).some((name) => name.toLowerCase().includes(wanted))) : []);
     if (wanted) this.told.textContent = `${number(this.found.size)} of ${number(this.boxes.length)} tensors; Enter goes from one to the next`;
     else this.tell(this.chosen);
+    this.stale = true;
     this.draw();
   }
 
@@ -139,14 +158,16 @@ class MemoryMap {
     const { data } = this;
     const op = data.ops[box.lower] || "";
     const also = data.aliases[box.at] || [];
+    const name = document.createElement("strong");
+    name.textContent = box.name;
     const parts = [
-      `${box.name}: ${number(box.size)} bytes of ${POOLS[box.pool]} at ${number(box.offset)}`,
+      `: ${number(box.size)} bytes of ${POOLS[box.pool]} at ${number(box.offset)}`,
       `steps ${number(box.lower)} to ${number(box.upper - 1)}`,
       box.lower < 0 || !op ? "" : `made by ${op}`,
       also.length ? `shares memory with ${also.slice(0, 12).join(", ")}${also.length > 12 ? " ..." : ""}` : "",
       data.peak && box.lower <= data.peak.step && data.peak.step < box.upper && box.pool < 2 ? "alive at the peak" : "",
     ];
-    this.told.textContent = parts.filter(Boolean).join("; ");
+    this.told.replaceChildren(name, parts.filter(Boolean).join("; "));
   }
 
   boxAt(px, py) {
@@ -180,6 +201,7 @@ class MemoryMap {
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.stale = true;
     this.draw();
   }
 
@@ -188,30 +210,68 @@ class MemoryMap {
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.paint(); });
   }
 
+  // Boxes are drawn once onto a sheet that reaches beyond the window by half of it on each side;
+  // as long as the window only moves there, a frame is a copy of that sheet.
+  sheetFor(sx, sy) {
+    const { view, sheet } = this;
+    if (sheet && !this.stale && Math.abs(sheet.sx / sx - 1) < 1e-6 && Math.abs(sheet.sy / sy - 1) < 1e-6 && sheet.x0 <= view.x0 && sheet.x1 >= view.x1
+      && sheet.y0 <= view.y0 && sheet.y1 >= view.y1) return sheet;
+    const wide = (view.x1 - view.x0) / 2, tall = (view.y1 - view.y0) / 2;
+    const made = { sx, sy, x0: view.x0 - wide, x1: view.x1 + wide, y0: view.y0 - tall, y1: view.y1 + tall, named: [] };
+    made.canvas = sheet ? sheet.canvas : document.createElement("canvas");
+    made.canvas.width = this.canvas.width * 2;
+    made.canvas.height = this.canvas.height * 2;
+    const pen = made.canvas.getContext("2d"), ratio = this.canvas.width / this.width;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.drawBoxes(pen, made, this.height * 2);
+    this.stale = false;
+    this.sheet = made;
+    return made;
+  }
+
+  drawBoxes(pen, area, height) {
+    const { sx, sy } = area, c = this.colours, dim = this.found.size > 0;
+    for (let pool = 0; pool < POOLS.length; pool++) {
+      pen.fillStyle = c.fill[pool];
+      pen.strokeStyle = c.edge[pool];
+      pen.lineWidth = 1;
+      const slivers = []; // what is narrower than a pixel, by column: thousands become a few
+      for (const box of this.boxes) {
+        if (box.pool !== pool || box.upper < area.x0 || box.lower > area.x1 || box.y > area.y1 || box.y + box.size < area.y0) continue;
+        const x = (box.lower - area.x0) * sx, w = (box.upper - box.lower) * sx, h = box.size * sy;
+        const y = height - (box.y - area.y0) * sy - h, isFound = dim && this.found.has(box);
+        if (w < 1.5 && !isFound) {
+          (slivers[Math.max(0, Math.floor(x))] ||= []).push([Math.floor(y), Math.ceil(y + Math.max(h, 0.6))]);
+          continue;
+        }
+        pen.globalAlpha = dim && !isFound ? 0.22 : 1;
+        pen.fillRect(x, y, Math.max(w, isFound ? 2 : 0.6), Math.max(h, isFound ? 2 : 0.6));
+        if (w > 3 && h > 3) pen.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+        if (w > 60 && h > 13) area.named.push(box);
+      }
+      pen.globalAlpha = dim ? 0.22 : 1;
+      fillColumns(pen, slivers);
+    }
+  }
+
   paint() {
     const { pen, view, width, height, data } = this;
     const c = this.colours;
     const sx = width / (view.x1 - view.x0), sy = height / (view.y1 - view.y0);
     const X = (x) => (x - view.x0) * sx, Y = (y) => height - (y - view.y0) * sy;
     pen.clearRect(0, 0, width, height);
-    const dim = this.found.size > 0;
-    for (let pool = 0; pool < POOLS.length; pool++) {
-      pen.fillStyle = c.fill[pool];
-      pen.strokeStyle = c.edge[pool];
-      pen.lineWidth = 1;
-      for (const box of this.boxes) {
-        if (box.pool !== pool || box.upper < view.x0 || box.lower > view.x1 || box.y > view.y1 || box.y + box.size < view.y0) continue;
-        const x = X(box.lower), w = (box.upper - box.lower) * sx, h = box.size * sy, y = Y(box.y) - h;
-        pen.globalAlpha = dim && !this.found.has(box) ? 0.22 : 1;
-        pen.fillRect(x, y, Math.max(w, 0.6), Math.max(h, 0.6));
-        if (w > 3 && h > 3) pen.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
-        if (w > 60 && h > 13) this.label(box, x, y, w, h);
-      }
+    const sheet = this.sheetFor(sx, sy);
+    const ratio = this.canvas.width / width, whole = (at) => Math.round(at * ratio) / ratio; // dot on dot
+    pen.drawImage(sheet.canvas, whole(X(sheet.x0)), whole(Y(sheet.y1)), sheet.canvas.width / ratio, sheet.canvas.height / ratio);
+    for (const box of sheet.named) {
+      const h = box.size * sy;
+      this.label(box, X(box.lower), Y(box.y) - h, (box.upper - box.lower) * sx, h);
     }
-    pen.globalAlpha = 1;
-    this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
-    this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}`, []);
-    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true);
+    this.scales(X, Y, sx, sy);
+    if (data.bound && data.bound < data.scratch) this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
+    this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}${data.bound === data.scratch ? ", the lower bound" : ""}`, []);
+    if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3], data.budget < data.scratch && Y(data.budget) - Y(data.scratch) < 18);
+    if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true, true);
     if (data.peak) this.down(X(data.peak.step + 0.5), c.peak, `peak, step ${number(data.peak.step)}`);
     for (const [box, colour] of [[this.hovered, c.ink], [this.chosen, c.peak]]) {
       if (!box) continue;
@@ -222,10 +282,28 @@ class MemoryMap {
     this.painted = (this.painted || 0) + 1;
   }
 
+  scales(X, Y, sx, sy) { // steps below, addresses at the right, as many as there is room for
+    const { pen, view, width, height, data } = this;
+    pen.font = "11px system-ui, sans-serif";
+    pen.fillStyle = this.colours.faint;
+    const each = roundStep(90 / sx);
+    const from = Math.ceil(Math.max(view.x0, data.first) / each) * each + 0; // no -0
+    for (let step = from; step < Math.min(view.x1, data.last); step += each) {
+      const words = step === from ? `step ${number(step)}` : number(step);
+      this.words(words, X(step + 0.5) - pen.measureText(words).width / 2, height - 5);
+    }
+    let every = 64;
+    while (every * sy < 44) every *= 2;
+    for (let at = Math.max(0, Math.ceil(view.y0 / every) * every); at <= Math.min(view.y1, data.tallest); at += every) {
+      if (Math.abs(Y(at) - Y(data.scratch)) < 12 && at !== data.scratch) continue;
+      this.words(number(at), width - 6 - pen.measureText(number(at)).width, Y(at) + 4);
+    }
+  }
+
   label(box, x, y, w, h) {
     const { pen, width } = this;
     const left = Math.max(x, 0), room = Math.min(x + w, width) - left - 8;
-    if (room < 40) return;
+    if (room < 40 || y > this.height || y + h < 0) return;
     pen.save();
     pen.fillStyle = this.colours.ink;
     pen.font = "12px system-ui, sans-serif";
@@ -235,7 +313,7 @@ class MemoryMap {
     pen.restore();
   }
 
-  across(y, colour, words, dashes, isBelow) {
+  across(y, colour, words, dashes, isBelow, isRight) {
     const { pen, width, height } = this;
     if (y < 0 || y > height) return;
     pen.strokeStyle = pen.fillStyle = colour;
@@ -244,7 +322,7 @@ class MemoryMap {
     pen.beginPath(); pen.moveTo(0, y); pen.lineTo(width, y); pen.stroke();
     pen.setLineDash([]);
     pen.font = "12px system-ui, sans-serif";
-    pen.fillText(words, 6, isBelow ? y + 13 : y - 4);
+    this.words(words, isRight ? width - 6 - pen.measureText(words).width : 6, isBelow ? y + 13 : y - 4);
   }
 
   down(x, colour, words) {
@@ -257,12 +335,26 @@ class MemoryMap {
     pen.setLineDash([]);
     pen.font = "600 12px system-ui, sans-serif";
     const wide = pen.measureText(words).width;
-    pen.fillText(words, x + 6 + wide > width ? x - 6 - wide : x + 6, 14);
+    this.words(words, x + 6 + wide > width ? x - 6 - wide : x + 6, 12);
+  }
+
+  words(words, x, y) { // readable on any box
+    const { pen } = this;
+    pen.save();
+    pen.strokeStyle = this.colours.paper; pen.lineWidth = 4; pen.lineJoin = "round";
+    pen.strokeText(words, x, y);
+    pen.restore();
+    pen.fillText(words, x, y);
   }
 }
 
-const maps = [...document.querySelectorAll("figure.map")].map((figure) => new MemoryMap(figure));
-window.qnnmemMaps = maps; // for tests, and for whoever looks closer
+// Maps that came into the document since; those that left it are forgotten.
+window.qnnmemDraw = (root = document) => {
+  const known = (window.qnnmemMaps || []).filter((map) => map.figure.isConnected);
+  const figures = [...root.querySelectorAll("figure.map")].filter((one) => !known.some((map) => map.figure === one));
+  window.qnnmemMaps = [...known, ...figures.map((figure) => new MemoryMap(figure))];
+};
+window.qnnmemDraw();
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
 
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.markup import (
-    Html,
-    badge,
-    data,
-    details,
-    lines,
-    size,
-    table,
-    tag,
-    text,
-)
+from qnnmem.report.page.markup import Html, badge, details, lines, size, table, tag, text
+from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.page.values import PlanBuffer, PlanValues
 from qnnmem.text import counted
 
-_POOLS = ("scratch", "io", "persistent")
-_HINT = (
-    "Point at a box or click it. Keys, once the map has the focus: arrows move, + and - zoom, "
-    "0 shows all, n and p go from box to box, / searches."
-)
-_PEAKS = 24  # buttons for what sets the peak
+__all__ = ["live_bytes", "memory_map", "plan_section", "provenance"]
 _LISTED = 2000  # rows of the table; the map has all
 
 
@@ -39,7 +24,7 @@ def plan_section(plan: PlanValues) -> PageSection:
             [
                 _answer(plan),
                 _pools(plan),
-                memory_map(plan),
+                memory_map(plan, budget=_budgets(plan).get("scratch")),
                 _live(plan),
                 *_tcm(plan),
                 *(tag("p", note) for note in plan.notes),
@@ -51,11 +36,15 @@ def plan_section(plan: PlanValues) -> PageSection:
     )
 
 
+def _budgets(plan: PlanValues) -> dict[str, int]:
+    return {one.pool: one.have_bytes for one in plan.budgets}
+
+
 def _answer(plan: PlanValues) -> Html:
     proof = (
         "proven smallest" if plan.optimal else f"at least {plan.lower_bound_bytes:,} by any plan"
     )
-    answer = [badge(plan.fits), Html(" ")] if plan.budgets or plan.fits is not None else []
+    answer = [badge(plan.fits), Html(" ")] if plan.budgets else []
     return tag(
         "p",
         *answer,
@@ -65,101 +54,44 @@ def _answer(plan: PlanValues) -> Html:
 
 
 def _pools(plan: PlanValues) -> Html:
-    have = {one.pool: one.have_bytes for one in plan.budgets}
-    rows = [
-        Bar("scratch", [("scratch", plan.scratch_bytes)], have.get("scratch")),
-        Bar("persistent", [("persistent", plan.persistent_bytes)], have.get("persistent")),
-        Bar("inputs and outputs", [("io", plan.io_bytes)], have.get("io")),
-        Bar("constants", [("constants", plan.constant_bytes)], have.get("constants")),
+    have = _budgets(plan)
+    pools = [
+        ("scratch", "scratch", plan.scratch_bytes),
+        ("persistent", "persistent", plan.persistent_bytes),
+        ("io", "inputs and outputs", plan.io_bytes),
+        ("constants", "constants", plan.constant_bytes),
     ]
-    if plan.tcm is not None:
+    rows = [
+        Bar(label, [(pool, need)], have.get(pool), 0, _origin(plan, pool), "given")
+        for pool, label, need in pools
+    ]
+    if sum(need > 0 for _, _, need in pools) > 1:
+        rows.append(Bar("all together", [(pool, need) for pool, _, need in pools]))
+    tcm = plan.tcm
+    if tcm is not None:
         pieces = [("constants", plan.constant_bytes)]
-        pieces.append(("io", max(0, plan.tcm.need_bytes - plan.constant_bytes)))
-        rows.append(Bar("TCM: model and IO", pieces, plan.tcm.limit_bytes))
+        pieces.append(("io", max(0, tcm.need_bytes - plan.constant_bytes)))
+        source = plan.origins.get("tcm.limit_bytes", "")
+        rows.append(Bar("TCM: model and IO", pieces, tcm.limit_bytes, 0, "computed", source))
+        if "tcm" in have:
+            rows.append(Bar("budget for TCM", pieces, have["tcm"], 0, "computed", "given"))
     shown = [row for row in rows if row.total or row.limit]
     inside = tag("p", "Inputs and outputs are part of scratch.", class_="faint")
     around = inside if plan.io == "inside" and plan.ops else Html("")
     return Html(f"{bars(shown, 'Bytes of each pool')}\n{around}")
 
 
-def memory_map(plan: PlanValues) -> Html:
-    """The canvas, its tools and its data."""
-    boxes = drawn(plan)
-    number = {buffer.name: at for at, buffer in enumerate(boxes)}
-    live = [] if plan.peak is None else sorted(plan.peak.live, key=lambda one: -one.bytes)
-    buttons = [
-        tag(
-            "li",
-            tag("button", f"{one.name}: {one.bytes:,}", type="button", data_box=number[one.name]),
-        )
-        for one in live[:_PEAKS]
-        if one.name in number
-    ]
-    where = "" if plan.peak is None else f" at step {plan.peak.step:,}"
-    op = "" if plan.peak is None or not plan.peak.op else f" ({plan.peak.op})"
-    keys = (Html(f'<span class="key"><i class="{pool}"></i>{pool}</span>') for pool in _POOLS)
-    return lines(
-        [
-            Html('<figure class="map">'),
-            tag(
-                "figcaption",
-                "Memory map: steps go right, addresses up, every box is a tensor, with its place "
-                "and its time.",
-            ),
-            tag(
-                "div",
-                Html('<input type="search" placeholder="tensor name" aria-label="Search tensors">'),
-                Html('<button type="button" data-all>show all</button>'),
-                *keys,
-                class_="tools",
-            ),
-            tag("canvas", "", tabindex=0, role="img", aria_label=_words(plan, len(boxes))),
-            tag("output", _HINT, class_="told", data_hint=_HINT, aria_live="polite"),
-            tag("p", f"What sets the peak{where}{op}:") if buttons else Html(""),
-            tag("ul", *buttons, class_="peaks") if buttons else Html(""),
-            data(map_data(plan, boxes)),
-            Html("</figure>"),
-        ]
-    )
-
-
-def _words(plan: PlanValues, boxes: int) -> str:
-    return f"Memory map of {counted(boxes, 'tensor')} in {plan.scratch_bytes:,} bytes of scratch"
-
-
-def drawn(plan: PlanValues) -> list[PlanBuffer]:
-    """Buffers that have an address in scratch or persistent memory."""
-    outside = plan.io == "outside"
-    return [
-        one for one in plan.buffers if one.pool in _POOLS and not (outside and one.pool == "io")
-    ]
-
-
-def map_data(plan: PlanValues, boxes: Sequence[PlanBuffer]) -> dict[str, Any]:
-    """What the drawing code reads."""
-    firsts, lasts = [one.lower for one in boxes], [one.upper for one in boxes]
-    return {
-        "scratch": plan.scratch_bytes,
-        "persistent": plan.persistent_bytes,
-        "bound": plan.lower_bound_bytes,
-        "first": min(firsts, default=0),
-        "last": max(lasts, default=1),
-        "peak": None if plan.peak is None else {"step": plan.peak.step},
-        "ops": plan.ops,
-        "names": [one.name for one in boxes],
-        "aliases": {at: one.aliases for at, one in enumerate(boxes) if one.aliases},
-        "boxes": [
-            [_POOLS.index(one.pool), one.offset_bytes, one.size_bytes, one.lower, one.upper]
-            for one in boxes
-        ],
-    }
+def _origin(plan: PlanValues, pool: str) -> str:
+    return plan.origins.get(f"{'constant' if pool == 'constants' else pool}_bytes", "")
 
 
 def _live(plan: PlanValues) -> Html:
     points = list(live_bytes([one for one in drawn(plan) if one.pool != "persistent"]))
-    limits = [("scratch", plan.scratch_bytes)]
-    limits += [("budget", one.have_bytes) for one in plan.budgets if one.pool == "scratch"]
-    chart = line(points, "Bytes alive at each step", limits, stepped=True)
+    limits = [("scratch, as little as any plan needs", plan.scratch_bytes)]
+    if plan.lower_bound_bytes < plan.scratch_bytes:
+        limits = [("scratch", plan.scratch_bytes), ("lower bound", plan.lower_bound_bytes)]
+    limits += [("budget", one) for pool, one in _budgets(plan).items() if pool == "scratch"]
+    chart = line(points, "Bytes alive at each step", limits, unit="step", stepped=True)
     return Html(f"<h3>Bytes alive at each step</h3>\n{chart}") if points else Html("")
 
 
@@ -178,12 +110,13 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
 def _tcm(plan: PlanValues) -> Iterator[Html]:
     tcm = plan.tcm
     if tcm is not None:
-        yield tag("h3", "TCM")
+        yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits))
+        source = plan.origins.get("tcm.limit_bytes", "")
         rows = [
-            ("bytes", tcm.need_bytes, tcm.limit_bytes),
-            ("allocations", tcm.buffers, tcm.max_buffers),
+            ("bytes", tcm.need_bytes, "computed", tcm.limit_bytes, source),
+            ("allocations", tcm.buffers, "computed", tcm.max_buffers, source),
         ]
-        yield table(("of model and IO", "needed", "there"), rows)
+        yield table(("of model and IO", "needed", "origin", "there", "origin"), rows)
 
 
 def _buffers(plan: PlanValues) -> Html:
@@ -203,5 +136,7 @@ def provenance(plan: PlanValues) -> Html:
     rows = [("file", plan.input), ("tool", plan.tool), ("alignment", f"{plan.align_bytes} bytes")]
     rows.append(("inputs and outputs", f"{plan.io} scratch"))
     rows.append(("bits", "as in the model" if plan.bits is None else str(plan.bits)))
+    if plan.seconds is not None:
+        rows.append(("planned in", f"{plan.seconds:.3f} s"))
     rows += sorted(plan.origins.items())
     return details("Where the numbers come from", table(("what", "from"), rows))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from qnnmem.errors import UsageError
-from qnnmem.report.page import doctor, fix, htp, plan, values
+from qnnmem.report.page import doctor, fix, htp, lpai, plan, settings, values
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.text import quote
@@ -17,11 +17,12 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
     "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
     "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
     "qnnmem.fit/1": (values.FitValues, htp.fit_section),
-    "qnnmem.sweep/1": (values.SweepValues, htp.sweep_section),
-    "qnnmem.place/1": (values.PlaceValues, htp.place_section),
-    "qnnmem.qmem/1": (values.QmemValues, htp.qmem_section),
+    "qnnmem.sweep/1": (values.SweepValues, settings.sweep_section),
+    "qnnmem.place/1": (values.PlaceValues, settings.place_section),
+    "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
+    "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
 }
 SHOWN = tuple(_KINDS)
 
@@ -30,9 +31,16 @@ SHOWN = tuple(_KINDS)
 _SEVERAL = {"qnnmem.plans/1": "plans", "qnnmem.fits/1": "answers", "qnnmem.fixes/1": "results"}
 
 
+def schema_of(result: Any) -> Any:
+    """The schema that a result names; what is in a vendor's nesting names it in our part."""
+    ours = result.get("qnnmem") if isinstance(result, dict) else None
+    inner = ours if isinstance(ours, dict) else result
+    return inner.get("schema") if isinstance(inner, dict) else None
+
+
 def sections_of(result: Any, where: str) -> list[PageSection]:
     """The sections of a result that was read from JSON; UsageError where it cannot be shown."""
-    name = result.get("schema") if isinstance(result, dict) else None
+    name = schema_of(result)
     if name not in _SEVERAL:
         return [section_of(result, where)]
     try:
@@ -51,12 +59,14 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
 
 def section_of(result: Any, where: str) -> PageSection:
     """The section of a result that was read from JSON; UsageError where it cannot be shown."""
-    name = result.get("schema") if isinstance(result, dict) else None
+    name = schema_of(result)
     if not isinstance(name, str) or name not in _KINDS:
         known = ", ".join(SHOWN)
         raise UsageError(f"{where}: no page shows a result of {quote(name)}; shown are {known}")
     kind, render = _KINDS[name]
     try:
-        return render(msgspec.convert(result, kind))
+        found: Any = msgspec.convert(result, kind)
+        # The description of a binary does not name its file.
+        return lpai.binary_section(found, where) if kind is values.InspectValues else render(found)
     except (msgspec.ValidationError, IndexError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc

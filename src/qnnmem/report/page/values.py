@@ -61,28 +61,73 @@ class PlanTcm(Loose, frozen=True):
     max_buffers: Count
 
 
-class PlanValues(Loose, frozen=True):
+class MapValues(Loose, frozen=True, kw_only=True):
+    """What a memory map shows."""
+
+    scratch_bytes: Count
+    persistent_bytes: Count
+    lower_bound_bytes: Count
+    optimal: bool
+    io: str
+    buffers: list[PlanBuffer]
+    peak: PlanPeak | None = None
+    ops: list[str] = []
+
+
+class PlanValues(MapValues, frozen=True, kw_only=True):
     """`qnnmem.plan/1`."""
 
     input: str
-    scratch_bytes: Count
-    persistent_bytes: Count
     io_bytes: Count
     constant_bytes: Count
-    lower_bound_bytes: Count
-    optimal: bool
     align_bytes: Count
-    io: str
-    buffers: list[PlanBuffer]
     tool: str = ""
     fits: bool | None = None
     bits: Count | None = None
-    peak: PlanPeak | None = None
     tcm: PlanTcm | None = None
     budgets: list[PlanBudget] = []
     notes: list[str] = []
-    ops: list[str] = []
     origins: dict[str, str] = {}
+    seconds: float | None = None
+
+
+class InspectedBuffer(Loose, frozen=True):
+    """A placed buffer of an LPAI binary."""
+
+    name: str
+    pool: str
+    offset: Count
+    size: Count
+    first_step: Count
+    end_step: Count
+    aliases: list[str] = []
+
+
+class InspectedGraph(Loose, frozen=True):
+    """A graph of an LPAI binary."""
+
+    name: str
+    io: str
+    pools: dict[str, Count]
+    buffers: list[InspectedBuffer]
+    tcm: PlanTcm | None = None
+
+
+class InspectedPart(Loose, frozen=True):
+    """What is ours of an LPAI binary's description."""
+
+    hw_version: str
+    producer: str
+    file_bytes: Count
+    graphs: list[InspectedGraph]
+    tcm: PlanTcm | None = None
+    tool: str = ""
+
+
+class InspectValues(Loose, frozen=True):
+    """`qnnmem.inspect/1`, which has the nesting of a tool of the vendor's."""
+
+    qnnmem: InspectedPart
 
 
 class SourcedBytes(Loose, frozen=True):
@@ -131,6 +176,11 @@ class BillValues(Loose, frozen=True):
     largest_io: list[BillItem] = []
     largest_weights: list[BillItem] = []
     traps: list[BillTrap] = []
+    vtcm_stored: SourcedBytes | None = None
+    io_exact: SourcedBytes | None = None
+    ddr_read_per_inference: SourcedBytes | None = None
+    ddr_written_per_inference: SourcedBytes | None = None
+    host_ram: SourcedBytes | None = None
 
 
 class FitCheck(Loose, frozen=True):
@@ -221,6 +271,7 @@ class PlacedContext(Loose, frozen=True):
     """A context binary."""
 
     file: str
+    need_high: PlaceLimit | None = None
 
 
 class PlaceValues(Loose, frozen=True):
@@ -244,6 +295,7 @@ class QmemWay(Loose, frozen=True):
     copied_in: SourcedBytes
     copied_out: SourcedBytes
     shared_memory: SourcedBytes
+    process_domain_left: SourcedBytes | None = None
 
 
 class QmemValues(Loose, frozen=True):
@@ -253,6 +305,11 @@ class QmemValues(Loose, frozen=True):
     rows: list[QmemWay]
     tool: str = ""
     advice: str = ""
+    soc: str | None = None
+    io_layer: str = ""
+    recommended: dict[str, str] = {}
+    traps: list[str] = []
+    process_domain_budget: SourcedBytes | None = None
 
 
 class LogEvidence(Loose, frozen=True):
@@ -263,6 +320,29 @@ class LogEvidence(Loose, frozen=True):
     text: str
     count: Count = 1
     decides: bool = False
+
+
+class LogCandidate(Loose, frozen=True):
+    """A cause and how likely it is."""
+
+    cause: str
+    score: float
+
+
+class LogPart(Loose, frozen=True):
+    """A number of the model or the SoC."""
+
+    name: str
+    bytes: Count
+    origin: str = ""
+    source: str = ""
+
+
+class LogNumbers(Loose, frozen=True):
+    """What the failing model itself needs."""
+
+    parts: list[LogPart] = []
+    sentences: list[str] = []
 
 
 class LogIncident(Loose, frozen=True):
@@ -282,6 +362,16 @@ class LogIncident(Loose, frozen=True):
     collect_next: list[str] = []
     quantities: dict[str, Count | float | str | None] = {}
     shortage_bytes: Count | None = None
+    entry: str | None = None
+    process: Count | None = None
+    producer: str | None = None
+    candidates: list[LogCandidate] = []
+    origins: dict[str, str] = {}
+    own_numbers: LogNumbers | None = None
+
+    def origin(self, name: str) -> str:
+        """Where a quantity comes from: what no line prints says so itself."""
+        return self.origins.get(name, "reported: by the log")
 
 
 class DoctorValues(Loose, frozen=True):
@@ -291,6 +381,8 @@ class DoctorValues(Loose, frozen=True):
     tool: str = ""
     notes: list[str] = []
     files: list[str] = []
+    why: dict[str, str] = {}
+    stats: dict[str, Count | float] = {}
 
 
 class FixTry(Loose, frozen=True):
@@ -307,6 +399,15 @@ class FixTry(Loose, frozen=True):
     extra_macs: Count = 0
     seconds: float = 0.0
     pool: str = "scratch"
+    why: str = ""
+
+
+class FixPlans(Loose, frozen=True):
+    """Where every tensor lies before and after."""
+
+    before: MapValues
+    after: MapValues
+    after_is: str = "whole model"
 
 
 class FixValues(Loose, frozen=True):
@@ -324,6 +425,9 @@ class FixValues(Loose, frozen=True):
     notes: list[str] = []
     files: list[str] = []
     next: str = ""
+    soc: str = ""
+    from_log: list[str] = []
+    plans: FixPlans | None = None
 
 
 class RefusedInput(Loose, frozen=True):

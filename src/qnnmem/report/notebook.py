@@ -1,0 +1,129 @@
+"""Results in a notebook: plain tables, and the map as a picture; scripts may be off there.
+
+The map is an image of its own, so that its styles do not reach the rest of the notebook.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.report.page.markup import Html, lines, size, table, tag, text
+from qnnmem.text import counted
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.incident import Incident
+    from qnnmem.fix.run import FixResult
+    from qnnmem.htp.bill import Bill
+    from qnnmem.plan import MemoryPlan
+
+_MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
+_MOST_LINES = 12
+
+
+def html_of(value: object) -> str:
+    """A result as HTML; TypeError for what is none."""
+    for kind in type(value).__mro__:
+        if kind.__name__ in _RENDERERS:
+            return _RENDERERS[kind.__name__](value)
+    raise TypeError(f"a {type(value).__name__} has no picture")
+
+
+def _plan(plan: MemoryPlan) -> Html:
+    scratch = f"scratch {counted(plan.scratch_bytes, 'byte')}, {plan.scratch.proof}"
+    return lines(
+        [
+            tag("p", tag("strong", plan.model.name or "plan"), f": {scratch}"),
+            table(("pool", "bytes", "budget", "answer"), _pools(plan)),
+            _map(plan, plan.model.name or "plan"),
+        ]
+    )
+
+
+def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
+    from qnnmem.plan import Pool
+
+    budgets = {one.pool: one for one in plan.budgets}
+    answers = {True: "fits", False: "does not fit", None: "cannot tell"}
+    for pool in Pool:
+        budget = budgets.get(pool)
+        if plan.pool_bytes(pool) or budget is not None:
+            have = None if budget is None else size(budget.have)
+            said = "" if budget is None else answers[budget.fits]
+            yield pool.value, size(plan.pool_bytes(pool)), have, said
+
+
+def _map(plan: MemoryPlan, title: str) -> Html:
+    from qnnmem.report.plan_json import map_values
+    from qnnmem.report.plan_picture import draw
+    from qnnmem.report.plan_svg import svg_of
+
+    if not plan.buffers:
+        return Html("")
+    if len(plan.buffers) > _MOST_BOXES:
+        many = counted(len(plan.buffers), "buffer")
+        return tag("p", f"The map of {many} is in the page that `qnnmem report` writes.")
+    drawn = svg_of(draw(map_values(plan), title))
+    content = b64encode(drawn.encode("utf-8", "backslashreplace")).decode()
+    words = f"Memory map of {title}: time to the right, address up"
+    return Html(f'<img alt="{text(words)}" src="data:image/svg+xml;base64,{content}">')
+
+
+def _bill(bill: Bill) -> Html:
+    from qnnmem.report.bill import verdict
+
+    parts = [*bill.parts, ("total", bill.ram), ("compile estimate", bill.compile_estimate)]
+    parts += [("compile limit", bill.compile_limit), ("process domain budget", bill.pd_budget)]
+    rows = [
+        (name, size(part.value), part.origin.value, part.source)
+        for name, part in parts
+        if part is not None
+    ]
+    head = ("part", "bytes", "origin", "from")
+    return lines([tag("p", tag("strong", verdict(bill))), table(head, rows)])
+
+
+def _incident(incident: Incident) -> Html:
+    from qnnmem.report.doctor_words import verdict
+
+    evidence = [(one.line, "decides" * one.decides, one.text) for one in incident.evidence]
+    shown = evidence[:_MOST_LINES]
+    return lines(
+        [
+            tag("p", tag("strong", verdict(incident))),
+            tag("p", incident.title),
+            table(("line", "", "text"), shown),
+            tag("ul", *(tag("li", one) for one in incident.remedies)),
+        ]
+    )
+
+
+def _fix(result: FixResult) -> Html:
+    from qnnmem.report.fix import verdict
+
+    best = result.best
+    rows = [
+        (
+            tag("strong", one.change.remedy) if one is best else one.change.remedy,
+            one.change.what,
+            one.need.what,
+            one.need.size,
+            {True: "yes", False: "no", None: "-"}[one.fits],
+        )
+        for one in result.tried
+    ]
+    before, after = best.before.plan, best.need.plan
+    maps = []
+    if before is not None and after is not None and before is not after:
+        maps = [_map(before, "before"), _map(after, f"after: {best.change.what}")]
+    head = ("remedy", "change", "of", "bytes", "fits")
+    return lines([tag("p", tag("strong", verdict(result))), table(head, rows), *maps])
+
+
+_RENDERERS: dict[str, Callable[[Any], Html]] = {
+    "MemoryPlan": _plan,
+    "Bill": _bill,
+    "Incident": _incident,
+    "FixResult": _fix,
+}

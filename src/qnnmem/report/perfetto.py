@@ -1,0 +1,87 @@
+"""A plan as a trace for Perfetto: counters over steps, in Chrome's JSON format of traces.
+
+A plan knows no time. Where the format wants microseconds it gets steps, and the names of tracks say
+so: one microsecond is one step, and an op is a mark without a length.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from qnnmem.plan import MemoryPlan, PlacedBuffer, Pool
+from qnnmem.report.planned import PlanReport
+from qnnmem.text import counted, shorten
+
+_PROCESS, _OPS = 1, 1
+_NAME = 200
+
+
+def render_perfetto(report: PlanReport) -> str:
+    """One JSON object: what is alive in each pool, its size, and the ops."""
+    name = shorten(PurePath(report.input).name or report.input, _NAME)
+    first = min((buffer.live.lower for buffer in report.plan.buffers), default=0)
+    events = [
+        *_names(name, first),
+        *_counters(report.plan, first),
+        *_marks(report.plan, first),
+    ]
+    about = {"tool": report.tool, "input": name, "time": "steps: 1 us is one step of the plan"}
+    values = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
+    return json.dumps(values, separators=(",", ":")) + "\n"
+
+
+def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
+    shift = f", step {first} at 0" if first else ""
+    what = f"{name}: bytes by step (1 us = 1 step{shift}; no time was measured)"
+    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": what}}
+    yield {
+        **{"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": _OPS},
+        "args": {"name": "ops in order"},
+    }
+
+
+def _counters(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
+    """For every pool the bytes alive, whenever they change, and the size it is given."""
+    for pool in (Pool.SCRATCH, Pool.PERSISTENT, Pool.IO):
+        buffers = [one for one in plan.buffers if one.pool is pool]
+        if not buffers:
+            continue
+        for step, alive in _alive(buffers):
+            yield _counter(f"{pool.value} alive", step - first, alive)
+        last = max(one.live.upper for one in buffers)
+        yield _counter(f"{pool.value} size", 0, plan.pool_bytes(pool))
+        yield _counter(f"{pool.value} size", last - first, plan.pool_bytes(pool))
+
+
+def _alive(buffers: Sequence[PlacedBuffer]) -> Iterator[tuple[int, int]]:
+    changes: dict[int, int] = {}
+    for one in buffers:
+        changes[one.live.lower] = changes.get(one.live.lower, 0) + one.size
+        changes[one.live.upper] = changes.get(one.live.upper, 0) - one.size
+    total = 0
+    for step in sorted(changes):
+        total += changes[step]
+        yield step, total
+
+
+def _counter(name: str, at: int, value: int) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": _PROCESS, "ts": at, "args": {"bytes": value}}
+
+
+def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
+    """Ops as marks, the fullest step as one through all tracks."""
+    for step, op in enumerate(plan.model.ops):
+        yield {
+            **{"ph": "i", "s": "t", "pid": _PROCESS, "tid": _OPS, "ts": step - first},
+            **{"name": shorten(op.name, _NAME), "args": {"step": step, "type": op.type}},
+        }
+    if plan.peak is not None:
+        live = {shorten(one.name, _NAME): one.size for one in plan.peak.live}
+        yield {
+            **{"ph": "i", "s": "p", "pid": _PROCESS, "tid": _OPS, "ts": plan.peak.step - first},
+            "name": f"peak: {counted(plan.peak.size, 'byte')} alive",
+            "args": {"step": plan.peak.step, **live},
+        }

@@ -1,0 +1,27 @@
+"""A fix as JSON: where every tensor lies before and after, for whoever draws it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+from fix_samples import planned_fix
+
+from qnnmem.report.fix import render_json
+from qnnmem.report.page.document import render_page
+from qnnmem.report.page.sections import section_of
+from qnnmem.report.schema import load_schema
+
+
+def test_both_plans_are_in_it(tmp_path: Path) -> None:
+    """Offsets and lifetimes of the model as it is and as it becomes; a page draws both."""
+    values = json.loads(render_json(planned_fix(tmp_path), [], []))
+    jsonschema.validate(values, load_schema("qnnmem.fix/1"))
+    before, after = values["plans"]["before"], values["plans"]["after"]
+    assert before["scratch_bytes"] == values["before_bytes"] == 1024
+    assert after["scratch_bytes"] == values["after_bytes"] == 768
+    assert {one["name"] for one in before["buffers"]} == {"x", "h", "h2", "y"}
+    page = render_page([section_of(values, "it")], "it")
+    assert page.count("<canvas") == 2
+    assert "After (in place" in page

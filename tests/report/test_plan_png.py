@@ -1,0 +1,59 @@
+"""The memory map as PNG."""
+
+from __future__ import annotations
+
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem.report.plan_picture import draw
+from qnnmem.report.plan_png import png_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BLUE, WHITE = (84, 174, 255), (255, 255, 255)
+
+
+def test_boxes_are_where_their_bytes_are(tmp_path: Path) -> None:
+    """A file that ends in .png is a picture; buffers have their colours, the rest is paper."""
+    image = pytest.importorskip("PIL.Image")
+    target = tmp_path / "plan.png"
+    assert exit_code(run("plan", EXAMPLES / "keyword_spotting.csv", "-o", target)) == 0
+    with image.open(target) as picture:
+        pixels = picture.convert("RGB")
+    assert pixels.width == 1920
+    assert pixels.getpixel((2, 2)) == WHITE
+    assert BLUE in {color for _, color in pixels.getcolors(1 << 20)}
+
+
+def test_states_larger_than_scratch_make_no_tower() -> None:
+    """However large persistent memory is beside scratch, the picture stays small."""
+    image = pytest.importorskip("PIL.Image")
+    states = {"name": "s", "pool": "persistent", "size_bytes": 1 << 30, "lower": 0, "upper": 2}
+    plan = {
+        **{"scratch_bytes": 64, "persistent_bytes": 1 << 30, "lower_bound_bytes": 64},
+        **{"optimal": True, "peak": None, "buffers": [{**states, "offset_bytes": 0}]},
+    }
+    with image.open(BytesIO(png_of(draw(plan, "it")))) as picture:
+        assert picture.height < 4000
+
+
+def test_it_needs_a_file() -> None:
+    """A terminal shows no PNG."""
+    done = run("plan", EXAMPLES / "tiny.eaix", "--format", "png")
+    assert exit_code(done) == 2
+    assert "-o" in sentence(done)
+
+
+def test_without_pillow_the_command_that_adds_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence, and no half of a file."""
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    target = tmp_path / "plan.png"
+    done = run("plan", EXAMPLES / "tiny.eaix", "-o", target)
+    assert exit_code(done) == 2
+    assert "[png]" in sentence(done)
+    assert not target.exists()
