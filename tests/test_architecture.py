@@ -50,8 +50,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
+    # Results as read from JSON, whoever wrote them.
+    "compare": BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "fix", "targets"} | BASE,
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "fix", "targets", "compare"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},

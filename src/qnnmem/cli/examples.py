@@ -32,6 +32,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         f"qnnmem report {_MODEL} --dim N=1 -o small.html",
         f"qnnmem report {_BINARY} examples/graph_limit.log -o both.html",
     ),
+    "diff": (
+        "qnnmem diff examples/keyword_spotting.csv examples/anomaly_detection.csv",
+        f"qnnmem diff {_BINARY} {_BINARY} --tolerance 1% --json",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",

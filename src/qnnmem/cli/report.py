@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def report(
     if len(files) > _MOST:
         raise UsageError(f"a page shows {_MOST} files at most; name fewer")
     words = [*_each("--dim", dims), *_each("--shape", shapes), *_each("--value", values)]
-    sections = [one for file in files for one in sections_of(_result(Path(file), words), file)]
+    sections = [one for file in files for one in sections_of(result_of(Path(file), words), file)]
     names = ", ".join(Path(file).name for file in files[:3])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     write(render_page(sections, title or f"{names}{more}"), target, force)
@@ -92,8 +92,13 @@ def _each(option: str, values: Sequence[str]) -> Iterator[str]:
         yield from (option, value)
 
 
-def _result(path: Path, words: Sequence[str]) -> Any:
-    """A result that is there, or that a verb makes."""
+def result_of(
+    path: Path,
+    words: Sequence[str],
+    action: str = "which qnnmem report does not show",
+    more: Mapping[str, str] | None = None,
+) -> Any:
+    """A result that is there, or that a verb makes; `more` are kinds of files and their verbs."""
     import json
 
     from qnnmem.bounded_file import read_bytes
@@ -101,9 +106,9 @@ def _result(path: Path, words: Sequence[str]) -> Any:
 
     kind = kind_of_file(path)
     if kind.name != "result":
-        verb = _VERB_OF.get(kind.name)
+        verb = {**_VERB_OF, **(more or {})}.get(kind.name)
         if verb is None:
-            raise wrong_kind(path, kind, "which qnnmem report does not show")
+            raise wrong_kind(path, kind, action)
         return json.loads(_said(verb, str(path), *(words if kind.name == "onnx" else ())))
     try:
         return json.loads(read_bytes(path, _LARGEST))

@@ -43,6 +43,7 @@ SECTIONS = {
     },
     "Show it": {
         "report": "Results as one HTML page: map, bars, diagnosis.",
+        "diff": "Two results or models: what grew, what turned.",
     },
     "This program": {
         "completion": "Let your shell complete verbs, options and files.",

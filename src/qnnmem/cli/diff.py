@@ -1,0 +1,96 @@
+"""`qnnmem diff`: two results, models or binaries against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
+
+if TYPE_CHECKING:
+    from qnnmem.compare import ResultComparison, Tolerance
+
+# Besides what a page shows.
+_VERBS = {"lpai": "inspect"}
+
+
+def tolerance(text: str) -> Tolerance:
+    """How much a pool may grow: bytes as `4K`, or a part of it as `2%`."""
+    from qnnmem.compare.tolerance import parse_tolerance
+
+    return parse_tolerance(text)
+
+
+@click.command(cls=Remembering)
+@click.argument("before", type=click.Path(), metavar="A")
+@click.argument("after", type=click.Path(), metavar="B")
+@click.option(
+    "--tolerance",
+    "allowed",
+    type=tolerance,
+    metavar="SIZE|N%",
+    help="How much a pool may grow without being worse, e.g. 4K or 1%.  [default: nothing]",
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="NAME",
+    help="Only growth of this pool is worse; may be repeated.  [default: every pool]",
+)
+@texts.shape_options
+@texts.verbose_option
+@texts.result_options("qnnmem.diff/1", ("text", "json", "markdown"))
+def diff(
+    before: str,
+    after: str,
+    allowed: Tolerance | None,
+    pools: tuple[str, ...],
+    verbose: bool,
+    form: str,
+    output: str | None,
+    force: bool,
+    **_shapes: Any,
+) -> int:
+    """Compare A with B: pools before and after, tensors that grew, verdicts that turned.
+
+    A and B are results in JSON (of plan, footprint, fit, fix, sweep, inspect or doctor, of one file
+    or several), models, which are planned, context binaries, which are read, or logs. Worse is a
+    pool that grew, a verdict that turned from yes to no, or a failure that was not there.
+
+    Exit codes: 0 not worse, 1 worse, 2 the two cannot be compared.
+    """
+    from qnnmem.cli.output import check_free, write
+    from qnnmem.compare import Tolerance, WhatCounts, compare_results
+    from qnnmem.report.diff import verdict
+
+    target = None if output is None else Path(output)
+    if target is not None:
+        check_free(target, force)
+    counts = WhatCounts(allowed or Tolerance(), pools)
+    found = compare_results(
+        _result(Path(before)), _result(Path(after)), counts, names=(before, after)
+    )
+    write(_render(found, form, verbose), target, force, verdict(found))
+    return 1 if found.is_worse else 0
+
+
+def _result(path: Path) -> Any:
+    """A result that is there, or that a verb makes."""
+    from qnnmem.cli.report import result_of
+
+    words = given_words("plan")  # those that fix what a model leaves open
+    return result_of(path, words, "which qnnmem diff does not compare", _VERBS)
+
+
+def _render(found: ResultComparison, form: str, verbose: bool) -> str:
+    from qnnmem.report import diff as report
+
+    if form == "json":
+        return report.render_json(found)
+    if form == "markdown":
+        return report.render_markdown(found)
+    return report.render_text(found, verbose=verbose)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import command_line
+import jsonschema
+import pytest
+
+from qnnmem.report.schema import load_schema
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL, LARGE = EXAMPLES / "anomaly_detection.csv", EXAMPLES / "keyword_spotting.csv"
+diff = command_line.verb("diff")
+
+
+def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
+    """Two models are planned and compared; the verdict comes first."""
+    worse, better = diff(SMALL, LARGE), diff(LARGE, SMALL)
+    assert command_line.exit_code(worse) == 1
+    assert worse.stdout.startswith("worse: scratch 15,232 bytes more")
+    assert command_line.exit_code(better) == 0
+    assert better.stdout.startswith("not worse: scratch 15,232 bytes less")
+
+
+def test_a_kept_result_against_a_model(tmp_path: Path) -> None:
+    """JSON of an earlier build against the file of this one, as JSON of the schema."""
+    kept = tmp_path / "kept.json"
+    assert command_line.run("plan", SMALL, "-o", kept).exception is None
+    done = diff(kept, LARGE, "--json")
+    values = json.loads(done.stdout)
+    jsonschema.validate(values, load_schema("qnnmem.diff/1"))
+    assert (command_line.exit_code(done), values["worse"]) == (1, True)
+    assert values["subjects"][0]["pools"][0]["change_bytes"] == 15_232
+
+
+def test_binaries_are_read_and_not_compiled() -> None:
+    """A bill of HTP and the pools of LPAI."""
+    for name in ("small_htp.bin", "small_lpai.bin"):
+        done = diff(EXAMPLES / name, EXAMPLES / name, "-v")
+        assert command_line.exit_code(done) == 0
+        assert "pool" in done.stdout
+
+
+def test_sizes_that_a_model_leaves_open_are_given_for_both() -> None:
+    """As for the plan itself; the same model twice is no change."""
+    model = EXAMPLES / "small.onnx"
+    assert command_line.exit_code(diff(model, model, "--dim", "N=1")) == 0
+
+
+def test_tolerance_and_pools_decide_what_is_worse() -> None:
+    """What is allowed is no reason to fail; a wrong word is."""
+    assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "16K")) == 0
+    assert command_line.exit_code(diff(SMALL, LARGE, "--pool", "persistent")) == 0
+    assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "lots")) == 2
+    assert "no pool is called" in command_line.sentence(diff(SMALL, LARGE, "--pool", "heap"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"schema": "qnnmem.plan/1", ', "is not whole"),
+        (b'{"schema": "qnnmem.socs/1"}', "nothing compares 'qnnmem.socs/1'"),
+        (b"\x7fELF", "which qnnmem diff does not compare"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
+    """Exit code 2, and the file that is meant."""
+    path = tmp_path / "b.json"
+    path.write_bytes(content)
+    done = diff(SMALL, path)
+    assert command_line.exit_code(done) == 2
+    assert words in command_line.sentence(done)
+    assert "b.json" in command_line.sentence(done)
