@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test fuzz mutants lint docs coverage bench models clean
+.PHONY: install demo test browser fuzz mutants lint docs coverage bench models clean
 
 install: $(STAMP)
 
@@ -28,8 +28,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	@$(BIN)/python tools/demo.py
 
-test: install models
+test: install models browser
 	$(BIN)/python -m pytest $(SPREAD)
+
+# Pages are tested in Chromium. A machine that is there for tests (CI is set, we are root, Debian) gets
+# it; any other is left as it is, and where there is none the tests that need it are skipped.
+CHROMIUM := timeout 200 apt-get -qq -y -o DPkg::Lock::Timeout=60 install --no-install-recommends chromium
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && grep -qs '^ID=debian' /etc/os-release; then \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  { $(CHROMIUM) || { timeout 120 apt-get -qq update && $(CHROMIUM); }; } >/dev/null 2>&1; \
+	fi; \
+	command -v chromium >/dev/null || echo "No Chromium or Chrome: tests of pages in a browser are skipped"
 
 # Hostile files through every reader; what fails is kept in .cache/fuzz. TARGET=logs for one reader.
 CASES ?= 20000
@@ -59,7 +70,7 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Wrote site/index.html"
 
-coverage: install models
+coverage: install models browser
 	$(BIN)/python -m pytest $(SPREAD) --cov=qnnmem --cov-branch --cov-report=term-missing:skip-covered
 
 bench: install
