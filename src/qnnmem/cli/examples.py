@@ -36,6 +36,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem diff examples/keyword_spotting.csv examples/anomaly_detection.csv",
         f"qnnmem diff {_BINARY} {_BINARY} --tolerance 1% --json",
     ),
+    "serve": (
+        "qnnmem serve",
+        "qnnmem serve --port 0 --data bench --no-browser",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",

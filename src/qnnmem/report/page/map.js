@@ -261,8 +261,10 @@ class MemoryMap {
   }
 }
 
-const maps = [...document.querySelectorAll("figure.map")].map((figure) => new MemoryMap(figure));
-window.qnnmemMaps = maps; // for tests, and for whoever looks closer
+const start = (root) => [...root.querySelectorAll("figure.map")].map((figure) => new MemoryMap(figure));
+window.qnnmemMaps = start(document); // for tests, and for whoever looks closer
+// The local workbench puts results into its page later, and says where.
+document.addEventListener("qnnmem-shown", (event) => { window.qnnmemMaps = start(event.target); });
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
