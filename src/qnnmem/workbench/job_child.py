@@ -49,10 +49,12 @@ def main() -> int:
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
+    REMEMBERED.set({})
     for module in _AHEAD:
+        if _is_asked():  # then only what it needs
+            break
         with suppress(ImportError):
             import_module(module)
-    REMEMBERED.set({})
     requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115
     while (frame := read_frame(requests, REPLY_LIMIT)) is not None:
         request, _ = frame
@@ -64,6 +66,15 @@ def main() -> int:
         os.chdir(os.sep)  # the folder of the job is about to go
         write_frame(replies, header, payload)
     return 0
+
+
+def _is_asked() -> bool:
+    """Whether a request is there already."""
+    import select
+
+    if os.name != "posix":  # where only sockets can be asked
+        return False
+    return bool(select.select([0], [], [], 0)[0])
 
 
 def _refused(said: str, code: int = 2) -> dict[str, Any]:

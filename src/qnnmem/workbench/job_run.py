@@ -10,6 +10,7 @@ from typing import Any
 
 from qnnmem.child import ChildProcess, describe_limit
 from qnnmem.text import shorten
+from qnnmem.workbench.alone import why_unreadable, without_neighbours
 from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
@@ -131,4 +132,7 @@ def _answer(header: dict[str, Any], payload: bytes, folder: JobFolder) -> Answer
         return Answer(70, error="its result is no JSON; please report it")
     if not isinstance(found, dict):
         return Answer(70, error="its result is no JSON object; please report it")
+    if reason := why_unreadable(found):
+        return Answer(code, error=reason, is_unreadable=True)
+    found, code = without_neighbours(found, code)
     return Answer(code, found)

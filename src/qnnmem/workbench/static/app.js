@@ -151,7 +151,7 @@ async function show(number, { focus = false } = {}) {
   now.scratch = entry?.task === "plan" && data ? data.scratch : null;
   tellChange(before, now.scratch, entry);
   drawHistory();
-  if (focus) $("main").focus();
+  if (focus) { $("main").focus({ preventScroll: true }); toMain(); }
 }
 function put(html) {
   const place = $("shown");
@@ -284,6 +284,7 @@ function upload(file) {
     sent.send(file);
   });
 }
+const toMain = () => { if (matchMedia("(max-width: 860px)").matches) $("main").scrollIntoView(); };
 async function came(sent) {
   let answer = {};
   try { answer = JSON.parse(sent.responseText); } catch { /* no JSON */ }
@@ -295,6 +296,7 @@ async function came(sent) {
   }
   clearShown();
   openFile(answer.file, answer.job.task);
+  toMain();
   now.job = answer.job.id;
   await follow(state.jobs.find((job) => job.id === now.job) || answer.job);
 }
@@ -339,7 +341,8 @@ function start() {
       $("file").hidden = $("welcome").hidden = true;
       put(html);
       drawHistory();
-      $("main").focus();
+      $("main").focus({ preventScroll: true });
+      toMain();
     } catch (error) { problem(error.message); }
   });
   refresh().then(listen, (error) => problem(error.message));
