@@ -9,7 +9,7 @@ from served import Served, serving
 
 from qnnmem.workbench.guard import Access
 
-TOKEN = "open-sesame-0123456789"
+TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
 
 
 def test_the_page_brings_its_own_code_and_nothing_else(served: Served) -> None:

@@ -17,7 +17,9 @@ from qnnmem.workbench import history as module
 from qnnmem.workbench.bench import Bench
 from qnnmem.workbench.history import History, KeptResult
 
-EMPTY = KeptResult(0, "f", "a.csv", "plan", {"bits": "8"}, "qnnmem plan a.csv", "s", "said", 0, 1.0, 0.0)
+EMPTY = KeptResult(
+    0, "f", "a.csv", "plan", {"bits": "8"}, "qnnmem plan a.csv", "s", "said", 0, 1.0, 0.0
+)
 # Writes results as fast as it can, and prints the number of each that is kept.
 WRITER = """
 import sys

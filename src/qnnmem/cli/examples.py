@@ -144,3 +144,5 @@ BY_THE_LIBRARY = tuple(
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
+# Those that go on until they are ended.
+ENDLESS = EXAMPLES["serve"]

@@ -125,7 +125,11 @@ class Workbench:
 
     async def _events(self, request: Request) -> AsyncIterator[str]:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        stop = self.bench.jobs.listen(lambda: loop.call_soon_threadsafe(changed.set))
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        stop = self.bench.jobs.listen(wake)
         self._listeners += 1
         closing = asyncio.ensure_future(self.closing.wait())
         try:
@@ -137,7 +141,9 @@ class Workbench:
                 waiting = asyncio.ensure_future(changed.wait())
                 while not changed.is_set() and not self.closing.is_set():
                     both = {waiting, closing}
-                    done, _ = await asyncio.wait(both, timeout=_QUIET_S, return_when="FIRST_COMPLETED")
+                    done, _ = await asyncio.wait(
+                        both, timeout=_QUIET_S, return_when="FIRST_COMPLETED"
+                    )
                     if not done:
                         yield ": still here\n\n"
                 waiting.cancel()
@@ -157,9 +163,7 @@ class Workbench:
         if known is not None:  # it was here before
             return json_answer({"result": known.id}, 201)
         try:
-            job = await asyncio.to_thread(
-                self.bench.jobs.submit, file.id, first, {}, is_first=True
-            )
+            job = await asyncio.to_thread(self.bench.jobs.submit, file.id, first, {}, is_first=True)
         except QnnMemError:
             await asyncio.to_thread(self.bench.uploads.drop, file.id)
             raise

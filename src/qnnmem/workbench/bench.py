@@ -43,9 +43,7 @@ class Bench:
         self.uploads = Uploads(folder / "files", self.history)
         self.made = MadeFiles(folder / "made")
         self.tidy()
-        self.jobs = JobQueue(
-            work, self.uploads, self.history, self.made, keeps_spare=keeps_spare
-        )
+        self.jobs = JobQueue(work, self.uploads, self.history, self.made, keeps_spare=keeps_spare)
 
     def close(self) -> None:
         """End all jobs, close the history, let the folder go."""

@@ -125,7 +125,9 @@ PRECISION = Control(
     *("precision", "Precision", "--precision", "choice", "what floats become"),
     choices=(("", "fp16"), ("int8", "int8"), ("w8a16", "w8a16")),
 )
-VTCM = Control("vtcm_mb", "VTCM in MiB", "--vtcm-mb", "number", "1 to 64", low=1, high=64, is_rare=True)
+VTCM = Control(
+    "vtcm_mb", "VTCM in MiB", "--vtcm-mb", "number", "1 to 64", low=1, high=64, is_rare=True
+)
 VARY = Control(
     *("vary", "What varies", "--vary", "list", "e.g. batch=1,2,4 or vtcm_mb=2,4,8"),
     pattern=r"[^=\x00-\x1f]+=[A-Za-z0-9]+(?:(?:,|\.\.)[A-Za-z0-9]+)*",

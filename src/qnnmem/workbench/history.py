@@ -32,7 +32,9 @@ CREATE TABLE IF NOT EXISTS results (
   schema TEXT NOT NULL, summary TEXT NOT NULL, exit_code INTEGER NOT NULL, seconds REAL NOT NULL,
   made REAL NOT NULL, outputs TEXT NOT NULL, digest TEXT NOT NULL, result BLOB NOT NULL);
 """
-_LISTED = "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
+_LISTED = (
+    "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +149,19 @@ class History:
             *(new.schema, new.summary, new.exit_code, new.seconds, time.time(), outputs),
             *(hashlib.sha256(packed).hexdigest(), packed),
         )
-        marks = ", ".join("?" * len(row))
         with self._transaction() as base:
             base.execute("DELETE FROM results WHERE key = ?", (key,))
             done = base.execute(
                 "INSERT INTO results (key, file, name, task, options, command, schema, summary, "
-                f"exit_code, seconds, made, outputs, digest, result) VALUES ({marks})",  # noqa: S608
+                "exit_code, seconds, made, outputs, digest, result) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
             number = done.lastrowid
             base.execute(
-                "DELETE FROM results WHERE id NOT IN (SELECT id FROM (SELECT id, sum(length(result))"
-                " OVER (ORDER BY id DESC) AS bytes, row_number() OVER (ORDER BY id DESC) AS place"
+                "DELETE FROM results WHERE id NOT IN (SELECT id FROM (SELECT id,"
+                " sum(length(result)) OVER (ORDER BY id DESC) AS bytes,"
+                " row_number() OVER (ORDER BY id DESC) AS place"
                 " FROM results) WHERE place = 1 OR (place <= ? AND bytes <= ?))",
                 (MAX_RESULTS, MAX_HISTORY),
             )
@@ -224,6 +227,7 @@ class History:
 
 
 def _entry(row: Sequence[Any]) -> KeptResult:
-    number, file, name, task, options, *rest, outputs = row
-    made = tuple(MadeFile(str(name), int(size)) for name, size in json.loads(outputs))
-    return KeptResult(number, file, name, task, json.loads(options), *rest, outputs=made)
+    values = list(row)
+    values[4] = json.loads(values[4])
+    values[11] = tuple(MadeFile(str(name), int(size)) for name, size in json.loads(values[11]))
+    return KeptResult(*values)

@@ -1,4 +1,4 @@
-"""Uploads from the network: piece by piece into the private folder, with limits of time and size."""
+"""Uploads from the network: piece by piece into the private folder, bounded in time and size."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from qnnmem.child import (
@@ -25,8 +26,10 @@ from qnnmem.child import (
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
 
-_AHEAD = ("numpy", "onnx", "msgspec", "qnnmem.load", "qnnmem.plan", "qnnmem.cli.plan")
-_AHEAD += ("qnnmem.report.plan_json", "qnnmem.cli.progress", "qnnmem.cli.files")
+_AHEAD = (
+    *("numpy", "onnx", "msgspec", "qnnmem.load", "qnnmem.plan", "qnnmem.cli.plan"),
+    *("qnnmem.report.plan_json", "qnnmem.cli.progress", "qnnmem.cli.files"),
+)
 
 
 class _TooMuch(Exception):
@@ -55,7 +58,8 @@ def main() -> int:
             break
         with suppress(ImportError):
             import_module(module)
-    requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    requests = sys.stdin.buffer
+    sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  for all jobs
     while (frame := read_frame(requests, REPLY_LIMIT)) is not None:
         request, _ = frame
         os.chdir(request["folder"])

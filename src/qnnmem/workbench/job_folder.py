@@ -1,7 +1,7 @@
 """The folder that a job works in, and the files that jobs made.
 
-The file of a job has a name of ours there, a random number. In the result that name is replaced by the one that was
-shown, and the folder by nothing: no path of this machine reaches the page.
+The file of a job has a name of ours there, a random number. In the result that name is replaced by
+the one that is shown, and the folder by nothing: no path of this machine reaches the page.
 """
 
 from __future__ import annotations

@@ -184,7 +184,8 @@ class JobQueue:
             try:
                 self._do(job)
             except QnnMemError as exc:
-                self._end(job, "failed", Answer(exc.exit_code, error=str(exc)))
+                said = str(exc).replace(str(self._work), "the folder of the workbench")
+                self._end(job, "failed", Answer(exc.exit_code, error=said))
             except Exception as exc:  # a worker must not end with its job
                 self._end(job, "failed", Answer(70, error=f"internal error: {sentence(exc)}"))
             finally:

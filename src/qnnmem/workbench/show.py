@@ -50,7 +50,7 @@ class BinaryBuffer(Loose, frozen=True):
     size: Count
     first_step: Count
     end_step: Count
-    aliases: list[str] = []
+    aliases: list[str]
 
 
 class BinaryGraph(Loose, frozen=True):
@@ -61,18 +61,18 @@ class BinaryGraph(Loose, frozen=True):
     align: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
     io: str
     pools: dict[str, Count]
-    buffers: list[BinaryBuffer] = []
-    notes: list[str] = []
+    buffers: list[BinaryBuffer]
+    notes: list[str]
 
 
 class BinaryValues(Loose, frozen=True):
     """What is ours in the result of `inspect`."""
 
-    producer: str = ""
-    hw_version: str = ""
-    file_bytes: Count = 0
-    constants_bytes: Count = 0
-    graphs: list[BinaryGraph] = []
+    producer: str
+    hw_version: str
+    file_bytes: Count
+    constants_bytes: Count
+    graphs: list[BinaryGraph]
 
 
 def shown_sections(result: Mapping[str, Any], name: str) -> list[PageSection]:

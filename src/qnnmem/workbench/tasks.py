@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qnnmem.errors import UsageError
@@ -38,47 +38,61 @@ class Task:
         return f"{self.name} {self.of}".strip()
 
 
-_LAYOUT = (controls.BITS, controls.ALIGN, controls.IO, controls.REORDER, controls.INPLACE)
+_LAYOUT = (controls.BITS, controls.ALIGN, controls.IO)
+_ORDER = (controls.REORDER, controls.INPLACE)
 _PLAN = Task(
-    *("plan", "Plan", "Every tensor's place and time, and the proof that less is impossible."),
-    (controls.DIMS, *_LAYOUT, controls.BUDGETS, controls.SHAPES, controls.VALUES, controls.STATES),
-    *(300.0, True, ("--time-limit=3",)),
+    "plan",
+    "Plan",
+    "Every tensor's place and time, and the proof that less is impossible.",
+    (controls.DIMS, *_LAYOUT, *_ORDER, controls.BUDGETS, *_SHAPE[1:], controls.STATES),
+    300.0,
+    is_live=True,
+    always=("--time-limit=3",),
 )
-_BUFFERS = Task(
-    *("plan", "Plan", _PLAN.words, (controls.ALIGN, controls.BUDGETS), 300.0, True, _PLAN.always),
-    of="buffers",
+_BUFFERS = replace(_PLAN, controls=(controls.ALIGN, controls.BUDGETS), of="buffers")
+_BILL = Task(
+    "footprint", "HTP bill", "What it costs on HTP, by the real library.", _COMPILE, 1800.0
+)
+_FIT = Task("fit", "Fit", "Whether it fits a SoC, and by how many bytes.", _COMPILE, 3600.0)
+_FIX = Task(
+    "fix",
+    "Fix",
+    "Changed until it fits, with the same results.",
+    (controls.BACKEND, controls.SOC, controls.BUDGETS, controls.ALLOW, *_LAYOUT, *_SHAPE),
+    3600.0,
+    always=("--output=made",),
+    makes_files=True,
 )
 _TASKS: Mapping[str, Task] = {
     "plan": _PLAN,
-    "footprint": Task(
-        "footprint", "HTP bill", "What it costs on HTP, by the real library.", _COMPILE, 1800.0
-    ),
-    "fit": Task("fit", "Fit", "Whether it fits a SoC, and by how many bytes.", _COMPILE, 3600.0),
+    "footprint": _BILL,
+    "fit": _FIT,
     "sweep": Task(
-        *("sweep", "Sweep", "Compiled with many settings: what still fits."),
-        *((controls.SOC, controls.VARY, *_SHAPE), 14400.0),
+        "sweep",
+        "Sweep",
+        "Compiled with many settings: what still fits.",
+        (controls.SOC, controls.VARY, *_SHAPE),
+        14400.0,
     ),
-    "fix": Task(
-        *("fix", "Fix", "Changed until it fits, with the same results."),
-        (controls.BACKEND, controls.SOC, controls.BUDGETS, controls.ALLOW, *_LAYOUT[:3], *_SHAPE),
-        *(3600.0, False, ("--output=made",), True),
-    ),
-    "inspect": Task("inspect", "Inspect", "What the binary holds.", (), 300.0, True),
+    "fix": _FIX,
+    "inspect": Task("inspect", "Inspect", "What the binary holds.", (), 300.0, is_live=True),
     "lint": Task(
-        "lint", "Lint", "What is wrong in the config file.", (controls.STRICT,), 120.0, True
+        "lint", "Lint", "What is wrong in the config file.", (controls.STRICT,), 120.0, is_live=True
     ),
     "doctor": Task(
         "doctor", "Diagnosis", "Which stage failed, why, how much is missing.", (), 1800.0, True
     ),
 }
+# A binary is read and not compiled: at once, for any SoC.
+_READ: dict[str, Any] = {
+    "controls": (controls.SOC,),
+    "time_limit_s": 300.0,
+    "is_live": True,
+    "of": "binary",
+}
 _OF_BINARY = {
-    "footprint": Task(
-        *("footprint", "HTP bill", "What it costs on HTP.", (controls.SOC,), 300.0, True),
-        of="binary",
-    ),
-    "fit": Task(
-        *("fit", "Fit", _TASKS["fit"].words, (controls.SOC,), 300.0, True), of="binary"
-    ),
+    "footprint": replace(_BILL, words="What it costs on HTP.", **_READ),
+    "fit": replace(_FIT, **_READ),
     "qmem": Task(
         "qmem", "IO memory", "What raw and memhandle inputs and outputs cost.", (), 300.0, True
     ),

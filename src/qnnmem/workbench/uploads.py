@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from qnnmem.errors import OutputError, QnnMemError, UsageError
+from qnnmem.errors import LoadError, OutputError, QnnMemError, UsageError
 from qnnmem.load.file_kind import kind_of_file, wrong_kind
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
@@ -110,6 +110,8 @@ class Uploads:
             kind = kind_of_file(coming.path)
             if kind.name != "result" and not first_task(kind.name, shown):
                 raise wrong_kind(shown, kind, "which cannot be shown")
+        except LoadError as exc:  # which may name the path that it has here
+            raise LoadError(shown, exc.what, cure=exc.cure) from exc
         except OSError as exc:
             raise _unwritten(exc) from exc
         file = KeptFile(

@@ -266,7 +266,7 @@ async function hear(news) {
 
 // ---- files that are dropped ----
 function upload(file) {
-  if (file.size > state.largest) { problem(`${file.name}: a file may have ${bytes(state.largest)} at most`); return Promise.resolve(); }
+  if (state.largest && file.size > state.largest) { problem(`${file.name}: a file may have ${bytes(state.largest)} at most`); return Promise.resolve(); }
   asked += 1;
   now.job = null;
   problem("");
