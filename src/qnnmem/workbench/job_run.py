@@ -37,8 +37,8 @@ class WaitingChildren:
     The first starts the next job at once; the second plans the file again without reading it.
     """
 
-    def __init__(self, *, is_kept: bool) -> None:
-        self._is_kept = is_kept
+    def __init__(self, *, keeps_spare: bool) -> None:
+        self._keeps_spare = keeps_spare
         self._lock = threading.Lock()
         self._spare: ChildProcess | None = None
         self._knows: tuple[str, ChildProcess] | None = None
@@ -47,7 +47,7 @@ class WaitingChildren:
     def prepare(self) -> None:
         """Have one ready."""
         with self._lock:
-            if self._is_kept and self._spare is None and not self._is_closed:
+            if self._keeps_spare and self._spare is None and not self._is_closed:
                 self._spare = ChildProcess(CHILD, _FOREVER_S)
 
     def take(self, file: str) -> ChildProcess:
@@ -63,7 +63,7 @@ class WaitingChildren:
     def give_back(self, file: str, child: ChildProcess) -> None:
         """A child that has read a file; the one that knew another goes."""
         with self._lock:
-            if self._is_closed or not self._is_kept:
+            if self._is_closed:
                 ended: ChildProcess | None = child
             else:
                 ended = self._knows[1] if self._knows else None

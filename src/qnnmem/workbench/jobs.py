@@ -50,7 +50,7 @@ class JobQueue:
         self._jobs: dict[str, Job] = {}
         self._waiting: list[Job] = []
         self._listeners: set[Callable[[], None]] = set()
-        self._children = WaitingChildren(is_kept=keeps_spare)
+        self._children = WaitingChildren(keeps_spare=keeps_spare)
         self._is_closed = False
         self._threads = [
             threading.Thread(target=self._serve, name=f"worker-{number}", daemon=True)
