@@ -40,6 +40,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem diff examples/keyword_spotting.csv examples/anomaly_detection.csv",
         f"qnnmem diff {_BINARY} {_BINARY} --tolerance 1% --json",
     ),
+    "serve": (
+        "qnnmem serve",
+        "qnnmem serve --port 0 --data bench --no-browser",
+    ),
     "net-run": (
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",
@@ -150,3 +154,5 @@ BY_THE_LIBRARY = tuple(
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
+# Those that go on until they are ended.
+ENDLESS = EXAMPLES["serve"]

@@ -165,7 +165,7 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanRepo
 
 
 def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool) -> PlanReport:
-    from qnnmem import load
+    from qnnmem.cli.loaded import load_model
     from qnnmem.plan import PoolOptions, plan_model
 
     options = PoolOptions(
@@ -177,7 +177,7 @@ def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: 
         reorder=wish.reorder,
     )
     budgets, tcm = _budgets(wish)
-    model = load(path, dims=dict(wish.dims), shapes=dict(wish.shapes), values=dict(wish.values))
+    model = load_model(path, dict(wish.dims), dict(wish.shapes), dict(wish.values))
     if wish.capacity is not None and model.format != "csv":
         raise UsageError("--capacity is for a buffer CSV; for a model use --budget scratch=SIZE")
     if tcm is not None and model.format == "csv":

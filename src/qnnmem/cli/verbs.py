@@ -45,6 +45,7 @@ SECTIONS = {
     },
     "Show it": {
         "report": "Results as one HTML page: map, bars, diagnosis.",
+        "serve": "The same as a page to work with, on this machine.",
         "diff": "Two results or models: what grew, what turned.",
     },
     "This program": {

@@ -1,0 +1,136 @@
+"""`qnnmem serve`: the local workbench, a page in the browser."""
+
+from __future__ import annotations
+
+import ipaddress
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from qnnmem.errors import CannotTell, UsageError
+
+_NEEDED = ("starlette", "uvicorn")
+
+
+@click.command()
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where to listen; beyond this machine only with --token.",
+)
+@click.option(
+    "--port",
+    default=8765,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Where to listen; 0 takes any port that is free.",
+)
+@click.option(
+    "--token",
+    metavar="TEXT",
+    envvar="QNNMEM_TOKEN",
+    help="What the page asks for before it shows anything, at least 16 characters.  [default: "
+    "$QNNMEM_TOKEN]",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder of files and results.  [default: workbench in the user's cache folder]",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open the page.")
+def serve(host: str, port: int, token: str | None, data: str | None, no_browser: bool) -> int:
+    """Open a page on this machine: drop a model, a binary, a config file or a log, and look.
+
+    The page shows plan, bill, lint or diagnosis at once, and the plan again for every setting that
+    is changed. Compiles, sweeps and fixes run as jobs that can be cancelled. Results are kept and
+    can be compared. Nothing leaves the machine. Ctrl-C ends it.
+
+    Exit codes: 0 ended, 2 bad usage or a port that is in use, 3 a package is missing.
+    """
+    from qnnmem.cli.say import note
+
+    _check_installed()
+    is_local = _is_loopback(host)
+    _check_token(token, is_local)
+    from qnnmem.workbench.bench import Bench
+    from qnnmem.workbench.guard import Access
+    from qnnmem.workbench.server import bound_socket, run, server_for
+
+    with closing(bound_socket(host, port)) as listening:
+        port = listening.getsockname()[1]
+        address = _address(host, port)
+
+        def started() -> None:
+            note(f"Workbench at {address}; Ctrl-C ends it")
+            if not no_browser:
+                _open(address)
+
+        with closing(Bench(_folder(data))) as bench:
+            access = Access(port, is_local, token or "")
+            run(server_for(bench, access), listening, started)
+    note("Ended")
+    return 0
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        from qnnmem.installation import command_for
+
+        what = f"the workbench needs {' and '.join(missing)}"
+        raise CannotTell(what, cure=f"install with: {command_for('serve')}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_token(token: str | None, is_local: bool) -> None:
+    from qnnmem.workbench.limits import MIN_TOKEN
+
+    if token is None:
+        if not is_local:
+            raise UsageError(
+                "whoever can reach this machine could read what is shown: --host beyond this "
+                "machine needs --token"
+            )
+    elif len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
+        raise UsageError(f"a token has at least {MIN_TOKEN} plain characters")
+
+
+def _folder(data: str | None) -> Path:
+    from qnnmem.cache_folder import NOWHERE, cache_folder
+
+    if data is not None:
+        return Path(data)
+    found = cache_folder()
+    if found == NOWHERE:
+        raise UsageError("there is no home to keep results in; name a folder with --data")
+    return found / "workbench"
+
+
+def _address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  only to be told apart
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{everywhere.get(host, shown)}:{port}/"
+
+
+def _open(address: str) -> None:
+    """Open the page where there is a browser; a thread, for some wait until it is closed."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

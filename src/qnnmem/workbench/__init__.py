@@ -1,0 +1,12 @@
+"""The local workbench: files dropped on a page, results beside it, nothing leaves the machine.
+
+server    the socket, the connections and their limits, a clean end
+guard     who may ask: the right host, the same origin, the token
+app       addresses and what each answers
+uploads   files that came in, in a private folder, under numbers of ours
+tasks     what can be asked of a file, as words of the command line
+jobs      a queue, two workers, a bounded child process for each job
+history   finished results in SQLite: each once, none half
+show      a result as part of the page, by the drawing code of the report
+static/   the page itself
+"""

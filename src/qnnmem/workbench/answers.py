@@ -1,0 +1,93 @@
+"""What is sent back: JSON, or one sentence with the status that fits it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from qnnmem.errors import LoadError, OutputError, QnnMemError
+from qnnmem.report.flags import flag
+from qnnmem.text import shorten
+from qnnmem.workbench.jobs import Busy
+from qnnmem.workbench.uploads import TooLarge
+
+_LONGEST = 2000
+# The page's own scripts and styles, and nothing else: no inline code, no frame, no other address.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+class RequestRefused(QnnMemError):
+    """A request that is not answered, with the status that says why."""
+
+    def __init__(self, status: int, what: str) -> None:
+        self.status = status
+        super().__init__(what)
+
+
+def json_answer(values: Any, status: int = 200) -> Response:
+    """Values for the page."""
+    text = json.dumps(values, separators=(",", ":"))
+    return Response(text, status, media_type="application/json")
+
+
+def download(content: bytes | str, name: str, media_type: str) -> Response:
+    """A file to keep; its name is made of plain letters."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[-100:].lstrip("._-") or "result"
+    disposition = {"content-disposition": f'attachment; filename="{safe}"'}
+    return Response(content, 200, disposition, media_type)
+
+
+def refusal(request: Request, status: int, sentence: str) -> Response:
+    """One sentence, as a page where a page was asked for."""
+    said = shorten(sentence, _LONGEST)
+    # What is left of a body is not read: the connection ends here.
+    headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}
+    if "text/html" in request.headers.get("accept", "") and request.method == "GET":
+        body = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>qnnmem</title>'
+            f'<link rel="stylesheet" href="/static/app.css"><p class="alone">{escape(said)}</p>'
+        )
+        return Response(body, status, headers, "text/html")
+    return Response(json.dumps({"error": said}), status, headers, "application/json")
+
+
+def error_answer(request: Request, exc: Exception) -> Response:
+    """The answer to what was raised."""
+    if isinstance(exc, QnnMemError):
+        return refusal(request, _status(exc), exc.sentence(flag))
+    status = getattr(exc, "status_code", None)
+    if isinstance(status, int):
+        said = {404: "there is nothing at this address", 405: "this cannot be done here"}
+        return refusal(request, status, said.get(status, str(getattr(exc, "detail", exc))))
+    return refusal(request, 500, "internal error, please report it")
+
+
+def _status(exc: QnnMemError) -> int:
+    if isinstance(exc, RequestRefused):
+        return exc.status
+    if isinstance(exc, TooLarge):
+        return 413
+    if isinstance(exc, Busy):
+        return 429
+    if isinstance(exc, OutputError):
+        return 507
+    return 415 if isinstance(exc, LoadError) else 400

@@ -1,0 +1,324 @@
+"""Addresses of the workbench, and what each answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from qnnmem.errors import QnnMemError
+from qnnmem.load.file_kind import KINDS
+from qnnmem.version import __version__
+from qnnmem.workbench.answers import RequestRefused, download, error_answer, json_answer
+from qnnmem.workbench.bench import Bench
+from qnnmem.workbench.controls import soc_names
+from qnnmem.workbench.guard import Access, Guard
+from qnnmem.workbench.history import KeptFile, KeptResult
+from qnnmem.workbench.intake import drain, receive_file, receive_json
+from qnnmem.workbench.jobs import checked_options
+from qnnmem.workbench.limits import MAX_LISTENERS, MAX_UPLOAD
+from qnnmem.workbench.static_files import static_answer
+from qnnmem.workbench.tasks import Task, all_tasks, tasks_for
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_LISTED = 300  # results in the list of the page
+_QUIET_S = 15.0  # after which a listener is sent a sign of life
+_OFTEN_S = 0.1  # a listener is not told more often than that
+_WRONG_TOKEN_S = 0.5
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+class Workbench:
+    """The answers; drawing is done by few threads, so that no request starves the others."""
+
+    def __init__(self, bench: Bench, access: Access) -> None:
+        self.bench, self.access = bench, access
+        self.closing = asyncio.Event()
+        self._drawing = asyncio.Semaphore(2)
+        self._listeners = 0
+        self._trying = asyncio.Lock()
+
+    def app(self) -> ASGIApp:
+        """The whole as an application."""
+        routes = [
+            ("/", self.page, "GET"),
+            ("/static/{name}", self.static, "GET"),
+            ("/login", self.login, "POST"),
+            ("/api/state", self.state, "GET"),
+            ("/api/events", self.events, "GET"),
+            ("/api/files", self.upload, "POST"),
+            ("/api/files/{file}", self.remove_file, "DELETE"),
+            ("/api/jobs", self.ask, "POST"),
+            ("/api/jobs/{job}", self.job, "GET"),
+            ("/api/jobs/{job}", self.cancel, "DELETE"),
+            ("/api/results", self.clear, "DELETE"),
+            ("/api/results/{number:int}", self.result, "GET"),
+            ("/api/results/{number:int}", self.remove_result, "DELETE"),
+            ("/api/results/{number:int}/shown", self.shown, "GET"),
+            ("/api/results/{number:int}/report", self.report, "GET"),
+            ("/api/results/{number:int}/made/{at:int}", self.made, "GET"),
+            ("/api/compare", self.compare, "GET"),
+        ]
+        app = Starlette(
+            routes=[Route(path, _answering(to), methods=[how]) for path, to, how in routes]
+        )
+        app.add_exception_handler(404, _said)
+        app.add_exception_handler(405, _said)
+        return Guard(app, self.access)
+
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        await asyncio.to_thread(self.bench.jobs.prepare)
+        return static_answer("index.html")
+
+    async def static(self, request: Request) -> Response:
+        """A file of the page."""
+        return static_answer(request.path_params["name"])
+
+    async def login(self, request: Request) -> Response:
+        """A cookie for the token."""
+        given = (await receive_json(request)).get("token")
+        if not (self.access.token and isinstance(given, str) and self.access.takes_token(given)):
+            async with self._trying:  # one wrong token at a time
+                await asyncio.sleep(_WRONG_TOKEN_S)
+            raise RequestRefused(401, "this is not the token")
+        answer = json_answer({})
+        answer.set_cookie(
+            self.access.cookie, self.access.session, httponly=True, samesite="strict", path="/"
+        )
+        return answer
+
+    async def state(self, request: Request) -> Response:
+        """All that the page shows at first."""
+        return json_answer(
+            {
+                "version": __version__,
+                "largest_upload": MAX_UPLOAD,
+                "tasks": {task.id: _task_values(task) for task in all_tasks()},
+                "socs": [{"name": name, "known_as": box} for name, box in soc_names().items()],
+                **await asyncio.to_thread(self._lists),
+            }
+        )
+
+    def _lists(self) -> dict[str, Any]:
+        return {
+            "changes": self.bench.history.changes,
+            "files": [_file_values(file) for file in self.bench.history.files()],
+            "results": [_entry_values(one) for one in self.bench.history.entries(_LISTED)],
+            "jobs": self.bench.jobs.jobs(),
+        }
+
+    async def events(self, request: Request) -> Response:
+        """What jobs do, and whether the lists have changed, as server-sent events."""
+        if self._listeners >= MAX_LISTENERS:
+            raise RequestRefused(429, "too many pages are open; close one")
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
+
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        stop = self.bench.jobs.listen(wake)
+        self._listeners += 1
+        closing = asyncio.ensure_future(self.closing.wait())
+        try:
+            while not self.closing.is_set():
+                changed.clear()
+                news = {"changes": self.bench.history.changes, "jobs": self.bench.jobs.jobs()}
+                yield f"data: {json.dumps(news, separators=(',', ':'))}\n\n"
+                await asyncio.sleep(_OFTEN_S)
+                waiting = asyncio.ensure_future(changed.wait())
+                while not changed.is_set() and not self.closing.is_set():
+                    both = {waiting, closing}
+                    done, _ = await asyncio.wait(
+                        both, timeout=_QUIET_S, return_when="FIRST_COMPLETED"
+                    )
+                    if not done:
+                        yield ": still here\n\n"
+                waiting.cancel()
+        finally:
+            self._listeners -= 1
+            closing.cancel()
+            stop()
+
+    async def upload(self, request: Request) -> Response:
+        """Take a file, and do at once what is done first with its kind."""
+        file = await receive_file(request, self.bench)
+        if file.kind == "result":
+            kept = await asyncio.to_thread(self.bench.take_result, file)
+            return json_answer({"result": kept.id}, 201)
+        first = next(iter(tasks_for(file.kind, file.name)))
+        known = await asyncio.to_thread(self.bench.history.latest, file.id, first)
+        if known is not None:  # it was here before
+            return json_answer({"result": known.id}, 201)
+        try:
+            job = await asyncio.to_thread(self.bench.jobs.submit, file.id, first, {}, is_first=True)
+        except QnnMemError:
+            await asyncio.to_thread(self.bench.uploads.drop, file.id)
+            raise
+        return json_answer({"file": _file_values(file), "job": job.values()}, 201)
+
+    async def remove_file(self, request: Request) -> Response:
+        """Forget a file."""
+        await asyncio.to_thread(self.bench.uploads.remove, request.path_params["file"])
+        return json_answer({})
+
+    async def ask(self, request: Request) -> Response:
+        """Take a job."""
+        wish = await receive_json(request)
+        instead_of = wish.get("instead_of")
+        job = await asyncio.to_thread(
+            self.bench.jobs.submit,
+            str(wish.get("file", "")),
+            wish.get("task"),
+            checked_options(wish.get("options")),
+            again=wish.get("again") is True,
+            instead_of=instead_of if isinstance(instead_of, str) else None,
+        )
+        return json_answer(job.values(), 200 if job.has_ended else 202)
+
+    async def job(self, request: Request) -> Response:
+        """What became of a job; one that failed is refused with its sentence."""
+        job = self.bench.jobs.job(request.path_params["job"])
+        if job is None:
+            raise RequestRefused(404, "there is no such job")
+        return json_answer(job.values(), 422 if job.state == "failed" else 200)
+
+    async def cancel(self, request: Request) -> Response:
+        """End a job."""
+        was = await asyncio.to_thread(self.bench.jobs.cancel, request.path_params["job"])
+        return json_answer({"cancelled": was})
+
+    def _entry(self, request: Request) -> tuple[KeptResult, dict[str, Any]]:
+        number = request.path_params["number"]
+        entry = self.bench.history.entry(number) if number < 1 << 62 else None
+        result = None if entry is None else self.bench.history.result(number)
+        if entry is None or result is None:
+            raise RequestRefused(404, "this result is not here any more")
+        return entry, result
+
+    async def result(self, request: Request) -> Response:
+        """The JSON of a result, to keep."""
+        entry, result = await asyncio.to_thread(self._entry, request)
+        text = json.dumps(result, indent=1) + "\n"
+        return download(text, f"{entry.name}.{entry.task}.json", "application/json")
+
+    async def shown(self, request: Request) -> Response:
+        """A result as part of the page."""
+        from qnnmem.workbench.show import fragment
+
+        def drawn() -> str:
+            entry, result = self._entry(request)
+            return fragment(result, entry.name)
+
+        return await self._drawn(drawn)
+
+    async def _drawn(self, draw: Callable[[], str]) -> Response:
+        async with self._drawing:
+            return Response(await asyncio.to_thread(draw), media_type="text/html")
+
+    async def report(self, request: Request) -> Response:
+        """A result as a page of its own, to keep."""
+        from qnnmem.workbench.show import whole_page
+
+        async with self._drawing:
+            entry, result = await asyncio.to_thread(self._entry, request)
+            text = await asyncio.to_thread(whole_page, result, entry.name)
+        return download(text, f"{entry.name}.{entry.task}.html", "text/html")
+
+    async def made(self, request: Request) -> Response:
+        """A file that a job made, to keep."""
+        number, at = request.path_params["number"], request.path_params["at"]
+        entry = self.bench.history.entry(number) if number < 1 << 62 else None
+        if entry is None or at >= len(entry.outputs):
+            raise RequestRefused(404, "this file is not here any more")
+        path = self.bench.made.path(self.bench.history.key(number), at)
+        head = download(b"", entry.outputs[at].name, "application/octet-stream").headers
+        names = {"content-disposition": head["content-disposition"]}
+        return FileResponse(path, headers=names, media_type="application/octet-stream")
+
+    async def compare(self, request: Request) -> Response:
+        """Two results of the history against each other."""
+        from qnnmem.workbench.compared import comparison
+
+        def drawn() -> str:
+            sides = []
+            for name in ("before", "after"):
+                text = request.query_params.get(name, "")
+                if not (text.isascii() and text.isdigit() and len(text) < 18):
+                    raise RequestRefused(400, "name two results")
+                entry = self.bench.history.entry(int(text))
+                found = self.bench.history.result(int(text))
+                if entry is None or found is None:
+                    raise RequestRefused(404, "this result is not here any more")
+                sides.append((entry, found))
+            (first, before), (second, after) = sides
+            return comparison(before, after, (_title(first), _title(second)))
+
+        return await self._drawn(drawn)
+
+    async def remove_result(self, request: Request) -> Response:
+        """Forget a result."""
+        number = request.path_params["number"]
+        was = number < 1 << 62 and await asyncio.to_thread(self.bench.history.remove, number)
+        await asyncio.to_thread(self.bench.tidy)
+        return json_answer({"removed": was})
+
+    async def clear(self, request: Request) -> Response:
+        """Forget all results."""
+        await asyncio.to_thread(self.bench.history.clear)
+        await asyncio.to_thread(self.bench.tidy)
+        return json_answer({})
+
+
+def _answering(answer: Answering) -> Answering:
+    """The same, with every error as one sentence."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except QnnMemError as exc:
+            await drain(request)
+            return error_answer(request, exc)
+        except Exception as exc:  # the page is told, the server goes on
+            return error_answer(request, exc)
+
+    return answered
+
+
+async def _said(request: Request, exc: Exception) -> Response:
+    return error_answer(request, exc)
+
+
+def _title(entry: KeptResult) -> str:
+    return entry.command or f"{entry.name}, {entry.task}"
+
+
+def _file_values(file: KeptFile) -> dict[str, Any]:
+    return {
+        **{"id": file.id, "name": file.name, "size": file.size, "digest": file.digest[:12]},
+        **{"kind": KINDS[file.kind].words, "made": file.made},
+        "tasks": [task.id for task in tasks_for(file.kind, file.name).values()],
+    }
+
+
+def _task_values(task: Task) -> dict[str, Any]:
+    return {
+        **{"name": task.name, "title": task.title, "words": task.words, "is_live": task.is_live},
+        "controls": [asdict(one) for one in task.controls],
+    }
+
+
+def _entry_values(entry: KeptResult) -> dict[str, Any]:
+    return asdict(entry)

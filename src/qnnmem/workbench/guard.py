@@ -1,0 +1,145 @@
+"""Who may ask: requests to this host, from this page, with the token where there is one.
+
+A page elsewhere can make a browser send requests here. Those name another origin; and a name that
+somebody lets point to this machine (DNS rebinding) is in the Host header, and is not ours.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+import secrets
+import socket
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+from qnnmem.workbench.answers import HEADERS, refusal
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# What may be had without the token: the form that asks for it.
+_OPEN = ("/login", "/static/login.js", "/static/app.css", "/static/icon.svg")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the workbench is, and what it takes to get in."""
+
+    port: int
+    is_local: bool = True  # nobody but this machine can connect
+    token: str = ""
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie; browsers do not keep ports apart."""
+        return f"qnnmem-{self.port}"
+
+    def takes_host(self, text: str) -> bool:
+        """Whether a Host header means this machine."""
+        found = _HOST.fullmatch(text)
+        if found is None:
+            return False
+        name = found["name"].lower()
+        if self.is_local:
+            return name in _LOOPBACK and int(found["port"] or 80) == self.port
+        return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
+
+    def takes_token(self, text: str) -> bool:
+        """Whether it is the token, in a time that says nothing about it."""
+        return hmac.compare_digest(text.encode(), self.token.encode())
+
+    def is_let_in(self, request: Request) -> bool:
+        """Whether a request brings the token, or the cookie that was given for it."""
+        if not self.token:
+            return True
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.takes_token(given.strip()):
+            return True
+        try:
+            cookies = SimpleCookie(request.headers.get("cookie", ""))
+        except CookieError:
+            return False
+        brought = cookies.get(self.cookie)
+        return brought is not None and hmac.compare_digest(
+            brought.value.encode(), self.session.encode()
+        )
+
+
+def _own_names() -> tuple[str, ...]:
+    return tuple({name.lower() for name in (socket.gethostname(), socket.getfqdn())})
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def refused(request: Request, access: Access) -> tuple[int, str] | None:
+    """Why a request is not answered: status and sentence; None where it is."""
+    hosts = request.headers.getlist("host")
+    if len(hosts) != 1 or not access.takes_host(hosts[0]):
+        return 421, "this address is not the workbench's own; open the one that it printed"
+    origins = request.headers.getlist("origin")
+    if origins and origins != [f"http://{hosts[0]}"]:
+        return 403, "requests from pages of other origins are refused"
+    if any(site not in ("same-origin", "none") for site in _sites(request)):
+        return 403, "requests from other sites are refused; type the address instead"
+    if request.url.path not in _OPEN and not access.is_let_in(request):
+        return 401, "the token is missing or wrong"
+    return None
+
+
+def _sites(request: Request) -> Iterable[str]:
+    return request.headers.getlist("sec-fetch-site")
+
+
+class Guard:
+    """Stands before the app: refuses what may not be asked, adds headers to all that is sent."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return  # no web sockets here
+        request = Request(scope, receive)
+
+        async def send_guarded(message: Message) -> None:
+            await send(_with_headers(message))
+
+        why = refused(request, self._access)
+        if why is None:
+            await self._app(scope, receive, send_guarded)
+        elif why[0] == 401 and request.method == "GET" and request.url.path == "/":
+            from qnnmem.workbench.static_files import static_answer
+
+            await static_answer("login.html", 401)(scope, receive, send_guarded)
+        else:
+            await refusal(request, *why)(scope, receive, send_guarded)
+
+
+def _with_headers(message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if message["type"] != "http.response.start":
+        return message
+    own = {name.lower() for name, _ in message.get("headers", ())}
+    more = [
+        (name.encode(), value.encode())
+        for name, value in HEADERS.items()
+        if name.encode() not in own
+    ]
+    return {**message, "headers": [*message.get("headers", ()), *more]}

@@ -1,0 +1,233 @@
+"""Finished results in SQLite: each once, none half, whatever ends the program.
+
+A result is written in one transaction, before anybody is told that it is there. What was asked
+before is found again by its key, so going back to a setting takes no time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import LoadError, OutputError
+from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
+
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS files (
+  id TEXT PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, size INTEGER NOT NULL,
+  digest TEXT NOT NULL, made REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS results (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, file TEXT NOT NULL,
+  name TEXT NOT NULL, task TEXT NOT NULL, options TEXT NOT NULL, command TEXT NOT NULL,
+  schema TEXT NOT NULL, summary TEXT NOT NULL, exit_code INTEGER NOT NULL, seconds REAL NOT NULL,
+  made REAL NOT NULL, outputs TEXT NOT NULL, digest TEXT NOT NULL, result BLOB NOT NULL);
+"""
+_LISTED = (
+    "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that came in."""
+
+    id: str
+    name: str
+    kind: str
+    size: int
+    digest: str
+    made: float
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFile:
+    """A file that a job made."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """What is said of a result without reading it."""
+
+    id: int
+    file: str
+    name: str
+    task: str
+    options: Mapping[str, Any]
+    command: str
+    schema: str
+    summary: str
+    exit_code: int
+    seconds: float
+    made: float
+    outputs: tuple[MadeFile, ...] = ()
+
+
+class History:
+    """The database; every call is whole by itself and may come from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.RLock()
+        self.changes = 0  # grows whenever something is written
+        try:
+            self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.execute("PRAGMA synchronous=FULL")  # a power cut takes nothing that was told
+            version = self._base.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _VERSION):
+                raise LoadError(path.name, "is a history of another version of qnnmem")
+            self._base.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={_VERSION}; COMMIT;")
+        except sqlite3.Error as exc:
+            raise OutputError(f"the history cannot be opened ({exc})") from exc
+
+    def close(self) -> None:
+        """Nothing may be asked afterwards."""
+        with self._lock:
+            self._base.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is done inside, or none of it."""
+        with self._lock:
+            try:
+                self._base.execute("BEGIN IMMEDIATE")
+                yield self._base
+                self._base.execute("COMMIT")
+                self.changes += 1
+            except BaseException as exc:
+                if self._base.in_transaction:
+                    self._base.execute("ROLLBACK")
+                if isinstance(exc, sqlite3.Error):
+                    raise OutputError(f"the history cannot be written ({exc})") from exc
+                raise
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._base.execute(query, values).fetchall()
+
+    def add_file(self, file: KeptFile) -> None:
+        """Keep what is known of a file that came in."""
+        with self._transaction() as base:
+            row = (file.id, file.name, file.kind, file.size, file.digest, file.made)
+            base.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def remove_file(self, file: str) -> None:
+        """Forget a file; its results stay."""
+        with self._transaction() as base:
+            base.execute("DELETE FROM files WHERE id = ?", (file,))
+
+    def files(self) -> list[KeptFile]:
+        """All files, the newest first."""
+        rows = self._rows(
+            "SELECT id, name, kind, size, digest, made FROM files ORDER BY made DESC, id"
+        )
+        return [KeptFile(*row) for row in rows]
+
+    def file(self, file: str) -> KeptFile | None:
+        """One file."""
+        return next((one for one in self.files() if one.id == file), None)
+
+    def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
+        """Keep a result; one that is there under this key is replaced."""
+        text = json.dumps(result, separators=(",", ":"))
+        packed = zlib.compress(text.encode(), 3)
+        outputs = json.dumps([[one.name, one.size] for one in new.outputs])
+        row = (
+            *(key, new.file, new.name, new.task, json.dumps(dict(new.options)), new.command),
+            *(new.schema, new.summary, new.exit_code, new.seconds, time.time(), outputs),
+            *(hashlib.sha256(packed).hexdigest(), packed),
+        )
+        with self._transaction() as base:
+            base.execute("DELETE FROM results WHERE key = ?", (key,))
+            done = base.execute(
+                "INSERT INTO results (key, file, name, task, options, command, schema, summary, "
+                "exit_code, seconds, made, outputs, digest, result) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            number = done.lastrowid
+            base.execute(
+                "DELETE FROM results WHERE id NOT IN (SELECT id FROM (SELECT id,"
+                " sum(length(result)) OVER (ORDER BY id DESC) AS bytes,"
+                " row_number() OVER (ORDER BY id DESC) AS place"
+                " FROM results) WHERE place = 1 OR (place <= ? AND bytes <= ?))",
+                (MAX_RESULTS, MAX_HISTORY),
+            )
+        found = self.entry(number or 0)
+        if found is None:
+            raise OutputError("the history did not keep a result")
+        return found
+
+    def found(self, key: str) -> KeptResult | None:
+        """The result that was made under this key, if it is still whole."""
+        rows = self._rows(f"SELECT {_LISTED} FROM results WHERE key = ?", key)  # noqa: S608
+        entry = _entry(rows[0]) if rows else None
+        return entry if entry is not None and self.result(entry.id) is not None else None
+
+    def entry(self, number: int) -> KeptResult | None:
+        """One result without its values."""
+        rows = self._rows(f"SELECT {_LISTED} FROM results WHERE id = ?", number)  # noqa: S608
+        return _entry(rows[0]) if rows else None
+
+    def latest(self, file: str, task: str) -> KeptResult | None:
+        """The newest result of a task on a file."""
+        rows = self._rows(
+            f"SELECT {_LISTED} FROM results WHERE file = ? AND task = ? ORDER BY id DESC LIMIT 1",  # noqa: S608
+            file,
+            task,
+        )
+        return _entry(rows[0]) if rows else None
+
+    def entries(self, most: int = MAX_RESULTS) -> list[KeptResult]:
+        """What is there, the newest first."""
+        rows = self._rows(
+            f"SELECT {_LISTED} FROM results ORDER BY id DESC LIMIT ?",  # noqa: S608
+            most,
+        )
+        return [_entry(row) for row in rows]
+
+    def result(self, number: int) -> dict[str, Any] | None:
+        """The values of a result; None where they are gone or damaged."""
+        rows = self._rows("SELECT result, digest FROM results WHERE id = ?", number)
+        if not rows or hashlib.sha256(rows[0][0]).hexdigest() != rows[0][1]:
+            return None
+        found = json.loads(zlib.decompress(rows[0][0]))
+        return found if isinstance(found, dict) else None
+
+    def key(self, number: int) -> str:
+        """The key of a result; empty where there is none."""
+        rows = self._rows("SELECT key FROM results WHERE id = ?", number)
+        return str(rows[0][0]) if rows else ""
+
+    def keys(self) -> list[str]:
+        """The keys of all results."""
+        return [str(row[0]) for row in self._rows("SELECT key FROM results")]
+
+    def remove(self, number: int) -> bool:
+        """Forget a result; whether it was there."""
+        with self._transaction() as base:
+            return base.execute("DELETE FROM results WHERE id = ?", (number,)).rowcount > 0
+
+    def clear(self) -> None:
+        """Forget all results."""
+        with self._transaction() as base:
+            base.execute("DELETE FROM results")
+
+
+def _entry(row: Sequence[Any]) -> KeptResult:
+    values = list(row)
+    values[4] = json.loads(values[4])
+    values[11] = tuple(MadeFile(str(name), int(size)) for name, size in json.loads(values[11]))
+    return KeptResult(*values)

@@ -1,0 +1,120 @@
+"""Uploads from the network: piece by piece into the private folder, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from qnnmem.workbench.answers import RequestRefused
+from qnnmem.workbench.bench import Bench
+from qnnmem.workbench.history import KeptFile
+from qnnmem.workbench.limits import IDLE_S, MAX_REQUEST, UPLOAD_S
+
+_PIECE = 1 << 20  # bytes that are written at once
+_DRAINED = 1 << 20  # bytes of a refused body that are read, so that its sender hears the answer
+_DRAIN_S = 1.0
+_KIND = "application/octet-stream"
+
+
+def declared_size(request: Request) -> int | None:
+    """What a request says of its size."""
+    text = request.headers.get("content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise RequestRefused(400, "the size of the body is no number")
+    return int(text)
+
+
+async def receive_file(request: Request, bench: Bench) -> KeptFile:
+    """The file of a request, whole; what was kept of any other is removed."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _KIND or request.headers.get("content-encoding", "identity") != "identity":
+        raise RequestRefused(415, f"a file is sent as it is, as {_KIND}")
+    coming = await asyncio.to_thread(bench.uploads.begin, declared_size(request))
+    try:
+        waiting = bytearray()
+        async with asyncio.timeout(UPLOAD_S):
+            async for piece in _pieces(request):
+                waiting += piece
+                if len(waiting) >= _PIECE:
+                    await asyncio.to_thread(bench.uploads.add, coming, bytes(waiting))
+                    waiting.clear()
+        if waiting:
+            await asyncio.to_thread(bench.uploads.add, coming, bytes(waiting))
+        name = request.query_params.get("name", "")
+        return await asyncio.to_thread(bench.uploads.finish, coming, name)
+    except TimeoutError as exc:
+        raise RequestRefused(408, "the file came too slowly") from exc
+    except ClientDisconnect as exc:
+        raise RequestRefused(400, "the file did not come whole") from exc
+    finally:
+        bench.uploads.abandon(coming)  # which does nothing to a file that is whole
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """The body; TimeoutError where nothing comes for too long."""
+    stream = request.stream()
+    while True:
+        try:
+            piece = await asyncio.wait_for(_next(stream), IDLE_S)
+        except StopAsyncIteration:
+            return
+        if piece is None:
+            return
+        yield piece
+
+
+async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
+    async for piece in stream:
+        return piece
+    return None
+
+
+async def receive_json(request: Request) -> dict[str, Any]:
+    """A small JSON object."""
+    import json
+
+    if not request.headers.get("content-type", "").lower().startswith("application/json"):
+        raise RequestRefused(415, "this is asked in JSON")
+    if (declared_size(request) or 0) > MAX_REQUEST:
+        raise RequestRefused(413, "the request is too large")
+    body = bytearray()
+    try:
+        async for piece in _pieces(request):
+            body += piece
+            if len(body) > MAX_REQUEST:
+                raise RequestRefused(413, "the request is too large")
+        found = json.loads(bytes(body))
+    except TimeoutError as exc:
+        raise RequestRefused(408, "the request came too slowly") from exc
+    except ClientDisconnect as exc:
+        raise RequestRefused(400, "the request did not come whole") from exc
+    except (ValueError, RecursionError) as exc:
+        raise RequestRefused(400, "the request is no JSON") from exc
+    if not isinstance(found, dict):
+        raise RequestRefused(400, "the request is no JSON object")
+    return found
+
+
+async def drain(request: Request) -> None:
+    """Read a little of what is left of a body that was refused."""
+
+    async def read() -> None:
+        left = _DRAINED
+        async for piece in request.stream():
+            left -= len(piece)
+            if left < 0:
+                return
+
+    with suppress(Exception):  # the answer is what counts
+        await _within(read())
+
+
+async def _within(work: Awaitable[None]) -> None:
+    async with asyncio.timeout(_DRAIN_S):
+        await work

@@ -1,0 +1,120 @@
+"""The folder that a job works in, and the files that jobs made.
+
+The file of a job has a name of ours there, a random number. In the result that name is replaced by
+the one that is shown, and the folder by nothing: no path of this machine reaches the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from qnnmem.scratch_folder import scratch_folder
+from qnnmem.workbench.history import KeptFile, MadeFile
+from qnnmem.workbench.limits import MAX_MADE
+
+MADE = "made"  # the folder in which verbs write
+_MOST = 64  # files of one job
+_TEXTS = 1 << 20  # bytes of a text in which names are replaced
+# By which some readers tell what a file is meant to be.
+_SUFFIXES = {
+    **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "eaix": ".eaix", "csv": ".csv"},
+    **{"htp": ".bin", "lpai": ".bin", "config": ".json", "graphs": ".json", "json": ".json"},
+}
+
+
+class JobFolder:
+    """A folder of one job, gone when the block ends."""
+
+    def __init__(self, inside: Path, file: KeptFile, source: Path) -> None:
+        self._scratch = scratch_folder(inside)
+        self.path = Path(self._scratch.name)
+        self._token = file.id
+        self.name = f"{self._token}{_SUFFIXES.get(file.kind, '')}"
+        self._shown = file.name
+        try:
+            (self.path / self.name).hardlink_to(source)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, self.path / self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scratch.cleanup()
+
+    def shown(self, text: str) -> str:
+        """A text about the job, as it is shown."""
+        return self._replaced(text, self._shown, _stem(self._shown))
+
+    def shown_json(self, text: str) -> str:
+        """A JSON text about the job, as it is shown."""
+        name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
+        return self._replaced(text, name, stem)
+
+    def _replaced(self, text: str, name: str, stem: str) -> str:
+        text = text.replace(f"{self.path}{os.sep}", "").replace(str(self.path), ".")
+        return text.replace(self.name, name).replace(self._token, stem)
+
+    def made(self) -> list[tuple[Path, str]]:
+        """Files that the job wrote, with the names that they are to be shown under."""
+        root = self.path / MADE
+        found = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        names = [self.shown(path.relative_to(root).as_posix()) for path in found]
+        return list(zip(found, names, strict=True))[:_MOST]
+
+    def finish_text(self, path: Path) -> None:
+        """Names in a short text that the job wrote, as they are shown."""
+        if path.suffix in (".md", ".json", ".txt") and path.stat().st_size <= _TEXTS:
+            turn = self.shown_json if path.suffix == ".json" else self.shown
+            path.write_text(turn(path.read_text("utf-8", "replace")), "utf-8")
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
+
+
+class MadeFiles:
+    """What jobs made, by the key of their result."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def keep(self, key: str, job: JobFolder) -> tuple[MadeFile, ...]:
+        """Move the files of a job here."""
+        place, kept, total = self._folder / key, list[MadeFile](), 0
+        shutil.rmtree(place, ignore_errors=True)
+        for path, name in job.made():
+            job.finish_text(path)
+            size = path.stat().st_size
+            total += size
+            if total > MAX_MADE:
+                break
+            place.mkdir(mode=0o700, exist_ok=True)
+            path.replace(place / str(len(kept)))
+            kept.append(MadeFile(name, size))
+        return tuple(kept)
+
+    def path(self, key: str, number: int) -> Path:
+        """Where one of them lies."""
+        return self._folder / key / str(number)
+
+    def tidy(self, keys: Iterable[str]) -> None:
+        """Remove what belongs to no result."""
+        known = set(keys)
+        with suppress(OSError):
+            for place in self._folder.iterdir():
+                if place.name not in known:
+                    shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,277 @@
+"""Jobs: a bounded queue, two workers, and for each job a child with limits of time and memory.
+
+A job is `done` only after its result is in the history, so what was told is never lost.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.report.shell import file_word, shell_line
+from qnnmem.text import sentence
+from qnnmem.workbench.history import History, KeptResult
+from qnnmem.workbench.job import Job, JobState, key_of
+from qnnmem.workbench.job_folder import JobFolder, MadeFiles
+from qnnmem.workbench.job_run import Answer, WaitingChildren, ask, end
+from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
+from qnnmem.workbench.summary import schema_of, summary_of
+from qnnmem.workbench.tasks import checked_task, task_words
+from qnnmem.workbench.uploads import Uploads
+
+_REMEMBERED = 20  # jobs that have ended
+_COUNTED = re.compile(r"\b([0-9]{1,6}) of ([0-9]{1,6})\b")
+
+
+class Busy(QnnMemError):
+    """More was asked than is taken at a time."""
+
+
+class JobQueue:
+    """Takes jobs, does them, and says what became of them."""
+
+    def __init__(
+        self,
+        work: Path,
+        uploads: Uploads,
+        history: History,
+        made: MadeFiles,
+        *,
+        keeps_spare: bool = True,
+    ) -> None:
+        self._work, self._uploads, self._history, self._made = work, uploads, history, made
+        self._changed = threading.Condition()
+        self._jobs: dict[str, Job] = {}
+        self._waiting: list[Job] = []
+        self._listeners: set[Callable[[], None]] = set()
+        self._children = WaitingChildren(keeps_spare=keeps_spare)
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"worker-{number}", daemon=True)
+            for number in range(WORKERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def prepare(self) -> None:
+        """Have a child ready: somebody looks at the page."""
+        self._children.prepare()
+
+    def submit(
+        self,
+        file: str,
+        wanted: object,
+        options: Mapping[str, Any],
+        *,
+        again: bool = False,
+        is_first: bool = False,
+        instead_of: str | None = None,
+    ) -> Job:
+        """Take a job; what the history knows is done at once. `instead_of` is cancelled."""
+        if instead_of is not None:
+            self.cancel(instead_of)
+        held = self._uploads.hold(file)
+        try:
+            task = checked_task(held.kind, held.name, wanted)
+            words = task_words(task, options)
+            key = key_of(held, words, options)
+            job = Job(secrets.token_hex(8), held, task, dict(options), words, key)
+            job.is_first = is_first
+            known = None if again else self._history.found(key)
+            if known is None:
+                self._queue(job)
+                return job
+        except BaseException:
+            self._uploads.let_go(file)
+            raise
+        self._uploads.let_go(file)
+        with self._changed:
+            job.state, job.result, job.exit_code = "done", known.id, known.exit_code
+            self._remember(job)
+        return job
+
+    def _queue(self, job: Job) -> None:
+        with self._changed:
+            if self._is_closed:
+                raise Busy("the workbench is being closed")
+            if len(self._waiting) >= MAX_QUEUE:
+                raise Busy(f"{MAX_QUEUE} jobs are waiting already; cancel one or wait")
+            self._remember(job)
+            self._waiting.append(job)
+            self._changed.notify()
+        self._told()
+
+    def _remember(self, job: Job) -> None:
+        self._jobs[job.id] = job
+        ended = [one.id for one in self._jobs.values() if one.has_ended]
+        for old in ended[:-_REMEMBERED]:
+            del self._jobs[old]
+
+    def job(self, number: str) -> Job | None:
+        """One job."""
+        with self._changed:
+            return self._jobs.get(number)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """What is told of all jobs, the oldest first."""
+        with self._changed:
+            return [job.values() for job in self._jobs.values()]
+
+    def cancel(self, number: str) -> bool:
+        """End a job; whether there was something to end."""
+        with self._changed:
+            job = self._jobs.get(number)
+            if job is None or job.has_ended:
+                return False
+            was, job.state = job.state, "cancelled"
+            job.doing = "cancelled"
+            child = job.child
+            if was == "queued":
+                self._waiting.remove(job)
+        if was == "queued":
+            self._uploads.let_go(job.file.id)
+        elif child is not None:
+            child.give_up()
+        self._told()
+        return True
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` from any thread when a job changes; gives what ends that."""
+        with self._changed:
+            self._listeners.add(listener)
+
+        def stop() -> None:
+            with self._changed:
+                self._listeners.discard(listener)
+
+        return stop
+
+    def _told(self) -> None:
+        with self._changed:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def close(self) -> None:
+        """Cancel all, and wait until no child is left."""
+        with self._changed:
+            self._is_closed = True
+            open_jobs = [job.id for job in self._jobs.values() if not job.has_ended]
+            self._changed.notify_all()
+        for number in open_jobs:
+            self.cancel(number)
+        for thread in self._threads:
+            thread.join()
+        self._children.close()
+
+    def _serve(self) -> None:
+        """What a worker does."""
+        while True:
+            with self._changed:
+                while not self._waiting and not self._is_closed:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                job = self._waiting.pop(0)
+                job.state, job.doing, job.started = "running", "starting", time.time()
+            self._told()
+            try:
+                self._do(job)
+            except QnnMemError as exc:
+                said = str(exc).replace(str(self._work), "the folder of the workbench")
+                self._end(job, "failed", Answer(exc.exit_code, error=said))
+            except Exception as exc:  # a worker must not end with its job
+                self._end(job, "failed", Answer(70, error=f"internal error: {sentence(exc)}"))
+            finally:
+                self._uploads.let_go(job.file.id)
+                self._told()
+
+    def _do(self, job: Job) -> None:
+        with JobFolder(self._work, job.file, self._uploads.path(job.file.id)) as folder:
+            answer = self._ask(job, folder)
+            with self._changed:
+                if job.state != "running":
+                    return
+            if answer.result is None:
+                self._end(job, "failed", answer)
+                return
+            kept = self._keep(job, answer, folder)
+        with self._changed:
+            job.result = kept.id
+        self._end(job, "done", answer)
+
+    def _ask(self, job: Job, folder: JobFolder) -> Answer:
+        """What a child says; it is ended, or kept where it may be asked the same again."""
+        child = self._children.take(job.file.id)
+        is_kept = False
+        try:
+            with self._changed:
+                job.child = child
+                is_wanted = job.state == "running"
+            self._children.prepare()
+            if not is_wanted:
+                return Answer(3)
+            words = [*job.words, "--json", folder.name]
+            limit = job.task.time_limit_s
+            answer = ask(child, folder, words, limit, lambda doing: self._say(job, doing))
+            with self._changed:
+                job.child = None
+                is_kept = job.state == "running" and answer.is_whole and job.task.name == "plan"
+            return answer
+        finally:
+            if is_kept:
+                self._children.give_back(job.file.id, child)
+            else:
+                end(child)
+
+    def _keep(self, job: Job, answer: Answer, folder: JobFolder) -> KeptResult:
+        result = answer.result or {}
+        outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
+        typed = [part for word in job.words if word not in job.task.always for part in _parts(word)]
+        typed += _parts(job.task.always[0]) if job.task.makes_files else []
+        command = shell_line(["qnnmem", *typed, file_word(job.file.name)])
+        seconds = time.time() - job.started
+        new = KeptResult(
+            *(0, job.file.id, job.file.name, job.task.name, job.options, command),
+            *(schema_of(result), summary_of(result), answer.exit_code, seconds, 0.0, outputs),
+        )
+        return self._history.add(job.key, new, result)
+
+    def _say(self, job: Job, doing: str) -> None:
+        counted = _COUNTED.search(doing)
+        with self._changed:
+            job.doing = doing
+            if counted and (of := int(counted[2])):
+                job.fraction = min(1.0, max(0.0, (int(counted[1]) - 1) / of))
+        self._told()
+
+    def _end(self, job: Job, state: JobState, answer: Answer) -> None:
+        is_gone = job.is_first and answer.is_unreadable and self._uploads.drop(job.file.id)
+        with self._changed:
+            if job.has_ended:  # it was cancelled
+                return
+            job.state, job.exit_code, job.error = state, answer.exit_code, answer.error
+            job.is_guess, job.is_gone = answer.is_guess, is_gone
+            job.settings, job.seconds = answer.settings, time.time() - job.started
+            job.doing = state
+
+
+def _parts(word: str) -> list[str]:
+    """An option and its value as two words, as people write them."""
+    option, _, value = word.partition("=")
+    return [option, value] if word.startswith("--") and value and value[0] != "-" else [word]
+
+
+def checked_options(values: object) -> dict[str, Any]:
+    """The settings of a request."""
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UsageError("the settings are no object")
+    return {name: value for name, value in values.items() if value not in (None, "", [], False)}

@@ -1,0 +1,161 @@
+"""The server: one socket, bounded connections, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from qnnmem.errors import UsageError
+from qnnmem.workbench.app import Workbench
+from qnnmem.workbench.bench import Bench
+from qnnmem.workbench.guard import Access
+from qnnmem.workbench.limits import HEADER_S, MAX_CONNECTIONS, MAX_HEADERS
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_LAST_S = 2  # for answers that are under way when the server ends
+_TOO_MANY = b'{"error":"too many connections"}'
+_TOO_SLOW = b'{"error":"the request came too slowly"}'
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with a limit on connections, and on the time that the head of a request takes."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, or say that there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._refuse("429 Too Many Requests", _TOO_MANY)
+        else:
+            self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Read; a head that has come is not waited for any more."""
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._disarm()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next head."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(
+            HEADER_S, self._refuse, "408 Request Timeout", _TOO_SLOW
+        )
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self, status: str, body: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.close()
+
+
+class WorkbenchServer(uvicorn.Server):
+    """A server that ends by our signals, and lets the page's listeners go first."""
+
+    def __init__(self, config: uvicorn.Config, workbench: Workbench) -> None:
+        super().__init__(config)
+        self._workbench = workbench
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal: end. A second one does not hurry, for jobs must be ended first."""
+        self.should_exit = True
+        self._workbench.closing.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the signals while it runs, and give them back; the signal itself is used up."""
+        wanted = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; UsageError in one sentence where that is not possible."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as exc:
+        raise UsageError(f"there is no address {host[:80]!r} on this machine") from exc
+    try:
+        if os.name == "posix":  # elsewhere it would share the port
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError as exc:
+        made.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise UsageError(f"port {port} is in use; choose another, or 0 for any") from exc
+        reason = (exc.strerror or str(exc)).lower()
+        raise UsageError(f"{host}:{port} cannot be listened on ({reason})") from exc
+    return made
+
+
+def server_for(bench: Bench, access: Access) -> WorkbenchServer:
+    """A server that has not begun to listen."""
+    workbench = Workbench(bench, access)
+    config = uvicorn.Config(
+        workbench.app(),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=_LAST_S,
+        h11_max_incomplete_event_size=MAX_HEADERS,
+    )
+    return WorkbenchServer(config, workbench)
+
+
+def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[], None]) -> None:
+    """Answer until a signal comes; `started` is called when the first request can come."""
+
+    async def answer() -> None:
+        running = asyncio.ensure_future(server.serve([listening]))
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)
+        if server.started:
+            started()
+        await running
+
+    asyncio.run(answer())

@@ -1,0 +1,69 @@
+// Forms out of the controls that the server names: it checks what comes back against the same table.
+const make = (name, attributes = {}, ...inside) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === true) made.setAttribute(key, ""); else if (value !== false && value !== null) made.setAttribute(key, value);
+  }
+  made.append(...inside);
+  return made;
+};
+export { make };
+
+function field(control, value, socs) {
+  const id = `set-${control.name}`;
+  const hint = control.hint ? { "aria-describedby": `${id}-hint` } : {};
+  const small = control.hint ? [make("small", { id: `${id}-hint` }, control.hint)] : [];
+  if (control.kind === "switch") {
+    const box = make("input", { type: "checkbox", id, name: control.name, role: "switch" });
+    box.checked = value === true;
+    return make("div", { class: "field toggle" }, box, make("label", { for: id }, control.label));
+  }
+  if (control.many) {
+    const boxes = control.choices.map(([word, shown]) => {
+      const box = make("input", { type: "checkbox", name: control.name, value: word, id: `${id}-${word}` });
+      box.checked = (value || []).includes(word);
+      return make("label", { for: `${id}-${word}`, class: "word" }, box, shown);
+    });
+    return make("fieldset", { class: "field" }, make("legend", {}, control.label), make("div", { class: "words" }, ...boxes), ...small);
+  }
+  let input;
+  if (control.kind === "choice" || control.kind === "soc") {
+    const choices = control.kind === "choice" ? control.choices
+      : [["", "as it was made for"], ...socs.map((soc) => [soc.name, soc.known_as ? `${soc.name}, ${soc.known_as}` : soc.name])];
+    input = make("select", { id, name: control.name, ...hint }, ...choices.map(([word, shown]) => make("option", { value: word }, shown)));
+  } else if (control.kind === "number") {
+    input = make("input", { type: "number", id, name: control.name, min: control.low, max: control.high, ...hint });
+  } else {
+    input = make("input", { type: "text", id, name: control.name, spellcheck: "false", placeholder: control.hint.replace("e.g. ", ""), ...hint });
+  }
+  input.value = Array.isArray(value) ? value.join(" ") : value ?? "";
+  return make("div", { class: "field" }, make("label", { for: id }, control.label), input, ...small);
+}
+
+export function fill(form, task, options, socs) {
+  const usual = [], rare = [];
+  for (const control of task.controls) (control.is_rare ? rare : usual).push(field(control, options[control.name], socs));
+  const parts = [make("div", { class: "fields" }, ...usual)];
+  if (rare.length) {
+    const open = task.controls.some((one) => one.is_rare && options[one.name]);
+    parts.push(make("details", { open }, make("summary", {}, "more settings"), make("div", { class: "fields" }, ...rare)));
+  }
+  if (!task.is_live) parts.push(make("button", { type: "submit", class: "first" }, `Run ${task.title.toLowerCase() === "htp bill" ? "bill" : task.title.toLowerCase()}`));
+  form.replaceChildren(...(task.controls.length || !task.is_live ? parts : []));
+}
+
+export function read(form, task) {
+  const options = {};
+  for (const control of task.controls) {
+    const found = form.elements[control.name];
+    if (!found) continue;
+    let value;
+    if (control.kind === "switch") value = found.checked;
+    else if (control.many) value = [...form.querySelectorAll(`[name="${control.name}"]:checked`)].map((box) => box.value);
+    else if (control.kind === "list") value = found.value.trim() ? found.value.trim().split(/[\s;]+/) : [];
+    else if (control.kind === "number") value = found.value === "" ? null : Number(found.value);
+    else value = found.value;
+    if (value !== null && value !== "" && value !== false && !(Array.isArray(value) && !value.length)) options[control.name] = value;
+  }
+  return options;
+}

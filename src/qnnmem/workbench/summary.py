@@ -1,0 +1,88 @@
+"""A result in a line, for the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qnnmem.text import counted, shorten
+
+_LONGEST = 160
+Result = Mapping[str, Any]
+
+
+def schema_of(result: Result) -> str:
+    """The schema that a result names; the vendor's form of `inspect` has ours inside."""
+    inside = result.get("qnnmem")
+    found = result.get("schema") or (inside.get("schema") if isinstance(inside, dict) else "")
+    return found if isinstance(found, str) else ""
+
+
+def summary_of(result: Result) -> str:
+    """What it says, in a line; empty where that is not known."""
+    say = _SAID.get(schema_of(result))
+    try:
+        return shorten(say(result), _LONGEST) if say else ""
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        return ""  # a result from elsewhere that lacks something
+
+
+def _plan(result: Result) -> str:
+    fits = {True: "fits, ", False: "does not fit, "}.get(result["fits"], "")
+    said = f"{fits if result.get('budgets') else ''}scratch {result['scratch_bytes']:,}"
+    more = result["persistent_bytes"]
+    return f"{said} bytes" + (f", persistent {more:,}" if more else "")
+
+
+def _footprint(result: Result) -> str:
+    total = result["total"]
+    size = "total not known" if total is None else f"{total['bytes']:,} bytes"
+    return f"{size} on {result['soc'] or 'an unnamed SoC'}"
+
+
+def _fit(result: Result) -> str:
+    answers = (f"{one['soc']} {one['answer'].replace('-', ' ')}" for one in result["socs"][:6])
+    return ", ".join(answers)
+
+
+def _sweep(result: Result) -> str:
+    states = [row["state"] for row in result["rows"]]
+    return f"{states.count('fits')} of {counted(len(states), 'setting')} fit on {result['soc']}"
+
+
+def _doctor(result: Result) -> str:
+    found = result["incidents"]
+    if not found:
+        return "no failure found"
+    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return f"{found[0]['title']}{more}"
+
+
+def _fix(result: Result) -> str:
+    before, after = result["before_bytes"], result["after_bytes"]
+    fits = {True: "fits", False: "does not fit", None: "cannot tell"}[result["fits"]]
+    sizes = "" if before is None or after is None else f": {before:,} to {after:,} bytes"
+    return f"{fits}{sizes}"
+
+
+def _lint(result: Result) -> str:
+    errors, warnings = result["errors"], result["warnings"]
+    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+
+
+def _inspect(result: Result) -> str:
+    return counted(int(result["info"]["numGraphs"]), "graph")
+
+
+_SAID: Mapping[str, Callable[[Result], str]] = {
+    "qnnmem.plan/1": _plan,
+    "qnnmem.footprint/1": _footprint,
+    "qnnmem.fit/1": _fit,
+    "qnnmem.sweep/1": _sweep,
+    "qnnmem.doctor/1": _doctor,
+    "qnnmem.fix/1": _fix,
+    "qnnmem.lint/1": _lint,
+    "qnnmem.inspect/1": _inspect,
+    "qnnmem.inspect-htp/1": _inspect,
+    "qnnmem.qmem/1": lambda result: str(result["advice"]),
+}

@@ -1,0 +1,119 @@
+"""Who may ask the workbench, and what every answer says to browsers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from served import Served, serving
+
+from qnnmem.workbench.guard import Access
+
+TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
+
+
+def test_the_page_brings_its_own_code_and_nothing_else(served: Served) -> None:
+    """No inline code, no other address, no frame; nothing is kept by proxies or browsers."""
+    answer = served.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert answer.status == 200
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert b"<script>" not in answer.body
+    assert b"style=" not in answer.body
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "", "a b"]
+)
+def test_a_name_that_is_not_ours_is_refused(served: Served, host: str) -> None:
+    """A name that somebody lets point to this machine (DNS rebinding) gets nothing."""
+    answer = served.get("/api/state", host=host.format(port=served.port))
+    assert answer.status in (400, 421)
+    if answer.status == 421:
+        assert "address" in answer.said
+
+
+def test_two_host_headers_are_refused(served: Served) -> None:
+    """Which of them a browser meant cannot be told."""
+    host = f"host: 127.0.0.1:{served.port}\r\n"
+    came = served.raw(f"GET / HTTP/1.1\r\n{host}{host}connection: close\r\n\r\n".encode())
+    assert came.split(b" ", 2)[1] in (b"400", b"421")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/state", "/static/app.js"])
+def test_a_page_elsewhere_gets_nothing(served: Served, header: dict[str, str], path: str) -> None:
+    """Not even what could be read without harm."""
+    answer = served.ask("GET", path, headers=header)
+    assert answer.status == 403
+    assert answer.said
+
+
+def test_the_page_itself_may_ask(served: Served) -> None:
+    """With the headers that a browser sends for it."""
+    own = {"origin": f"http://127.0.0.1:{served.port}", "sec-fetch-site": "same-origin"}
+    assert served.ask("GET", "/api/state", headers=own).status == 200
+
+
+def test_a_form_elsewhere_could_not_ask_either(served: Served) -> None:
+    """Browsers send forms without asking first; their kinds of content are not taken."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        for path in ("/api/jobs", "/api/files"):
+            assert served.ask("POST", path, b"{}", {"content-type": kind}).status == 415
+
+
+def test_only_files_of_the_page_are_served(served: Served) -> None:
+    """No path leads out of the list."""
+    for path in ("/static/../guard.py", "/static/..%2fguard.py", "/static/", "/history.sqlite"):
+        answer = served.get(path)
+        assert answer.status == 404
+        assert answer.said == "there is nothing at this address"
+
+
+def test_an_unknown_method_is_one_sentence(served: Served) -> None:
+    """As everything that is refused."""
+    assert served.ask("PUT", "/api/state").said == "this cannot be done here"
+
+
+def test_without_the_token_there_is_only_the_question_for_it(tmp_path: Path) -> None:
+    """By header or by cookie; a wrong one, and a cookie of another run, open nothing."""
+    with serving(tmp_path, TOKEN, is_local=False) as guarded:
+        assert guarded.get("/api/state").status == 401
+        page = guarded.get("/")
+        assert page.status == 401
+        assert b"Token" in page.body
+        assert guarded.get("/api/state", authorization=f"Bearer {TOKEN}").status == 200
+        assert guarded.get("/api/state", authorization=f"Bearer {TOKEN}x").status == 401
+        assert guarded.post("/login", {"token": "wrong"}).status == 401
+        let_in = guarded.post("/login", {"token": TOKEN})
+        cookie = let_in.headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=strict" in cookie.lower()
+        assert TOKEN not in cookie
+        value = cookie.partition(";")[0]
+        assert guarded.get("/api/state", cookie=value).status == 200
+        assert guarded.get("/api/state", cookie=f"{value}x").status == 401
+        assert guarded.get("/api/state", cookie='="\\').status == 401
+
+
+def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
+    """An address is typed; a name can be made to point anywhere."""
+    access = Access(80, is_local=False, token=TOKEN)
+    assert access.takes_host("192.168.1.7:8765")
+    assert access.takes_host("[fe80::1]:8765")
+    assert not access.takes_host("evil.example:8765")
+    assert not Access(8765).takes_host("192.168.1.7:8765")

@@ -1,0 +1,133 @@
+"""The workbench in a real browser: drop, look, change, compare; keys, dark, narrow, <script>."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from browser import OpensPages
+from served import Served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRATCH = "window.qnnmemMaps?.[0]?.data.scratch"
+# What a hand does: a file is let go over the page.
+DROP = """([name, content]) => {
+  const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+  const dragged = new DataTransfer();
+  dragged.items.add(new File([bytes], name));
+  const how = { dataTransfer: dragged, bubbles: true, cancelable: true };
+  document.body.dispatchEvent(new DragEvent("drop", how));
+}"""
+
+
+def drop(page: Page, name: str, content: bytes) -> None:
+    """Let a file go over the page."""
+    page.evaluate(DROP, [name, base64.b64encode(content).decode()])
+
+
+def plan_of(name: str, boxes: int, tensor: str = "t") -> bytes:
+    """A result of plan with so many tensors, as a program elsewhere would write it."""
+    buffers: list[dict[str, Any]] = [
+        {
+            **{"name": f"{tensor}{at}", "pool": "scratch", "size_bytes": 64, "aliases": []},
+            **{"lower": at, "upper": at + 3, "offset_bytes": 64 * (at % 3)},
+        }
+        for at in range(boxes)
+    ]
+    return json.dumps(
+        {
+            **{"schema": "qnnmem.plan/1", "tool": "qnnmem", "input": name, "scratch_bytes": 192},
+            **{"persistent_bytes": 0, "io_bytes": 0, "constant_bytes": 0, "align_bytes": 64},
+            **{"lower_bound_bytes": 192, "optimal": True, "io": "inside", "buffers": buffers},
+        }
+    ).encode()
+
+
+def test_a_model_is_dropped_and_its_plan_halves_with_its_bits(
+    served: Served, open_page: OpensPages
+) -> None:
+    """The dimension that it leaves open is filled in; the peak is in the map; both are compared."""
+    page = open_page(served.address)
+    drop(page, "small.onnx", (EXAMPLES / "small.onnx").read_bytes())
+    page.wait_for_function(f"() => {SCRATCH} === 3072")
+    assert page.input_value("#set-dims") == "N=1"
+    page.locator("#shown .peaks button").first.click()
+    assert "alive at the peak" in page.inner_text("#shown .told")
+    page.select_option("#set-bits", "16")
+    page.wait_for_function(f"() => {SCRATCH} === 1536")
+    assert "−50.0 %" in page.inner_text("#told")  # noqa: RUF001  a minus
+    assert "--bits 16" in page.inner_text("#command")
+    for at in (0, 1):
+        page.locator("#history input").nth(at).check()
+    page.click("#compare")
+    page.wait_for_function("() => window.qnnmemMaps.length === 2")
+    assert "not worse" in page.inner_text("#shown")
+
+
+def test_a_log_is_dropped_and_its_cause_read(served: Served, open_page: OpensPages) -> None:
+    """A name and lines full of markup are text, and stay so after a restart of the page."""
+    name = "<img src=x onerror=window.caught=1><script>window.caught=1</script>.log"
+    text = (EXAMPLES / "graph_limit.log").read_bytes()
+    page = open_page(served.address, dark=True)
+    drop(page, name, text.replace(b"fa_alloc", b"<script>window.caught=1</script>fa_alloc"))
+    page.wait_for_selector("#shown .evidence .decides")
+    assert "over the compiler's limit" in page.inner_text("#shown h3 >> nth=0")
+    page.reload()
+    page.locator("#history .entry", has_text="script").first.click()
+    page.wait_for_selector("#shown .evidence")
+    assert page.evaluate("window.caught") is None
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+
+
+def test_everything_can_be_done_with_keys(served: Served, open_page: OpensPages) -> None:
+    """From the top of the page to a result of the history, and from box to box in its map."""
+    assert served.drop("keys.json", plan_of("keys.csv", 5)).status == 201
+    page = open_page(served.address)
+    page.wait_for_selector("#history .entry")
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        at = "document.activeElement.id || document.activeElement.className"
+        seen.append(page.evaluate(at))
+        if seen[-1] == "entry":
+            break
+    assert {"skip", "home", "pick", "find", "entry"} <= set(seen)
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#shown canvas")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.tagName") == "CANVAS":
+            break
+    page.keyboard.press("n")
+    assert page.inner_text("#shown .told").startswith("t0: 64 bytes")
+
+
+def test_ten_thousand_boxes_in_a_narrow_window(served: Served, open_page: OpensPages) -> None:
+    """All are in the map, names full of markup among them; nothing is wider than the window."""
+    served.drop("many.json", plan_of("many.csv", 10_000, "<script>window.caught=1</script>"))
+    page = open_page(served.address, width=390, height=800)
+    page.locator("#history .entry", has_text="many.json").click()
+    page.wait_for_function("() => window.qnnmemMaps?.[0]?.boxes.length === 10000")
+    page.wait_for_function("() => window.qnnmemMaps[0].painted > 0")
+    page.locator("#shown canvas").focus()
+    page.keyboard.press("n")
+    assert "<script>" in page.inner_text("#shown .told")
+    assert page.evaluate("window.caught") is None
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPages) -> None:
+    """A setting that makes no sense is one sentence, and the plan before it stays."""
+    page = open_page(served.address)
+    drop(page, "few.csv", b"id,lower,upper,size\na,0,2,640\n")
+    page.wait_for_function(f"() => {SCRATCH} === 640")
+    page.fill("#set-budgets", "scratch=128")
+    page.wait_for_selector("#shown .badge.bad")
+    assert "does not fit" in page.inner_text("#shown")
+    assert page.is_hidden("#problem")

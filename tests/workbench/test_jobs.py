@@ -1,0 +1,206 @@
+"""From a dropped file to a kept result: plan, diagnosis, lint, comparison, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from served import Served
+
+from qnnmem.workbench import intake
+from qnnmem.workbench.limits import MAX_UPLOAD
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BUFFERS = b"id,lower,upper,size\na,0,2,640\nb,1,3,640\nc,2,4,320\n"
+
+
+def kept_files(served: Served) -> set[str]:
+    """Names in the private folder."""
+    return {path.name for path in served.bench.uploads.path("x").parent.iterdir()}
+
+
+def test_a_list_of_buffers_is_planned_as_soon_as_it_is_there(served: Served) -> None:
+    """Its result is shown with the name it had elsewhere, and with no path of this machine."""
+    job = served.read("folder/my buffers.csv", BUFFERS)
+    assert job["state"] == "done", job
+    result = served.get(f"/api/results/{job['result']}").values
+    assert result["schema"] == "qnnmem.plan/1"
+    assert result["scratch_bytes"] == 1280
+    assert result["input"] == "my buffers.csv"
+    shown = served.get(f"/api/results/{job['result']}/shown").body.decode()
+    assert '<figure class="map">' in shown
+    assert "my buffers.csv" in shown
+    folder = str(served.bench.uploads.path("x").parents[1])
+    for text in (shown, json.dumps(result), served.get("/api/state").body.decode()):
+        assert folder not in text
+    [entry] = [
+        one for one in served.get("/api/state").values["results"] if one["id"] == job["result"]
+    ]
+    assert entry["summary"] == "scratch 1,280 bytes"
+    assert entry["command"] == "qnnmem plan 'my buffers.csv'"
+
+
+def test_another_setting_is_another_result_and_the_same_is_found_again(served: Served) -> None:
+    """What was asked before takes no second job; two results are compared as by diff."""
+    file = served.drop("twice.csv", BUFFERS).values
+    first = served.ended(file["job"]["id"])
+    wish = {"file": first["file"], "task": "plan", "options": {"align": "1024"}}
+    second = served.ended(served.post("/api/jobs", wish).values["id"])
+    assert second["state"] == "done"
+    assert second["result"] != first["result"]
+    again = served.post("/api/jobs", wish)
+    assert again.status == 200
+    assert again.values["result"] == second["result"]
+    anew = served.ended(served.post("/api/jobs", {**wish, "again": True}).values["id"])
+    assert anew["result"] > second["result"]
+    assert served.get(f"/api/results/{second['result']}").status == 404  # replaced
+    pair = f"before={first['result']}&after={anew['result']}"
+    compared = served.get(f"/api/compare?{pair}")
+    assert compared.status == 200
+    assert b"worse" in compared.body
+    assert compared.body.count(b'<figure class="map">') == 2
+    assert served.drop("twice.csv", BUFFERS).values == {"result": anew["result"]}
+
+
+def test_a_log_is_diagnosed_and_its_markup_stays_text(served: Served) -> None:
+    """Names and lines full of markup are shown, not followed."""
+    name = "<img src=x onerror=alert(1)>.log"
+    line = b"<script>alert(1)</script> "
+    text = (EXAMPLES / "graph_limit.log").read_bytes().replace(b"fa_alloc", line + b"fa_alloc")
+    job = served.read(name, text)
+    assert job["state"] == "done", job
+    assert job["exit_code"] == 1
+    shown = served.get(f"/api/results/{job['result']}/shown").body.decode()
+    report = served.get(f"/api/results/{job['result']}/report")
+    for page in (shown, report.body.decode()):
+        assert "<script>alert" not in page
+        assert "<img" not in page
+        assert "&lt;script&gt;alert(1)" in page
+    assert report.headers["content-disposition"].startswith('attachment; filename="img_src')
+
+
+def test_a_config_file_that_came_alone_is_not_wrong_for_that(served: Served) -> None:
+    """The file that it names cannot be here; it is to be dropped as well."""
+    job = served.read("tool.json", (EXAMPLES / "lint" / "eaiParams_direct.json").read_bytes())
+    assert job["state"] == "done", job
+    result = served.get(f"/api/results/{job['result']}").values
+    assert result["errors"] == 0
+    assert [one["severity"] for one in result["findings"]] == ["note"]
+    other = served.read("lpai.conf", (EXAMPLES / "lint" / "eaiParams_direct.conf").read_bytes())
+    shown = served.get(f"/api/results/{other['result']}/shown").body
+    assert b"not a whole number" in shown
+
+
+def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
+    """It can be looked at and compared; its file is not kept."""
+    before = kept_files(served)
+    plan = served.read("made.csv", b"id,lower,upper,size\nq,0,2,64\n")
+    text = served.get(f"/api/results/{plan['result']}").body
+    came = served.drop("theirs.json", text)
+    assert came.status == 201
+    assert served.get(f"/api/results/{came.values['result']}/shown").status == 200
+    broken = served.drop("theirs.json", text.replace(b'"scratch_bytes"', b'"scratch"'))
+    assert broken.status == 400
+    assert "it is no qnnmem.plan/1" in broken.said
+    assert len(kept_files(served) - before) == 1
+
+
+def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
+    """By its kind at once, by its content after the first job."""
+    before = kept_files(served)
+    png = served.drop("model.onnx", b"\x89PNG\r\n\x1a\n" + bytes(50))
+    assert png.status == 415
+    assert png.said.startswith("model.onnx: is an image")
+    assert served.drop("empty.onnx", b"").said == "empty.onnx: is empty"
+    job = served.read("broken.csv", b"id,lower,upper,size\na,0,2,many\n")
+    assert job["state"] == "failed"
+    assert job["is_gone"]
+    assert job["error"].startswith("broken.csv: ")
+    assert served.get(f"/api/jobs/{job['id']}").status == 422
+    assert kept_files(served) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"values": ["x=@/etc/passwd"]},
+        {"values": ["x=secret.npy"]},
+        {"align": "-1"},
+        {"align": 64},
+        {"budgets": ["scratch=1K --output=x"]},
+        {"output": "x"},
+        {"dims": ["N=1"] * 100},
+        {"dims": "--output=x"},
+        {"reorder": "yes"},
+        {"soc": "../x"},
+    ],
+)
+def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, object]) -> None:
+    """Nothing of a request becomes an option or a file of this machine."""
+    model = (EXAMPLES / "small.onnx").read_bytes()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(served.bench.jobs, "_queue", lambda job: None)
+        file = served.drop("small.onnx", model).values["file"]["id"]
+        answer = served.post("/api/jobs", {"file": file, "task": "plan", "options": options})
+    assert answer.status == 400
+    assert answer.said
+
+
+def test_nonsense_in_requests_is_one_sentence(served: Served) -> None:
+    """Whatever stands in the place of a number, an object or a file."""
+    asked = [
+        served.post("/api/jobs", []),
+        served.post("/api/jobs", {"file": {}, "task": "plan"}),
+        served.post("/api/jobs", {"file": "0" * 16, "task": "plan"}),
+        served.ask("POST", "/api/jobs", b"{", {"content-type": "application/json"}),
+        served.ask("POST", "/api/jobs", bytes(100_000), {"content-type": "application/json"}),
+        served.get("/api/compare?before=1"),
+        served.get("/api/compare?before=1&after=x"),
+        served.get("/api/results/12345/shown"),
+        served.get("/api/results/99999999999999999999/shown"),
+        served.get("/api/results/1/made/0"),
+        served.get("/api/jobs/none"),
+    ]
+    assert {400 <= answer.status < 500 for answer in asked} == {True}
+    assert all(answer.said for answer in asked)
+
+
+def test_a_body_that_is_too_large_or_too_slow_leaves_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what it declares before a byte of it is read, else by what came."""
+    before = kept_files(served)
+    head = "POST /api/files?name=x HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+    head = head.format(port=served.port) + "content-type: application/octet-stream\r\n"
+    large = served.raw(f"{head}content-length: {MAX_UPLOAD + 1}\r\n\r\n".encode())
+    assert large.startswith(b"HTTP/1.1 413 ")
+    monkeypatch.setattr(intake, "IDLE_S", 0.1)
+    slow = served.raw(f"{head}content-length: 100\r\n\r\nid,".encode())
+    assert slow.startswith(b"HTTP/1.1 408 ")
+    assert b"too slowly" in slow
+    assert kept_files(served) == before
+
+
+def test_a_job_that_waits_or_runs_can_be_cancelled(served: Served) -> None:
+    """Its child is ended, and nothing of it is kept."""
+    file = served.drop("slow.log", b"QNN <E> failed\n" * 200_000)
+    job = file.values["job"]["id"]
+    assert served.ask("DELETE", f"/api/jobs/{job}").values == {"cancelled": True}
+    assert served.ended(job)["state"] == "cancelled"
+    assert served.ask("DELETE", f"/api/jobs/{job}").values == {"cancelled": False}
+
+
+def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
+    """As one that used up its memory is; the next job is done as always."""
+    job = served.drop("killed.log", b"QNN <E> failed here\n" * 200_000).values["job"]["id"]
+    found = served.bench.jobs.job(job)
+    assert found is not None
+    while found.child is None and not found.has_ended:
+        pass
+    assert found.child is not None
+    found.child.give_up()
+    ended = served.ended(job)
+    assert ended["state"] == "failed"
+    assert ended["error"].startswith("its process ended without an answer")
+    assert served.read("after.csv", BUFFERS)["state"] == "done"
