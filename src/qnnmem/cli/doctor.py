@@ -134,31 +134,37 @@ def doctor(
     log: 0 no problem, 1 a problem, 2 the machine cannot be looked at, 3 nothing of QNN or a DSP is
     on it.
     """
-    from qnnmem.cli.log_names import log_names
-
     if (dims or shapes or values) and model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     host, paths = sort_out(host, paths)
-    if not paths:
-        _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
-        return show_alone(host or "", form, _path(output), force, verbose)
-    request = Request(
-        log_names(paths),
-        form,
-        _path(output),
-        force,
-        tuple(map(Path, kb)),
-        follow,
-        jobs,
-        cluster,
-        group_by,
-        _facts_finder(binary, model, soc, dims, shapes, values),
-        verbose,
-        host,
-        _guide(model, binary, soc, kb),
-    )
-    _check(request)
-    return _run(request)
+    from qnnmem.doctor import known_codes
+    from qnnmem.doctor.kept_patterns import kept_patterns
+
+    with kept_patterns():  # which most of the imports below need
+        if not paths:
+            _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
+            return show_alone(host or "", form, _path(output), force, verbose)
+        from qnnmem.cli.log_names import log_names
+
+        request = Request(
+            log_names(paths),
+            form,
+            _path(output),
+            force,
+            tuple(map(Path, kb)),
+            follow,
+            jobs,
+            cluster,
+            group_by,
+            _facts_finder(binary, model, soc, dims, shapes, values),
+            verbose,
+            host,
+            _guide(model, binary, soc, kb),
+        )
+        _check(request)
+        code = _run(request)
+    known_codes.keep()
+    return code
 
 
 def _check_alone(host: str | None, *about_logs: object) -> None:
