@@ -252,6 +252,7 @@ def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.kept_whys import keep_whys, load_whys
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
@@ -262,6 +263,8 @@ def _run(request: Request) -> int:
         found = without_other_kinds(found)
     streams = found.streams
     knowledge = with_own(request.kb)
+    whys = load_whys(knowledge)
+    request.guide.whys.update(whys)
     live = _LiveOutput(request) if request.follow and request.output is None else None
     if request.follow:
         diagnosis = _follow(streams, knowledge, live)
@@ -285,6 +288,8 @@ def _run(request: Request) -> int:
             write_stream(pieces, request.output, request.force)
             if request.output is not None:
                 say_verdict(_verdict(diagnosis, stats, facts))
+        if request.guide.whys != whys:
+            keep_whys(knowledge, request.guide.whys)
         return diagnosis.exit_code
     finally:
         diagnosis.close()
