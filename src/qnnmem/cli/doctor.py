@@ -134,31 +134,37 @@ def doctor(
     log: 0 no problem, 1 a problem, 2 the machine cannot be looked at, 3 nothing of QNN or a DSP is
     on it.
     """
-    from qnnmem.cli.log_names import log_names
-
     if (dims or shapes or values) and model is None:
         raise UsageError("--dim, --shape and --value are for --model")
     host, paths = sort_out(host, paths)
-    if not paths:
-        _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
-        return show_alone(host or "", form, _path(output), force, verbose)
-    request = Request(
-        log_names(paths),
-        form,
-        _path(output),
-        force,
-        tuple(map(Path, kb)),
-        follow,
-        jobs,
-        cluster,
-        group_by,
-        _facts_finder(binary, model, soc, dims, shapes, values),
-        verbose,
-        host,
-        _guide(model, binary, soc, kb),
-    )
-    _check(request)
-    return _run(request)
+    from qnnmem.doctor import known_codes
+    from qnnmem.doctor.kept_patterns import kept_patterns
+
+    with kept_patterns():  # which most of the imports below need
+        if not paths:
+            _check_alone(host, kb, follow, jobs != 1, cluster, group_by, binary, model, soc)
+            return show_alone(host or "", form, _path(output), force, verbose)
+        from qnnmem.cli.log_names import log_names
+
+        request = Request(
+            log_names(paths),
+            form,
+            _path(output),
+            force,
+            tuple(map(Path, kb)),
+            follow,
+            jobs,
+            cluster,
+            group_by,
+            _facts_finder(binary, model, soc, dims, shapes, values),
+            verbose,
+            host,
+            _guide(model, binary, soc, kb),
+        )
+        _check(request)
+        code = _run(request)
+    known_codes.keep()
+    return code
 
 
 def _check_alone(host: str | None, *about_logs: object) -> None:
@@ -246,6 +252,7 @@ def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
     from qnnmem.doctor.kb.knowledge import with_own
+    from qnnmem.doctor.kept_whys import keep_whys, load_whys
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
@@ -256,6 +263,8 @@ def _run(request: Request) -> int:
         found = without_other_kinds(found)
     streams = found.streams
     knowledge = with_own(request.kb)
+    whys = load_whys(knowledge)
+    request.guide.whys.update(whys)
     live = _LiveOutput(request) if request.follow and request.output is None else None
     if request.follow:
         diagnosis = _follow(streams, knowledge, live)
@@ -279,6 +288,8 @@ def _run(request: Request) -> int:
             write_stream(pieces, request.output, request.force)
             if request.output is not None:
                 say_verdict(_verdict(diagnosis, stats, facts))
+        if request.guide.whys != whys:
+            keep_whys(knowledge, request.guide.whys)
         return diagnosis.exit_code
     finally:
         diagnosis.close()

@@ -197,10 +197,11 @@ def _read_stream(
             continue
         scanner = scanner_of(opened)
         try:
+            add = sessions.add
             for hit in scanner.hits_of_log():
                 offset = base + hit.offset
-                sessions.add(hit, offset, part, 0)
-                if over := sessions.closed(offset):
+                add(hit, offset, part, 0)
+                if offset >= sessions.sweep and (over := sessions.closed(offset)):
                     diagnosis.take(number, attribution.put(over, sessions.open), stream.parts)
         except LoadError as exc:
             diagnosis.miss(exc)

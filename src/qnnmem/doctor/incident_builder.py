@@ -262,7 +262,12 @@ def _evidence(
         kept = rows[: _MAX_EVIDENCE - 2]
         kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row is decider]
         rows = [*kept, rows[-1]]
-    return tuple([_shown(one, parts, one is decider) for one in rows])
+    return tuple(
+        [
+            Evidence(parts[one.part], one.line, _text(one.text), one.times, one is decider)
+            for one in rows
+        ]
+    )
 
 
 def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Evidence:
@@ -298,8 +303,11 @@ def _quantities(
             continue
         here = dict(zip(names.of(number), one.values, strict=True))
         here.pop("", None)
-        if shortage is None:
+        if shortage is None and "needed_bytes" in here:
             shortage = _missing(here)
+        if not found:
+            found = here
+            continue
         for name, value in here.items():
             found.setdefault(name, value)
     return found, shortage

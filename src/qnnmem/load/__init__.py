@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from qnnmem.arguments import as_whole, expect, expect_items, expect_mapping
 from qnnmem.bounded_file import read_head
 from qnnmem.errors import Setting, UsageError
-from qnnmem.ir import Model
 
 if TYPE_CHECKING:
+    from qnnmem.ir import Model
     from qnnmem.load.onnx.fixed import InputValue
 
 __all__ = ["as_dims", "as_shapes", "kind_of", "load"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from qnnmem.bounded_file import read_head, regular_size
 from qnnmem.errors import LoadError
-from qnnmem.load.csv import is_header
 
 HEAD = 1 << 16  # bytes that are looked at
+_COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
 
 _EXPORT = "export the model with torch.onnx.export and give the .onnx file"
 _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
@@ -235,7 +235,12 @@ def _by_text(head: bytes) -> str:
         return "openvino" if "<net " in start else "xml"
     if text.startswith("{"):
         return _object(text)
-    return "csv" if is_header(text.split("\n", 1)[0]) else "text"
+    first = text.split("\n", 1)[0]
+    if first.count(",") < _COMMAS:  # as in most logs, for which no model is to be imported
+        return "text"
+    from qnnmem.load.csv import is_header
+
+    return "csv" if is_header(first) else "text"
 
 
 def _object(text: str) -> str:

@@ -61,7 +61,7 @@ class Guide:
         """`settings` are options that the model needs, such as ("--dim", "batch=1")."""
         self._named = {"MODEL": model, "BINARY": binary, "SOC": soc}
         self._settings, self._own = tuple(settings), tuple(own)
-        self._whys: dict[str, str] = {}
+        self.whys: dict[str, str] = {}  # root causes that are known already, by entry
 
     def why(self, incident: Incident) -> str:
         """The root cause that the entry gives, in a sentence or two; empty without one."""
@@ -69,12 +69,12 @@ class Guide:
 
     def why_of(self, name: str) -> str:
         """The root cause that an entry gives; empty where it gives none."""
-        if name not in self._whys:
+        if name not in self.whys:
             from qnnmem.doctor.kb.sections import root_cause
 
             entry = self._entry(name)
-            self._whys[name] = "" if entry is None else root_cause(entry)
-        return self._whys[name]
+            self.whys[name] = "" if entry is None else root_cause(entry)
+        return self.whys[name]
 
     def remedies(self, incident: Incident) -> list[Advice]:
         """The entry's remedies, those that the numbers of the lines ask for first."""

@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
@@ -159,7 +160,7 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
         return None
     loose = _LOOSE_CODE if shape.failing else _LAST_CODE if shape.stage else _ONLY_CODE
     code = _code(body, loose) if shape.coded else None
-    if not shape.failing and (code is None or not _is_known(code)):
+    if not shape.failing and (code is None or not is_known(code)):
         return None
     cause = "" if shape.cause == OTHER and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
@@ -209,7 +210,7 @@ def code_at_end(text: bytes) -> int | None:
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
             code = _number(found)
-            if code != _NO_CODE and _is_known(code):
+            if code != _NO_CODE and is_known(code):
                 return code
     return None
 
@@ -219,7 +220,7 @@ def code_alone(text: bytes) -> int | None:
     body = text[header.parse(text).body :].lower()
     found = _ALONE.match(body) if len(body) <= _END else None
     code = _number(found[1]) if found else 0
-    return code if code and _is_known(code) else None
+    return code if code and is_known(code) else None
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -283,8 +284,6 @@ def _level(level: str, before: bytes, body: bytes) -> str:
 
 
 def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:
-    from qnnmem.qnn.numbers import code_named
-
     for symbol in _SYMBOL.findall(body):
         if code := code_named(symbol.decode("ascii")):
             return code
@@ -292,7 +291,7 @@ def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:
         if (code := _number(found)) != 0:
             return code
     for found in loose.findall(body):
-        if _is_known(code := _number(found)):
+        if is_known(code := _number(found)):
             return code
     return None
 
@@ -305,14 +304,6 @@ def _number(text: bytes) -> int:
         return code_of(value)
     # A code of QNN that went through a signed number on the way.
     return -value if value <= -1000 else value
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _is_known(code: int) -> bool:
-    """Whether a number by itself is a code: small ones are anything."""
-    from qnnmem.qnn.numbers import meanings
-
-    return (code >= 1000 or code < 0) and any(one.code for one in meanings(code))
 
 
 def _stage(body: bytes) -> str:

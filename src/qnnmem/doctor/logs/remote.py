@@ -7,7 +7,6 @@ from typing import Any
 
 from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError
-from qnnmem.installation import command_for
 from qnnmem.text import sentence
 
 _BUFFER = 1 << 16
@@ -73,6 +72,8 @@ def _fsspec(url: str) -> Any:
     try:
         import fsspec
     except ImportError as exc:
+        from qnnmem.installation import command_for
+
         raise LoadError(url, f"URLs need {command_for('cluster')}") from exc
     return fsspec
 

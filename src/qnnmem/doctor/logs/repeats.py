@@ -40,6 +40,9 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
         """The templates of a message and what their holes catch in it."""
         out: list[Found] = []
         for index, fields in self.found:
+            if not fields:
+                out.append((index, ()))
+                continue
             values: list[int | str] = []
             for start, end, kind, scale in fields:
                 text = message[start:end]

@@ -31,7 +31,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
-from qnnmem.doctor.logs.newlines import newline_counter
+from qnnmem.doctor.logs.newlines import FEW, newline_counter
 from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
@@ -94,6 +94,11 @@ class LogScanner:
 
     def hits(self) -> Iterator[Hit]:
         """Every line with something known, in order."""
+        for found in self._regions():
+            yield from found
+
+    def _regions(self) -> Iterator[list[Hit]]:
+        """Those of each region, which is at hand until the next is asked for."""
         ended = False
         while not ended:
             ended = self._ended = not self._read()
@@ -108,7 +113,7 @@ class LogScanner:
                 self._failed = self._failed or any(hit.opens for hit in found)
                 if self._at <= LOOK:
                     self._seen.update(hit.number for hit in found)
-                yield from found
+                yield found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
 
@@ -127,13 +132,17 @@ class LogScanner:
         Somebody chose these few lines for the doctor, so they are about what the doctor knows.
         """
         waiting: list[Hit] = []
-        for hit in self.hits():
-            if hit.offset >= SHORT_LOG or not self._ended or self._fill > SHORT_LOG:
+        for found in self._regions():
+            if found and (not self._ended or self._fill > SHORT_LOG):
                 yield from waiting
                 waiting.clear()
-                yield hit
-            else:
+                yield from found
+                continue
+            for hit in found:
                 waiting.append(hit)
+                if hit.offset >= SHORT_LOG:
+                    yield from waiting
+                    waiting.clear()
         first = next((hit.number for hit in waiting if hit.opens), 0)
         yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
         yield from self._last_words()
@@ -465,8 +474,12 @@ class LogScanner:
 
     def _number(self, index: int) -> int:
         """Number of the line that starts at an index of the buffer."""
-        if index > self._counted:
-            self.lines += self._count(self._counted, index)
+        counted = self._counted
+        if index > counted:
+            if index - counted <= FEW:  # as between most hits
+                self.lines += self._buffer.count(b"\n", counted, index)
+            else:
+                self.lines += self._count(counted, index)
             self._counted = index
         return self.lines + 1
 

@@ -127,13 +127,16 @@ class SessionGrouper:
         self._counting = counting  # templates whose numbers are added up
         self._open: dict[int | None, LogSession] = {}
         self._closed: list[LogSession] = []
-        self._swept = 0
+        self.sweep = _SWEEP  # the offset from which on it is of use to ask what is over
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
         """Takes a hit; `offset` counts from the start of all parts."""
         pid = hit.pid or None  # lines of the kernel stand among those without a process
         session = self._open.get(pid)
-        if session is None or not _together(offset - session.last, session.last_time, hit.time):
+        if session is None or (
+            offset - session.last > NEAR
+            and not _together(offset - session.last, session.last_time, hit.time)
+        ):
             if session is not None:
                 self._closed.append(session)
             session = LogSession.starting_at(offset, pid, hit.time)
@@ -159,9 +162,9 @@ class SessionGrouper:
 
     def closed(self, offset: int) -> list[LogSession]:
         """Sessions that nothing at or after this offset can join."""
-        if offset - self._swept < _SWEEP:
+        if offset < self.sweep:
             return []
-        self._swept = offset
+        self.sweep = offset + _SWEEP
         over = [s for s in self._open.values() if offset - s.last > s.reach]
         for session in over:
             del self._open[session.pid]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -30,7 +31,6 @@ _STYLES = 4  # of heads, counting those that are neither
 # Fixed texts that may begin in such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
-_DIGIT = re.compile(rb"[0-9]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
@@ -159,9 +159,11 @@ class _NumberedTemplates:
     def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
         self._of_head: list[int] = []  # that may begin in the head of a line
         self._by_prefilter: dict[bytes, list[tuple[int, list[bytes]]]] = {}
+        prefilters = knowledge.prefilter_bytes
+        digits = {text for text in {*prefilters, *chain(*anchors.values())} if _has_digit(text)}
         for index, own in anchors.items():
-            texts = (knowledge.prefilter_bytes[index], *own)
-            if not _has_digit(*texts):
+            texts = (prefilters[index], *own)
+            if digits.isdisjoint(texts):
                 continue
             if any(map(_OF_HEAD.match, texts)):
                 self._of_head.append(index)
@@ -201,5 +203,5 @@ def _alike(text: bytes) -> bytes:
     return _RUN.sub(b"1", _shape(text))
 
 
-def _has_digit(*texts: bytes) -> bool:
-    return any(map(_DIGIT.search, texts))
+def _has_digit(text: bytes) -> bool:
+    return len(without_digits(text)) < len(text)

@@ -16,7 +16,6 @@ import msgspec
 from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
 from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.installation import command_for
 
 _MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -82,6 +81,8 @@ class OpenPart:
             try:
                 self._read = _Unpack(self._packed, _unpacker(packed)).readinto
             except ImportError as exc:
+                from qnnmem.installation import command_for
+
                 raise LoadError(name, f"{packed} files need {command_for('fast')}") from exc
 
     def readinto(self, view: memoryview) -> int:

@@ -1,0 +1,84 @@
+"""What lines of logs ask of the tables of codes, answered without reading them where it can be.
+
+Reading the tables takes longer than reading a small log, and lines ask for the same few codes. So
+answers are kept in the user's cache folder, under a name that changes with the tables.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from qnnmem.doctor import cache
+
+_MOST = 4096  # answers that are kept: a log may hold any number of names and numbers
+
+
+class _Answers(msgspec.Struct):
+    """Codes by name, and whether a number is a code."""
+
+    named: dict[str, int | None] = {}
+    known: dict[int, bool] = {}
+    fresh: bool = False  # whether some of them are not kept yet
+
+
+def code_named(name: str) -> int | None:
+    """The first code of a name, in small letters; None if it is no name of one."""
+    answers = _answers()
+    if name not in answers.named:
+        from qnnmem.qnn.numbers import code_named as look_up
+
+        found = look_up(name)
+        if len(answers.named) >= _MOST:
+            return found
+        answers.named[name] = found
+        answers.fresh = True
+    return answers.named[name]
+
+
+def is_known(code: int) -> bool:
+    """Whether a number by itself is a code: small ones are anything."""
+    if 0 <= code < 1000:
+        return False
+    answers = _answers()
+    if code not in answers.known:
+        from qnnmem.qnn.numbers import meanings
+
+        found = any(one.code for one in meanings(code))
+        if len(answers.known) >= _MOST:
+            return found
+        answers.known[code] = found
+        answers.fresh = True
+    return answers.known[code]
+
+
+def keep() -> None:
+    """Keeps the answers that this run had to look up."""
+    answers = _answers()
+    if answers.fresh:
+        answers.fresh = False
+        cache.keep(_name(), msgspec.msgpack.encode(answers))
+
+
+@lru_cache(maxsize=1)
+def _answers() -> _Answers:
+    data = cache.load(_name())
+    try:
+        return msgspec.msgpack.decode(data, type=_Answers) if data else _Answers()
+    except msgspec.DecodeError:
+        return _Answers()
+
+
+@lru_cache(maxsize=1)
+def _name() -> str:
+    """Changes with the release, and with every file beside the tables."""
+    from qnnmem.version import __version__
+
+    folder = Path(__file__).parent.parent / "qnn"
+    state = [
+        (one.name, (found := one.stat()).st_size, found.st_mtime_ns, found.st_ctime_ns)
+        for one in sorted(folder.glob("*.*"))
+    ]
+    return cache.name_of("codes", (__version__.encode(), repr(state).encode()), ".bin")
