@@ -1,0 +1,171 @@
+"""Return addresses of the client as file and line.
+
+Which file an address lies in says `/proc/PID/maps`; which line, `addr2line` from the debug
+information in that file. Without either, function and offset remain.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from qnnmem.client.memory import ClientMemory, Mapping
+from qnnmem.text import shorten
+
+_SECONDS = 20
+_MOST_KNOWN = 20_000
+_FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
+_LONGEST = 120  # characters of a line of source
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function on a call stack; line 0 where the debug information does not say."""
+
+    function: str
+    file: str
+    line: int
+    module: str
+    offset: int
+
+    @property
+    def place(self) -> str:
+        """File and line, or where in which object."""
+        if self.line:
+            return f"{_near(self.file)}:{self.line}"
+        inside = f"{Path(self.module).name}+{self.offset:#x}"
+        return f"{self.function} ({inside})" if self.function else inside
+
+    @property
+    def source(self) -> str:
+        """The line itself, where its file is here."""
+        return linecache.getline(self.file, self.line).strip() if self.line else ""
+
+    @property
+    def text(self) -> str:
+        """Place and source, as findings have it."""
+        source = self.source
+        return shorten(f"{self.place}: {source}" if source else self.place, _LONGEST)
+
+
+Stack = tuple[Frame, ...]
+
+
+class Symbols:
+    """Stacks of one run; every address is looked up once."""
+
+    def __init__(self, hidden: str) -> None:
+        self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
+        self._known: dict[tuple[str, int], Stack] = {}
+        self._lock = Lock()
+        self._tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+
+    @property
+    def has_tool(self) -> bool:
+        """Whether lines can be found at all."""
+        return self._tool is not None
+
+    def stack(self, memory: ClientMemory, addresses: Iterable[int]) -> Stack:
+        """The frames of the program, innermost first."""
+        maps = memory.mappings()
+        found: list[tuple[str, int]] = []
+        for at in addresses:
+            mapping = next((m for m in maps if m.start <= at < m.end), None)
+            if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
+                # What is on the stack is where a call returns to; the call is before that.
+                found.append((mapping.path, _in_file(maps, mapping, at - 1)))
+        with self._lock:
+            self._look_up(found)
+            return tuple(frame for one in found for frame in self._known.get(one, ()))
+
+    def _is_hidden(self, path: str) -> bool:
+        return path.startswith(self._hidden) or path.startswith("[")
+
+    def _look_up(self, wanted: Sequence[tuple[str, int]]) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        missing: dict[str, list[int]] = {}
+        for path, offset in wanted:
+            if (path, offset) not in self._known:
+                missing.setdefault(path, []).append(offset)
+        for path, offsets in missing.items():
+            for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
+                self._known[path, offset] = frames
+
+    def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
+        bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
+        if self._tool is None or not Path(path).is_file():
+            return bare
+        command = [self._tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
+        try:
+            done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+                command, capture_output=True, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return bare
+        groups = _groups(done.stdout.decode("utf-8", "replace").splitlines())
+        if len(groups) != len(offsets):
+            return bare
+        return [
+            tuple(_frame(f, where, path, offset) for f, where in group) or empty
+            for group, offset, empty in zip(groups, offsets, bare, strict=True)
+        ]
+
+
+def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
+    """Answers by address: for each, pairs of function and place, the inlined ones first."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if re.fullmatch(r"0x[0-9a-f]+", line):
+            groups.append([])
+        elif groups:
+            groups[-1].append(line)
+    return [list(zip(group[::2], group[1::2], strict=False)) for group in groups]
+
+
+def _frame(function: str, where: str, module: str, offset: int) -> Frame:
+    found = _FILE_LINE.match(where)
+    name = "" if function == "??" else function[:200]
+    if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
+        return Frame(name, "", 0, module, offset)
+    return Frame(name, os.path.normpath(found["file"]), int(found["line"]), module, offset)
+
+
+def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
+    """The address as the file has it."""
+    if not _is_movable(mapping.path):
+        return address
+    first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
+    return address - first if first is not None else address - mapping.start + mapping.offset
+
+
+def _is_movable(path: str) -> bool:
+    """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(18)
+    except OSError:
+        return True
+    return head[16:17] != b"\x02"  # ET_EXEC
+
+
+def _near(name: str) -> str:
+    """A file as it is reached from the working folder."""
+    try:
+        return name.removeprefix(str(Path.cwd()) + os.sep)
+    except OSError:
+        return name
+
+
+def of_program(stack: Stack, program: str) -> Frame | None:
+    """The innermost frame with a line, else the innermost of the program itself, else any."""
+    with_line = (frame for frame in stack if frame.line)
+    own = (frame for frame in stack if frame.module == program)
+    return next(with_line, None) or next(own, None) or next(iter(stack), None)
