@@ -255,12 +255,12 @@ static void read_binary(const char *path) {
 static void open_context(void) {
     option keep = {7, {NULL}};
     const option *list[] = {&keep, NULL};
+    size_t size = binary_size;
     code_t code;
     keep.value.flag = 1;
-    if (makes("binary-truncated")) binary_size /= 2;
-    code = contextCreateFromBinary(backend, NULL, list, binary.at, binary_size, &context, NULL); /* line: contextCreate */
-    if (!makes("context-code-ignored") && !makes("binary-truncated")) check("QnnContext_createFromBinary", code);
-    else if (code != 0 && makes("binary-truncated")) exit(3);
+    if (makes("binary-truncated") || makes("context-code-ignored")) size /= 2;
+    code = contextCreateFromBinary(backend, NULL, list, binary.at, size, &context, NULL); /* line: contextCreate */
+    if (!makes("context-code-ignored")) check("QnnContext_createFromBinary", code);
 }
 
 /* --- 5: what the binary holds --------------------------------------------------------------- */
@@ -328,17 +328,17 @@ static void open_graph(void) {
 static void give_pools(void) {
     static unsigned char arena[1 << 20] __attribute__((aligned(4096)));
     uint32_t need = ask_size(1), state = ask_size(101);
-    scratch = allocate(need, makes("scratch-misaligned") ? 4 : 0, makes("scratch-block-too-small") ? start_alignment : 0);
+    bool shifted = makes("scratch-misaligned") || makes("config-code-ignored");
+    scratch = allocate(need, shifted ? 4 : 0, makes("scratch-block-too-small") ? start_alignment : 0);
     if (state > 0) persistent = allocate(state, 0, 0);
-    if (makes("scratch-misaligned") || makes("config-code-ignored")) scratch.at += makes("config-code-ignored") ? 4 : 0;
     if (makes("scratch-null")) hand_over(1, NULL, need);
     if (makes("scratch-freed-before")) release(&scratch);
     if (makes("scratch-too-small")) hand_over(1, scratch.at, scratch.size - size_alignment);
     else if (makes("scratch-odd-size")) hand_over(1, scratch.at, scratch.size + 4);
     else if (makes("pools-overlap")) hand_over(1, arena, need);
-    else if (!makes("scratch-missing")) hand_over(1, scratch.at, scratch.size);
+    else if (!makes("scratch-missing") && !makes("finalize-code-ignored")) hand_over(1, scratch.at, scratch.size);
     if (makes("pools-overlap")) hand_over(101, arena, state);
-    else if (state > 0 && !makes("persistent-late")) hand_over(101, persistent.at, persistent.size);
+    else if (state > 0) hand_over(101, persistent.at, persistent.size);
     if (makes("option-unknown")) hand_over(77, scratch.at, scratch.size);
     if (makes("pointer-wild")) check("QnnGraph_setConfig", graphSetConfig(graph, (const option **)(uintptr_t)0x1230)); /* line: wild */
 }
@@ -349,8 +349,8 @@ static void finalize(void) {
     code_t code;
     if (makes("finalize-missing")) return;
     code = graphFinalize(graph, NULL, NULL); /* line: finalize */
-    if (!makes("scratch-missing") && !makes("config-code-ignored")) check("QnnGraph_finalize", code);
-    if (makes("persistent-late")) hand_over(101, persistent.at, persistent.size);
+    if (!makes("finalize-code-ignored")) check("QnnGraph_finalize", code);
+    if (makes("persistent-after-finalize")) hand_over(101, persistent.at, persistent.size);
 }
 
 static void execute(void) {
@@ -438,7 +438,7 @@ static void register_memory(unsigned times) {
 
 static void spoil_io(void) {
     client_buffer *in = &inputs[0].of.v1.memory.buffer, *out = &outputs[0].of.v1.memory.buffer;
-    if (makes("input-misaligned")) in->data = input_memory[0].at + 4;
+    if (makes("input-misaligned") || makes("execute-code-ignored")) in->data = input_memory[0].at + 4;
     if (makes("output-too-small")) out->size -= 4;
     if (makes("output-on-scratch")) out->data = scratch.at;
     if (makes("output-on-persistent")) out->data = persistent.at;
@@ -511,8 +511,8 @@ static void finish(void) {
     if (makes("executed-after-free")) execute();
     if (!makes("backend-leaked") && !makes("backend-freed-first")) check("QnnBackend_free", backendFree(backend)); /* line: backendFree */
     if (!makes("system-leaked")) check("QnnSystemContext_free", systemContextFree(system_context)); /* line: systemFree */
-    if (!makes("closed-early")) dlclose(libraries[0]);
-    dlclose(libraries[1]);
+    if (!makes("closed-early") && !makes("backend-leaked")) dlclose(libraries[0]);
+    if (!makes("system-leaked")) dlclose(libraries[1]);
     release(&scratch);
     release(&persistent);
     for (i = 0; i < input_count; i++) release(&input_memory[i]);

@@ -88,7 +88,7 @@ def answer(call: ClientCall) -> int:
     session = call.session
     with session.lock:
         session.counts[call.name] = session.counts.get(call.name, 0) + 1
-        session.last = (call.name, "")
+        session.last = (call.name, 0)
     if call.message.words[:1] == (1,):
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
@@ -96,6 +96,7 @@ def answer(call: ClientCall) -> int:
     code = call.serve(lambda one: _translated(handler, one))
     if code not in (0, EARLY_TERMINATION):
         with session.lock:
+            session.last = (call.name, code)
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)
     return code

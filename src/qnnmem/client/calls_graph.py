@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class ClientGraph:
     owner: ClientContext
     process: ClientProcess
     pools: dict[str, ForeignMemory] = field(default_factory=dict)
-    failed: dict[str, Failure] = field(default_factory=dict)  # by call, until it succeeds
+    failed: dict[tuple[str, frozenset[str]], Failure] = field(default_factory=dict)  # by call
     io: tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]] | None = None
 
     @property
@@ -96,7 +96,7 @@ def set_config(call: ClientCall) -> int:
         if isinstance(config.value, Mem) and config.value.addr is not None:
             pools[_POOLS[GraphOption(inner)]] = config.value.addr
         configs.append(custom(inner, config.value))
-    with _kept(call, one):
+    with _kept(call, one, *pools):
         one.graph.set_config(configs)
     one.pools |= pools
     for what, buffer in pools.items():
@@ -262,20 +262,20 @@ def _store_pools(one: ClientGraph) -> None:
 
 
 @contextlib.contextmanager
-def _kept(call: ClientCall, one: ClientGraph) -> Any:
-    """Remember whether the call failed on this graph."""
+def _kept(call: ClientCall, one: ClientGraph, *parts: str) -> Iterator[None]:
+    """Remember whether the call failed on this graph; `parts` are the pools that it sets."""
+    key = (call.name, frozenset(parts))
     try:
         yield
     except QnnError as exc:
         if exc.code != EARLY_TERMINATION:
-            one.failed[call.name] = Failure(call.name, exc.code, call.place, call.stack)
+            one.failed[key] = Failure(call.name, exc.code, call.place, call.stack)
         raise
-    one.failed.pop(call.name, None)
+    one.failed.pop(key, None)
 
 
 def _note_ignored(call: ClientCall, one: ClientGraph, *before: str) -> None:
-    for name in before:
-        failure = one.failed.get(name)
-        if failure is not None:
+    for failure in one.failed.values():
+        if failure.call in before:
             call.note_ignored(failure)
             return

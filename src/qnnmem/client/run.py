@@ -15,10 +15,11 @@ from qnnmem.client.build import PRELOADED, check_program, shim_folder
 from qnnmem.client.findings import ClientFinding
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
-from qnnmem.client.session import ClientSession
+from qnnmem.client.session import ClientSession, can_be_freed
 from qnnmem.client.stacks import Symbols, of_program
 from qnnmem.client.suppress import Suppression
 from qnnmem.errors import UsageError
+from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.scratch_folder import scratch_folder
@@ -83,8 +84,8 @@ def check_client(
         ended_by = signal.Signals(-code).name if code < 0 else ""
         if code < 0:
             _note_crash(session, ended_by, timed_out)
-        else:
-            for found in made.left("was never freed"):
+        elif not (code and session.last[1]):  # a program that gives up need not clean up
+            for found in filter(can_be_freed, made.left("was never freed")):
                 _note_leak(session, found)
             _note_codes(session, code)
     found = session.findings.all()
@@ -174,11 +175,7 @@ def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
     session.findings.add(ClientFinding(found, 0, ""))
 
 
-def _note_leak(session: ClientSession, found: object) -> None:
-    from qnnmem.finding import Finding
-
-    if not isinstance(found, Finding):
-        return
+def _note_leak(session: ClientSession, found: Finding) -> None:
     stack = session.stacks.get(found.line, ())
     frame = of_program(stack, "")
     place = frame.place if frame is not None else ""

@@ -155,11 +155,12 @@ class _ClientThread:
         with self._session.lock:
             mine = [h for h in self._session.handles.values() if h.process == self._process.pid]
         alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
-        if not alive:
+        if kinds[0] not in alive:  # a context without its backend was told when that was freed
             return
         stack = self._session.symbols.stack(self._process.memory, message.words[1:])
         frame = of_program(stack, self._process.memory.program)
-        sentence = f"{library} was closed while a {' and a '.join(alive)} made with it is not freed"
+        living = f"a {' and a '.join(alive)} made with it {'are' if alive[1:] else 'is'} not freed"
+        sentence = f"{library} was closed while {living}"
         found = client_finding("C2", sentence, "dlclose")
         from dataclasses import replace
 

@@ -94,7 +94,7 @@ class ClientSession:
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
         self.counts: dict[str, int] = {}
         self.codes: dict[str, int] = {}  # calls that failed, by name
-        self.last: tuple[str, str] = ("", "")  # call and place
+        self.last: tuple[str, int] = ("", 0)  # call and code
         self.lock = threading.RLock()
         self._next = _FIRST_HANDLE
 
@@ -307,7 +307,7 @@ class ClientCall:
         return 0 if lenient and error is not None and error.finding.rule in _UNNOTICED else code
 
     def _keep(self, error: QnnError | None) -> None:
-        for found in self.found:
+        for found in filter(can_be_freed, self.found):
             is_error = error is not None and found is error.finding
             label, stack = self._second if is_error else ("", ())
             if not stack:
@@ -318,9 +318,11 @@ class ClientCall:
             made_at = self.session.stacks.get(found.line) if found.rule[0] == "L" else None
             mine = self.stack if made_at is None else made_at
             where = of_program(mine, self.memory.program)
+            line = self.line if made_at is None else found.line
+            said = replace(found, line=line, address=address, call=found.call or self.name)
             self.session.findings.add(
                 ClientFinding(
-                    replace(found, line=self.line if made_at is None else found.line, address=address),
+                    said,
                     error.code if is_error and error is not None else 0,
                     where.place if where is not None else "",
                     mine,
@@ -341,6 +343,11 @@ class ClientCall:
             caller = self.process.buffers.freed_before(buffer)
             stack = self.session.symbols.stack(self.memory, [caller] if caller else [])
         return f"{freeing.how} at", stack
+
+
+def can_be_freed(found: Finding) -> bool:
+    """Not a graph that was not freed: C has no call for that, it goes with its context."""
+    return not (found.rule.startswith("L") and found.sentence.startswith("graph "))
 
 
 def _forked(kind: str, pid: int) -> str:

@@ -23,6 +23,7 @@ _SECONDS = 20
 _MOST_KNOWN = 20_000
 _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
 _LONGEST = 120  # characters of a line of source
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,8 @@ def _near(name: str) -> str:
 
 
 def of_program(stack: Stack, program: str) -> Frame | None:
-    """The innermost frame with a line, else the innermost of the program itself, else any."""
-    with_line = (frame for frame in stack if frame.line)
-    own = (frame for frame in stack if frame.module == program)
-    return next(with_line, None) or next(own, None) or next(iter(stack), None)
+    """The innermost frame of the program's own code: not of the system, and with a line if any."""
+    own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
+    with_line = (frame for frame in own if frame.line)
+    in_program = (frame for frame in own if frame.module == program)
+    return next(with_line, None) or next(in_program, None) or next(iter(own), None)
