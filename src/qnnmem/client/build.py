@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ PRELOADED = "libqnnmem_client.so"
 _OBJECTS = {PRELOADED: (), "libQnnLpai.so": ("-DSTUB=0",), "libQnnSystem.so": ("-DSTUB=1",)}
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _LARGEST = 1 << 20
+_LARGEST_PROGRAM = 64 << 20  # bytes of one that are looked at
 _SECONDS = 120
 
 
@@ -99,6 +101,13 @@ def check_program(command: str) -> str:
             "QNN; link it dynamically to check it"
         )
     return found
+
+
+def sanitizer_of(path: Path) -> str:
+    """The library of a sanitizer that a program is linked with: it has to come before ours."""
+    with path.open("rb") as file:
+        found = re.search(rb"lib[at]san\.so\.[0-9]+", file.read(_LARGEST_PROGRAM))
+    return found[0].decode() if found else ""
 
 
 def _is_static(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qnnmem.client.build import PRELOADED, check_program, shim_folder
+from qnnmem.client.build import PRELOADED, check_program, sanitizer_of, shim_folder
 from qnnmem.client.findings import ClientFinding
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
@@ -125,9 +125,9 @@ def _run(
         "QNNMEM_CLIENT_SOCKET": str(server.path),
         "QNNMEM_CLIENT_PARENT": str(os.getpid()),
         "LD_LIBRARY_PATH": _joined(str(folder), os.environ.get("LD_LIBRARY_PATH", "")),
-        "LD_PRELOAD": _joined(str(folder / PRELOADED), os.environ.get("LD_PRELOAD", "")),
-        # A sanitizer's own library wants to be the first one; it works as the second, too.
-        "ASAN_OPTIONS": _joined("verify_asan_link_order=0", os.environ.get("ASAN_OPTIONS", "")),
+        "LD_PRELOAD": _joined(
+            sanitizer_of(Path(program)), str(folder / PRELOADED), os.environ.get("LD_PRELOAD", "")
+        ),
     }
     output = sys.__stderr__ if options.to_stderr else None
     try:
@@ -163,8 +163,8 @@ def _wait(child: subprocess.Popen[bytes], limit_s: float | None) -> tuple[int, b
             end = time.monotonic() + 2.0 if end is None else min(end, time.monotonic() + 2.0)
 
 
-def _joined(first: str, rest: str) -> str:
-    return f"{first}:{rest}" if rest else first
+def _joined(*names: str) -> str:
+    return ":".join(filter(None, names))
 
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:

@@ -594,6 +594,20 @@ API int munmap(void *p, size_t size) {
     return real.munmap(p, size);
 }
 
+/* Where a sanitizer has the heap, its hooks say what the functions above would see. */
+int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void *, size_t),
+                                              void (*)(const volatile void *))
+    __attribute__((weak));
+
+static void hooked_malloc(const volatile void *p, size_t size) {
+    remember((void *)(uintptr_t)p, size, NULL);
+}
+
+static void hooked_free(const volatile void *p) {
+    uint64_t size = forget((void *)(uintptr_t)p, NULL);
+    if (shared.watch_count) told((uint64_t)(uintptr_t)p, size ? size : 1, 0);
+}
+
 /* --- Beginning ------------------------------------------------------------------------------ */
 
 static void forked(void) {
@@ -605,6 +619,9 @@ __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("QNNMEM_CLIENT_SOCKET"), *parent = getenv("QNNMEM_CLIENT_PARENT");
     void *frame[1];
     resolve();
+    if (__sanitizer_install_malloc_and_free_hooks) {
+        __sanitizer_install_malloc_and_free_hooks(hooked_malloc, hooked_free);
+    }
     if (path == NULL || strlen(path) >= sizeof socket_path) return;
     strcpy(socket_path, path);
     backtrace(frame, 1); /* loads the unwinder now and not inside of somebody's free() */

@@ -23,6 +23,8 @@ _SECONDS = 20
 _MOST_KNOWN = 20_000
 _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
 _LONGEST = 120  # characters of a line of source
+_STEPS = (2, 4, 8, 16, 32)  # bytes before a call
+_LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
 
@@ -66,7 +68,8 @@ class Symbols:
         self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
-        self._tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+        # LLVM's also names files after link-time optimization.
+        self._tool = shutil.which("llvm-addr2line") or shutil.which("addr2line")
 
     @property
     def has_tool(self) -> bool:
@@ -104,20 +107,54 @@ class Symbols:
         bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
         if self._tool is None or not Path(path).is_file():
             return bare
-        command = [self._tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
-        try:
-            done = subprocess.run(  # noqa: S603  # on the program that is run anyway
-                command, capture_output=True, timeout=_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
+        found = self._run(path, offsets)
+        if len(found) != len(offsets):
             return bare
-        groups = _groups(done.stdout.decode("utf-8", "replace").splitlines())
-        if len(groups) != len(offsets):
-            return bare
+        if path.startswith(_SYSTEM):
+            return found
         return [
-            tuple(_frame(f, where, path, offset) for f, where in group) or empty
-            for group, offset, empty in zip(groups, offsets, bare, strict=True)
+            stack if any(frame.line for frame in stack[:1]) else self._nearby(path, offset, stack)
+            for stack, offset in zip(found, offsets, strict=True)
         ]
+
+    def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
+        """Where a compiler has merged calls, a call has no line: that of what comes right before."""
+        before = self._run(path, [offset - step for step in _STEPS if step < offset])
+        return next((one for one in before if one and one[0].line), stack)
+
+    def _run(self, path: str, offsets: list[int]) -> list[Stack]:
+        command = [str(self._tool), "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
+        text = _output(command)
+        return [
+            tuple(_frame(f, where, path, offset) for f, where in group)
+            or (Frame("", "", 0, path, offset),)
+            for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
+        ]
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+            command, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _real_file(file: str, line: int, module: str, offset: int) -> str:
+    """The file of a line; GNU's addr2line loses it after link-time optimization."""
+    tool = shutil.which("readelf")
+    if not file.endswith(_LOST) or tool is None:
+        return file
+    name, nearest = file, -1
+    for row in _output([tool, "--debug-dump=decodedline", module]).splitlines():
+        words = row.split()
+        if len(words) >= 3 and words[1] == str(line) and words[2].startswith("0x"):
+            at = int(words[2], 16)
+            if nearest < at <= offset:
+                name, nearest = words[0], at
+    return name
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
@@ -136,7 +173,9 @@ def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     name = "" if function == "??" else function[:200]
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
-    return Frame(name, os.path.normpath(found["file"]), int(found["line"]), module, offset)
+    line = int(found["line"])
+    file = _real_file(found["file"], line, module, offset)
+    return Frame(name, os.path.normpath(file), line, module, offset)
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
