@@ -47,11 +47,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"ir", "targets"} | BASE,
     "qnn": BASE,
     "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
+    "client": {"lpai", "qnn"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "fix", "targets"} | BASE,
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "doctor", "fix", "targets"} | BASE,
     # The package itself gives the public names a home.
     "__init__": {"plan", "load", "lpai", "qnn", "ir"} | BASE,
     "__main__": {"cli"},

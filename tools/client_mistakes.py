@@ -3,9 +3,9 @@
     python tools/client_mistakes.py               every mistake, built by each compiler that is here
     python tools/client_mistakes.py NAME ...      these mistakes only
 
-Each mistake must be found with its rule, at the line that is marked `line:` in the source and, where
-memory was freed, at that line, too. Without a mistake nothing may be found, and what 1,000 executions
-leave in the client's buffers must be what `qnnmem net-run` writes.
+Each mistake must be found with its rule, at the line that is marked `line:` in the source and,
+where memory was freed, at that line, too. Without a mistake nothing may be found, and what 1,000
+executions leave in the client's buffers must be what `qnnmem net-run` writes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ MISTAKES = {
 def build(target: Path, compiler: str, flags: Sequence[str] = ()) -> Path:
     """The client as a compiler makes it."""
     command = [compiler, "-g", "-w", *flags, str(SOURCE), "-o", str(target), "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # a compiler
     return target
 
 
@@ -153,8 +153,17 @@ def results(folder: Path, program: Path, binary: Path) -> Iterator[str]:
     (folder / "x.raw").write_bytes(data)
     (folder / "list.txt").write_text("\n".join(["x:=x.raw"] * RUNS) + "\n", "utf-8")
     words = ("--use_native_input_files", "--use_native_output_files", "--output_dir", "out")
-    subprocess.run(
-        [sys.executable, "-m", "qnnmem", "net-run", str(binary), "--input_list", "list.txt", *words],
+    subprocess.run(  # noqa: S603  # our own program
+        [
+            sys.executable,
+            "-m",
+            "qnnmem",
+            "net-run",
+            str(binary),
+            "--input_list",
+            "list.txt",
+            *words,
+        ],
         cwd=folder,
         check=True,
         capture_output=True,
@@ -179,7 +188,9 @@ def check(names: Iterable[str], folder: Path) -> int:
             print(f"{compiler} is not here")
             continue
         program = build(folder / "client", compiler, flags)
-        found = [(name, list(problems(run(program, binary, name), MISTAKES[name]))) for name in names]
+        found = [
+            (name, list(problems(run(program, binary, name), MISTAKES[name]))) for name in names
+        ]
         found.append(("results", list(results(folder, program, binary))))
         bad = [(name, text) for name, texts in found for text in texts]
         print(f"{compiler} {' '.join(flags)}: {len(found)} cases, {len(bad)} wrong", flush=True)

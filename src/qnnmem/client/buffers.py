@@ -99,10 +99,10 @@ class ClientBuffers:
         """Note that the client frees memory; buffers that share a byte with it are gone."""
         with self._lock:
             for buffer in self._known.values():
-                if start < buffer.address + buffer.size and buffer.address < start + size:
-                    if not buffer.freed:
-                        buffer.freed = True
-                        self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), stack)
+                shares = start < buffer.address + buffer.size and buffer.address < start + size
+                if shares and not buffer.freed:
+                    buffer.freed = True
+                    self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), stack)
             self._watch()
 
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
@@ -128,7 +128,9 @@ class ClientBuffers:
     def store(self, buffer: ForeignMemory, size: int | None = None) -> None:
         """Write results to the client; never to what it has freed."""
         if not buffer.freed:
-            self._memory.store(buffer.array if size is None else buffer.array[:size], buffer.address)
+            self._memory.store(
+                buffer.array if size is None else buffer.array[:size], buffer.address
+            )
 
     def translate(self, address: int | None) -> int | None:
         """An address of a copy as the client's own; others as they are."""

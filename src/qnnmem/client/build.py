@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -59,10 +60,8 @@ def _object(kept: Path, source: bytes, compiler: str | None, flags: tuple[str, .
         )
     made = _compile(source, compiler, flags)
     if kept.parts[: len(NOWHERE.parts)] != NOWHERE.parts:
-        try:
+        with contextlib.suppress(OSError):  # compiled again the next time
             write_kept(kept, made)
-        except OSError:
-            pass  # compiled again the next time
     return made
 
 

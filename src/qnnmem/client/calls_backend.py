@@ -95,6 +95,7 @@ def create(call: ClientCall) -> int:
     with called_from(call.place, call.line):
         say = None if log is None else log.say
         backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
+        assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
         backend.session = call.session
         backend.makes("L1", "").freed()  # counts from now on, although nothing belongs to it yet
     return give(call, "backend", backend, 2)
@@ -235,7 +236,7 @@ def error_message(call: ClientCall) -> int:
 
 
 def no_device(call: ClientCall) -> int:
-    """`QnnDevice_create` and its kin: LPAI has no devices, which a client may find out by asking."""
+    """`QnnDevice_create` and its kin: LPAI has no devices, and a client may ask."""
     return _NO_DEVICE if call.name == "QnnDevice_free" else NOT_SUPPORTED
 
 

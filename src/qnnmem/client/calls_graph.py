@@ -27,7 +27,10 @@ from qnnmem.qnn.tensor import QnnTensor
 _INVALID_TENSOR = 6004
 _PAUSE, _RESUME = 401, 501
 _HEAD_BYTES = 4096  # of the binary that are compared at every execution
-_POOLS = {GraphOption.SET_CFG_SCRATCH_MEM: "scratch", GraphOption.SET_CFG_PERSISTENT_MEM: "persistent"}
+_POOLS = {
+    GraphOption.SET_CFG_SCRATCH_MEM: "scratch",
+    GraphOption.SET_CFG_PERSISTENT_MEM: "persistent",
+}
 
 
 @dataclass(slots=True)
@@ -191,9 +194,7 @@ def _io(
     return given[0], given[1], stored
 
 
-def _tensor(
-    call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor]
-) -> QnnTensor:
+def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor]) -> QnnTensor:
     """A tensor by its id, as backends do; by its name where the id is none of the graph's."""
     match = next((one for one in known if one.id == item.id), None)
     if match is None:

@@ -150,7 +150,7 @@ class ClientMemory:
     def mappings(self) -> list[Mapping]:
         """Everything that is mapped, by address."""
         try:
-            with open(f"/proc/{self.pid}/maps", "rb") as file:
+            with Path(f"/proc/{self.pid}/maps").open("rb") as file:
                 lines = file.read(_MAX_MAPS).decode("utf-8", "surrogateescape").splitlines()
         except OSError:
             return []
@@ -181,7 +181,7 @@ class ClientMemory:
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
     def block_at(self, address: int) -> Block | None:
-        """The living block of the heap that an address lies in, as far as the shim could note it."""
+        """The living block of the heap that an address lies in, as far as it was noted."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def freed_block_at(self, address: int) -> Block | None:

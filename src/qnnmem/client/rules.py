@@ -29,7 +29,9 @@ class ClientRule:
 def client_rules() -> Mapping[str, ClientRule]:
     """Every rule by its id."""
     table = tomllib.loads(files(__package__).joinpath("rules.toml").read_text("utf-8"))
-    found = {key: ClientRule(id=key, codes=tuple(row.pop("codes")), **row) for key, row in table.items()}
+    found = {
+        key: ClientRule(id=key, codes=tuple(row.pop("codes")), **row) for key, row in table.items()
+    }
     return MappingProxyType(found)
 
 

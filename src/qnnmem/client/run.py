@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,13 +88,13 @@ def check_client(
             for found in filter(can_be_freed, made.left("was never freed")):
                 _note_leak(session, found)
             _note_codes(session, code)
-    found = session.findings.all()
-    kept = tuple(f for f in found if not any(s.covers(f) for s in options.suppressions))
+    everything = session.findings.all()
+    kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
     return ClientReport(
         options.command,
         options.profile,
         kept,
-        len(found) - len(kept),
+        len(everything) - len(kept),
         session.findings.left_out,
         dict(sorted(session.counts.items())),
         dict(sorted(session.codes.items())),

@@ -135,9 +135,7 @@ class _ClientThread:
 
     def _answer(self, message: Message) -> int:
         if message.kind is Kind.CALL:
-            call = ClientCall(
-                self._session, self._process, self._connection, message, self.serve
-            )
+            call = ClientCall(self._session, self._process, self._connection, message, self.serve)
             return calls.answer(call)
         if message.kind is Kind.FREED and len(message.words) >= 3:
             start, size, how = message.words[:3]

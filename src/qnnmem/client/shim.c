@@ -66,9 +66,7 @@ enum { HELLO = 1, CALL, STACK, FREED, CLOSED, DONE };              /* from here 
 enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY };       /* from there */
 enum { LARGEST_TEXT = 2048, LOST = 1007, FIRST_SYSTEM = 100, EXECUTE_ASYNC = 22 };
 
-typedef struct {
-    uint64_t start, size, caller;
-} block;
+typedef struct { uint64_t start, size, caller; } block;
 
 /* Read, and its first members written, by the other side. */
 static struct {
@@ -80,12 +78,9 @@ static struct {
 } shared;
 
 static struct {
-    void *(*malloc)(size_t);
-    void *(*calloc)(size_t, size_t);
-    void *(*realloc)(void *, size_t);
+    void *(*malloc)(size_t), *(*calloc)(size_t, size_t), *(*realloc)(void *, size_t);
+    void *(*memalign)(size_t, size_t), *(*aligned_alloc)(size_t, size_t);
     void (*free)(void *);
-    void *(*memalign)(size_t, size_t);
-    void *(*aligned_alloc)(size_t, size_t);
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
     int (*munmap)(void *, size_t);
@@ -100,15 +95,8 @@ static __thread int connection = -1, connection_generation, busy;
 
 /* --- Words on the socket -------------------------------------------------------------------- */
 
-typedef struct {
-    uint32_t length;
-    uint16_t kind, function;
-} head;
-
-typedef struct {
-    uint32_t length, action;
-    uint64_t a, b, c;
-} reply;
+typedef struct { uint32_t length; uint16_t kind, function; } head;
+typedef struct { uint32_t length, action; uint64_t a, b, c; } reply;
 
 static int send_all(int fd, const void *data, size_t size) {
     const char *at = (const char *)data;
@@ -211,9 +199,7 @@ static int send_stack(int fd, int kind, const uint64_t *first, size_t count) {
 /* --- What the other side may ask for while a call waits ------------------------------------- */
 
 typedef void (*log_function)(const char *, uint32_t, uint64_t, va_list);
-typedef struct {
-    uint64_t error;
-} notify_status;
+typedef struct { uint64_t error; } notify_status;
 typedef void (*notify_function)(void *, notify_status);
 
 static void log_line(log_function to, uint32_t level, uint64_t when, ...) {
@@ -303,14 +289,10 @@ static void start_notifier(void) {
     pthread_mutex_unlock(&lock);
 }
 
-static void at_end(void) {
-    atomic_store(&ending, 1);
-}
+static void at_end(void) { atomic_store(&ending, 1); }
 
 /* Late, so that it runs before the objects of the program are taken down. */
-static void at_first_call(void) {
-    atexit(at_end);
-}
+static void at_first_call(void) { atexit(at_end); }
 
 static uint64_t call(int function, size_t count, const uint64_t *words) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -345,17 +327,11 @@ typedef uint64_t word;
 #define F3(n) static word f##n(word a, word b, word c) SEND(n, a, b, c)
 #define F4(n) static word f##n(word a, word b, word c, word d) SEND(n, a, b, c, d)
 #define F5(n) static word f##n(word a, word b, word c, word d, word e) SEND(n, a, b, c, d, e)
-#define F6(n) \
-    static word f##n(word a, word b, word c, word d, word e, word f) SEND(n, a, b, c, d, e, f)
-#define F7(n)                                                                \
-    static word f##n(word a, word b, word c, word d, word e, word f, word g) \
-        SEND(n, a, b, c, d, e, f, g)
-#define F8(n)                                                                        \
-    static word f##n(word a, word b, word c, word d, word e, word f, word g, word h) \
-        SEND(n, a, b, c, d, e, f, g, h)
-#define F9(n)                                                                                \
-    static word f##n(word a, word b, word c, word d, word e, word f, word g, word h, word i) \
-        SEND(n, a, b, c, d, e, f, g, h, i)
+#define SIX word a, word b, word c, word d, word e, word f
+#define F6(n) static word f##n(SIX) SEND(n, a, b, c, d, e, f)
+#define F7(n) static word f##n(SIX, word g) SEND(n, a, b, c, d, e, f, g)
+#define F8(n) static word f##n(SIX, word g, word h) SEND(n, a, b, c, d, e, f, g, h)
+#define F9(n) static word f##n(SIX, word g, word h, word i) SEND(n, a, b, c, d, e, f, g, h, i)
 /* What comes by value behind the first argument (7, 18), or is a Buffer by value (70), is not sent:
  * no answer depends on it. */
 F1(0) F3(1) F2(2) F1(3) F1(4) F4(5) F3(6) F1(7) F1(8) F4(9) F2(10) F2(11) F4(12) F7(13) F2(14)
@@ -366,10 +342,7 @@ F3(57) F3(58) F4(59) F7(60) F6(61) F2(62) F2(63) F4(64) F3(65) F2(66) F1(67) F9(
 F2(71) F1(72) F1(73) F1(74)
 F1(100) F5(101) F4(102) F1(103) F3(105) F2(106) F1(107)
 
-typedef struct {
-    word words[18];
-} tensor_by_value;
-
+typedef struct { word words[18]; } tensor_by_value;
 static word f104(tensor_by_value tensor, word out) SEND(104, (word)(uintptr_t)&tensor, out)
 
 static word f199(word a) SEND(199, a)
@@ -388,6 +361,7 @@ static const backend_interface backend = {
     {P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), P(9), P10(1), P10(2), P10(3), P10(4),
      P10(5), P10(6), P(70), P(71), P(72), P(73), P(74)}};
 
+#define NONE P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199)
 typedef struct {
     uint32_t id;
     const char *name;
@@ -397,9 +371,7 @@ typedef struct {
 
 static const system_interface system_table = {
     0, "SYSTEM_QTI_AISW", {1, 15, 0},
-    {P(100), P(101), P(102), P(103), P(104), P(105), P(106), P(107), P(199), P(199), P(199), P(199),
-     P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199),
-     P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199)}};
+    {P(100), P(101), P(102), P(103), P(104), P(105), P(106), P(107), NONE, NONE, NONE}};
 
 _Static_assert(offsetof(backend_interface, functions) == 40, "where QNN has its functions");
 _Static_assert(offsetof(system_interface, functions) == 32, "where QNN has its functions");
@@ -446,15 +418,10 @@ static void resolve(void) {
     if (real.free != NULL || resolving) return;
     resolving = 1;
 #define FIND(member, name) *(void **)&real.member = dlsym(RTLD_NEXT, name)
-    FIND(malloc, "malloc");
-    FIND(calloc, "calloc");
-    FIND(realloc, "realloc");
-    FIND(memalign, "memalign");
-    FIND(aligned_alloc, "aligned_alloc");
-    FIND(posix_memalign, "posix_memalign");
-    FIND(usable, "malloc_usable_size");
-    FIND(munmap, "munmap");
-    FIND(free, "free");
+    FIND(malloc, "malloc"), FIND(calloc, "calloc"), FIND(realloc, "realloc");
+    FIND(memalign, "memalign"), FIND(aligned_alloc, "aligned_alloc");
+    FIND(posix_memalign, "posix_memalign"), FIND(usable, "malloc_usable_size");
+    FIND(munmap, "munmap"), FIND(free, "free");
     resolving = 0;
 }
 
@@ -558,15 +525,10 @@ static void *resized(void *p, size_t size, void *caller) {
     return remember(made, size, caller);
 }
 
-API void *realloc(void *p, size_t size) {
-    return resized(p, size, CALLER);
-}
+API void *realloc(void *p, size_t size) { return resized(p, size, CALLER); }
 
 API void *reallocarray(void *p, size_t count, size_t size) {
-    if (size != 0 && count > SIZE_MAX / size) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (size != 0 && count > SIZE_MAX / size) return errno = ENOMEM, NULL;
     return resized(p, count * size, CALLER);
 }
 

@@ -118,7 +118,7 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Where a compiler has merged calls, a call has no line: that of what comes right before."""
+        """Where a compiler has merged calls, a call has no line: that of what is before it."""
         before = self._run(path, [offset - step for step in _STEPS if step < offset])
         return next((one for one in before if one and one[0].line), stack)
 
@@ -189,7 +189,7 @@ def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
 def _is_movable(path: str) -> bool:
     """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             head = file.read(18)
     except OSError:
         return True

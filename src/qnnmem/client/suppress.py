@@ -1,9 +1,9 @@
 """Known findings that are not to be told: a file with one of them a line.
 
-    # why it is known
-    R3                        every finding of a rule
-    R3 QnnGraph_setConfig     of a rule, at one call
-    R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line left out
+# why it is known
+R3                        every finding of a rule
+R3 QnnGraph_setConfig     of a rule, at one call
+R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line left out
 """
 
 from __future__ import annotations

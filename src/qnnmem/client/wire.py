@@ -8,6 +8,7 @@ Lengths come from the client and are bounded. Whatever does not hold together en
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from dataclasses import dataclass
@@ -94,8 +95,8 @@ class Connection:
 
     def close(self) -> None:
         """End it, also for a thread that waits for a message."""
-        try:
+        with contextlib.suppress(OSError):  # the other end was faster
             self._line.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other end was faster
+        with contextlib.suppress(OSError, ValueError):
+            self._input.close()  # or the socket would stay open with it
         self._line.close()

@@ -28,7 +28,9 @@ def verdict(report: ClientReport) -> str:
         rules = dict.fromkeys(one.finding.rule for one in report.findings)
         found = counted(len(report.findings), "finding")
         return f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {_end(report)})"
-    silent = f", {counted(report.suppressed, 'known finding')} left out" if report.suppressed else ""
+    silent = (
+        f", {counted(report.suppressed, 'known finding')} left out" if report.suppressed else ""
+    )
     return f"clean: {program} kept every rule in {calls} of QNN{silent} ({_end(report)})"
 
 

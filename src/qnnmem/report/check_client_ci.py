@@ -23,7 +23,9 @@ def render_sarif(report: ClientReport, version: str) -> str:
         {
             "id": name,
             "shortDescription": message(title_of(name)),
-            "help": message(next(f.finding.cure for f in report.findings if f.finding.rule == name)),
+            "help": message(
+                next(f.finding.cure for f in report.findings if f.finding.rule == name)
+            ),
             "defaultConfiguration": {"level": "error"},
         }
         for name in names
