@@ -127,7 +127,7 @@ class Hostile:
 def attack(count: int, first: int) -> list[str]:
     """What went wrong: crashes of the server, threads or descriptors left behind."""
     with tempfile.TemporaryDirectory() as folder, separate():
-        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
         session = ClientSession(profile(), Symbols(folder), lambda _: None)
         server = ClientServer(session, Path(folder))
         sent, seed = 0, first
@@ -140,7 +140,7 @@ def attack(count: int, first: int) -> list[str]:
         wrong = [] if server.crash is None else [f"{server.crash!r}"]
         if threading.active_count() > threads:
             wrong.append(f"{threading.active_count() - threads} threads are left")
-        if len(os.listdir("/proc/self/fd")) > files:
+        if len(list(Path("/proc/self/fd").iterdir())) > files:
             wrong.append("descriptors are left")
         if server.path.exists():
             wrong.append("the socket is left")

@@ -1,4 +1,4 @@
-"""Programs under the contract; `tools/client_mistakes.py` tries every mistake with every compiler."""
+"""Programs under the contract; `tools/client_mistakes.py` tries every mistake and compiler."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 from client_mistakes import MISTAKES, lines, problems, run
 from command_line import exit_code, sentence, verb
+from hostile_client import attack
 
 from qnnmem import lpai
 from qnnmem.client.build import shim_folder
@@ -28,7 +29,12 @@ from qnnmem.report.schema import load_schema
 ROOT = Path(__file__).resolve().parents[2]
 # One of each kind: freed, misaligned, short, changed, ignored, forked, closed, leaked, in flight.
 TRIED = (
-    *("scratch-misaligned", "scratch-block-too-small", "persistent-freed-early", "scratch-on-stack"),
+    *(
+        "scratch-misaligned",
+        "scratch-block-too-small",
+        "persistent-freed-early",
+        "scratch-on-stack",
+    ),
     *("persistent-overwritten", "finalize-code-ignored", "forked-child", "closed-early"),
     *("context-leaked", "async-freed", "pointer-wild", "context-freed-twice", "crash"),
 )
@@ -163,6 +169,11 @@ def _program(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
     except OSError:
         return ""
+
+
+def test_messages_of_a_hostile_client_end_a_connection_at_worst() -> None:
+    """`tools/hostile_client.py` sends 5,000 of them."""
+    assert attack(200, 0) == []
 
 
 def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.client.memory import ClientMemory, Unreadable
-from qnnmem.client.stacks import Stack
+from qnnmem.client.stacks import Trace
 from qnnmem.errors import QnnMemError
 from qnnmem.lpai.runtime.allocations import ForeignMemory
 
@@ -34,7 +34,7 @@ class Freeing:
     """That a buffer was freed: how, and where."""
 
     how: str
-    stack: Stack
+    trace: Trace
 
 
 class ClientBuffers:
@@ -95,14 +95,14 @@ class ClientBuffers:
         gone = self._memory.freed_block_at(buffer.address)
         return 0 if gone is None else gone.caller
 
-    def free(self, start: int, size: int, how: int, stack: Stack) -> None:
+    def free(self, start: int, size: int, how: int, trace: Trace) -> None:
         """Note that the client frees memory; buffers that share a byte with it are gone."""
         with self._lock:
             for buffer in self._known.values():
                 shares = start < buffer.address + buffer.size and buffer.address < start + size
                 if shares and not buffer.freed:
                     buffer.freed = True
-                    self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), stack)
+                    self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), trace)
             self._watch()
 
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:

@@ -123,5 +123,5 @@ def _remember(call: ClientCall, code: int) -> None:
     if kind is None:
         return
     with contextlib.suppress(OSError):
-        failure = Failure(call.name, code, call.place, call.stack)
+        failure = Failure(call.name, code, call.trace)
         call.session.failures[kind, 0] = failure

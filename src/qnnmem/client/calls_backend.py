@@ -6,9 +6,10 @@ import struct
 import time
 from typing import Any, NoReturn
 
-from qnnmem.caller import called_from
 from qnnmem.client import layout
+from qnnmem.client.findings import ClientFinding
 from qnnmem.client.session import ClientCall, ClientSession, current_call
+from qnnmem.client.stacks import of_program
 from qnnmem.client.wire import Action
 from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.backend import Backend
@@ -61,29 +62,23 @@ class WatchedBackend(Backend):
         super().fail(code, found)
 
     def _later(self, found: Finding, code: int) -> None:
+        """A finding of an execution in the queue: the client has long gone on."""
         session = self.session
-        from qnnmem.client.findings import ClientFinding
-        from qnnmem.client.stacks import of_program
-
-        stack = session.stacks.get(found.line, ())
+        stack = session.stack_of(found.line)
         frame = of_program(stack, "")
-        for process in tuple(session.processes.values()):
-            gone = process.buffers.freeing(found.address)
-            if gone is not None:
-                freed, label = gone[1].stack, f"{gone[1].how} at"
-                break
-        else:
-            freed, label = (), ""
-        other = of_program(freed, "")
+        gone = [one.buffers.freeing(found.address) for one in tuple(session.processes.values())]
+        freeing = next((one[1] for one in gone if one is not None), None)
+        other = () if freeing is None else session.symbols.stack(freeing.trace)
+        second = of_program(other, "")
         session.findings.add(
             ClientFinding(
-                found,
+                session.readable(found),
                 code,
-                frame.place if frame is not None else "",
+                "" if frame is None else frame.place,
                 stack,
-                label,
-                other.place if other is not None else "",
-                freed,
+                "" if freeing is None else f"{freeing.how} at",
+                "" if second is None else second.place,
+                other,
             )
         )
 
@@ -92,7 +87,7 @@ def create(call: ClientCall) -> int:
     """`QnnBackend_create`."""
     log = call.handle(0, "log", 11004) if call.word(0) else None
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(1))]
-    with called_from(call.place, call.line):
+    with call.here():
         say = None if log is None else log.say
         backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
         assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
@@ -189,7 +184,7 @@ def log_free(call: ClientCall) -> int:
 def signal_create(call: ClientCall) -> int:
     """`QnnSignal_create`."""
     backend = call.handle(0, "backend", 4011)
-    with called_from(call.place, call.line):
+    with call.here():
         return give(call, "signal", Signal(backend), 2)
 
 

@@ -8,7 +8,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from qnnmem.caller import called_from
 from qnnmem.client import layout
 from qnnmem.client.calls_backend import give
 from qnnmem.client.rules import client_finding
@@ -53,7 +52,7 @@ def create_from_binary(call: ClientCall) -> int:
     backend = call.handle(0, "backend", 4011)
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
     binary = take_binary(call, 3, 4, _INVALID)
-    with called_from(call.place, call.line):
+    with call.here():
         context = Context.create_from_binary(backend, binary, configs)
     kept = binary if context.config.persistent_binary else None
     if kept is not None and call.process.buffers.is_on_stack(kept):
@@ -117,7 +116,7 @@ def free(call: ClientCall) -> int:
     one.context.free()
     for number in one.graphs.values():
         call.session.handles.pop(number, None)
-        call.session.freed[number] = ("graph", call.stack)
+        call.session.freed[number] = ("graph", call.trace)
     for number, (_, descriptor) in one.handles.items():
         call.session.handles.pop(number, None)
         os.close(descriptor)
@@ -168,7 +167,7 @@ def mem_register(call: ClientCall) -> int:
     opened: list[int] = []
     try:
         descriptors = [_descriptor(call, call.word(1) + 48 * at, opened) for at in range(count)]
-        with called_from(call.place, call.line):
+        with call.here():
             handles = one.context.mem_register(descriptors)
     except BaseException:
         for descriptor in opened:
@@ -224,7 +223,7 @@ def mem_deregister(call: ClientCall) -> int:
         one.context.mem_deregister([handle])
         os.close(one.handles.pop(number)[1])
         call.session.handles.pop(number, None)
-        call.session.freed[number] = ("memory", call.stack)
+        call.session.freed[number] = ("memory", call.trace)
     if unknown:
         sentence = f"{unknown} of {count} memory handles are not registered"
         call.fail(8001, finding("M2", sentence, call=call.name))
@@ -244,7 +243,7 @@ class ClientSystem:
 
 def system_create(call: ClientCall) -> int:
     """`QnnSystemContext_create`."""
-    with called_from(call.place, call.line):
+    with call.here():
         return give(call, "system context", ClientSystem(SystemContext.create()), 0)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qnnmem.caller import called_from
 from qnnmem.client import layout
 from qnnmem.client.calls_backend import questions
 from qnnmem.client.calls_context import ClientContext, note_stack
@@ -56,7 +55,7 @@ def retrieve(call: ClientCall) -> int:
     """`QnnGraph_retrieve`."""
     one: ClientContext = call.handle(0, "context", 5002)
     name = call.memory.text(call.word(1)) if call.word(1) else None
-    with called_from(call.place, call.line):
+    with call.here():
         graph = one.context.graph_retrieve(name)
     number = one.graphs.get(graph.name)
     if number is None:
@@ -170,7 +169,7 @@ def execute_async(call: ClientCall) -> int:
     if not one.graph._in_flight:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
     _read(one, inputs)
-    with _kept(call, one), called_from(call.place, call.line):
+    with _kept(call, one), call.here():
         one.graph.execute_async(inputs, outputs, notify, signal)
     return 0
 
@@ -270,7 +269,7 @@ def _kept(call: ClientCall, one: ClientGraph, *parts: str) -> Iterator[None]:
         yield
     except QnnError as exc:
         if exc.code != EARLY_TERMINATION:
-            one.failed[key] = Failure(call.name, exc.code, call.place, call.stack)
+            one.failed[key] = Failure(call.name, exc.code, call.trace)
         raise
     one.failed.pop(key, None)
 

@@ -176,10 +176,11 @@ def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
 
 
 def _note_leak(session: ClientSession, found: Finding) -> None:
-    stack = session.stacks.get(found.line, ())
+    stack = session.stack_of(found.line)
     frame = of_program(stack, "")
     place = frame.place if frame is not None else ""
-    session.findings.add(ClientFinding(replace(found, call="exit"), 0, place, stack))
+    said = replace(session.readable(found), call="exit")
+    session.findings.add(ClientFinding(said, 0, place, stack))
 
 
 def _note_codes(session: ClientSession, code: int) -> None:

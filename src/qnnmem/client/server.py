@@ -7,9 +7,9 @@ reason, its connection is closed, so that the client does not wait for ever.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.client import calls
@@ -139,8 +139,8 @@ class _ClientThread:
             return calls.answer(call)
         if message.kind is Kind.FREED and len(message.words) >= 3:
             start, size, how = message.words[:3]
-            stack = self._session.symbols.stack(self._process.memory, message.words[3:])
-            self._process.buffers.free(start, size, how, stack)
+            trace = self._session.symbols.trace(self._process.memory, message.words[3:])
+            self._process.buffers.free(start, size, how, trace)
             return 0
         if message.kind is Kind.CLOSED and message.words:
             self._close_library(message)
@@ -155,20 +155,14 @@ class _ClientThread:
         alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
         if kinds[0] not in alive:  # a context without its backend was told when that was freed
             return
-        stack = self._session.symbols.stack(self._process.memory, message.words[1:])
+        symbols = self._session.symbols
+        stack = symbols.stack(symbols.trace(self._process.memory, message.words[1:]))
         frame = of_program(stack, self._process.memory.program)
         living = f"a {' and a '.join(alive)} made with it {'are' if alive[1:] else 'is'} not freed"
         sentence = f"{library} was closed while {living}"
         found = client_finding("C2", sentence, "dlclose")
-        from dataclasses import replace
-
         line = frame.text if frame is not None else ""
         place = frame.place if frame is not None else ""
         self._session.findings.add(
             ClientFinding(replace(found, line=line), 0, place, stack, process=self._process.pid)
         )
-
-
-def is_gone(pid: int) -> bool:
-    """Whether no process has this number."""
-    return not os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - nothing else is asked

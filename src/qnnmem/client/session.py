@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import re
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from qnnmem.caller import called_from
 from qnnmem.client.buffers import ClientBuffers
 from qnnmem.client.findings import ClientFinding, FindingList
 from qnnmem.client.functions import FIRST_SYSTEM, name_of
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory
 from qnnmem.client.rules import client_finding
-from qnnmem.client.stacks import Stack, Symbols, of_program
+from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
 from qnnmem.client.wire import Action, Connection, Hangup, Kind, Message
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
@@ -24,6 +26,7 @@ _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
 _MOST_PROCESSES = 256
 EARLY_TERMINATION = 6038
+_TOKEN = re.compile("\ue000[0-9]+\ue001")
 # Rules that a device does not notice: the call would have gone on, into other memory.
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
@@ -43,8 +46,7 @@ class Failure:
 
     call: str
     code: int
-    place: str
-    stack: Stack
+    trace: Trace
 
 
 class ClientProcess:
@@ -88,9 +90,10 @@ class ClientSession:
         self.profile, self.symbols, self.lenient = profile, symbols, lenient
         self.findings = FindingList(say)
         self.handles: dict[int, Handle] = {}
-        self.freed: dict[int, tuple[str, Stack]] = {}  # kind and place of handles that are gone
+        self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
         self.processes: dict[int, ClientProcess] = {}
-        self.stacks: dict[str, Stack] = {}  # by the line that findings have
+        self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
+        self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
         self.counts: dict[str, int] = {}
         self.codes: dict[str, int] = {}  # calls that failed, by name
@@ -120,6 +123,32 @@ class ClientSession:
             self._next += _BETWEEN
             self.handles[self._next] = Handle(kind, value, process.pid)
             return self._next
+
+    def token(self, trace: Trace) -> str:
+        """A word that stands for a place until somebody wants to read it."""
+        with self.lock:
+            found = self._tokens.get(trace)
+            if found is None:
+                if len(self._tokens) >= _MOST_HANDLES:
+                    return ""
+                found = self._tokens[trace] = f"\ue000{len(self._tokens)}\ue001"
+                self._traces[found] = trace
+            return found
+
+    def stack_of(self, token: str) -> Stack:
+        """The stack that a word stands for."""
+        return self.symbols.stack(self._traces.get(token, ()))
+
+    def readable(self, found: Finding) -> Finding:
+        """A finding with places instead of the words that stand for them."""
+
+        def place(word: re.Match[str]) -> str:
+            frame = of_program(self.stack_of(word[0]), "")
+            return "an unknown place" if frame is None else frame.place
+
+        frame = of_program(self.stack_of(found.line), "") if found.line in self._traces else None
+        line = found.line if frame is None else frame.text
+        return replace(found, sentence=_TOKEN.sub(place, found.sentence), line=line)
 
     def close(self) -> None:
         """Let every process go, and every execution that waits."""
@@ -151,8 +180,8 @@ class ClientCall:
     message: Message
     nested: Callable[[Message], None]  # what else may come while a demand is served
     found: list[Finding] = field(default_factory=list)
-    _stack: Stack | None = None
-    _second: tuple[str, Stack] = ("", ())  # another place that the failure is about
+    _trace: Trace | None = None
+    _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
 
     @property
     def name(self) -> str:
@@ -185,29 +214,19 @@ class ClientCall:
             self.nested(message)
 
     @property
-    def stack(self) -> Stack:
+    def trace(self) -> Trace:
         """Where the client called from; asked for once."""
-        if self._stack is None:
+        if self._trace is None:
             self.connection.send(Action.SEND_STACK)
             while (message := self.connection.receive()).kind is not Kind.STACK:
                 self.nested(message)
-            self._stack = self.session.symbols.stack(self.memory, message.words)
-        return self._stack
+            self._trace = self.session.symbols.trace(self.memory, message.words)
+        return self._trace
 
-    @property
-    def place(self) -> str:
-        """File and line of the call."""
-        frame = of_program(self.stack, self.memory.program)
-        return frame.place if frame is not None else ""
-
-    @property
-    def line(self) -> str:
-        """File, line and source of the call; its stack is kept for findings that come later."""
-        frame = of_program(self.stack, self.memory.program)
-        line = frame.text if frame is not None else ""
-        with self.session.lock:
-            self.session.stacks[line] = self.stack
-        return line
+    def here(self) -> AbstractContextManager[None]:
+        """Let what is made inside count as made by the line of the program that called."""
+        token = self.session.token(self.trace)
+        return called_from(token, token)
 
     def text(self, value: str) -> int:
         """The address of a string that stays in the client."""
@@ -255,21 +274,10 @@ class ClientCall:
     def note_ignored(self, failure: Failure) -> None:
         """The client goes on after a failed call as if nothing had happened."""
         sentence = (
-            f"{failure.call} at {failure.place} failed with {failure.code}, and the program went "
-            f"on to {self.name}"
+            f"{failure.call} at {self.session.token(failure.trace)} failed with {failure.code}, "
+            f"and the program went on to {self.name}"
         )
-        self.session.findings.add(
-            ClientFinding(
-                replace(client_finding("C3", sentence, self.name), line=self.line),
-                0,
-                self.place,
-                self.stack,
-                "failed at",
-                failure.place,
-                failure.stack,
-                self.process.pid,
-            )
-        )
+        self._add(client_finding("C3", sentence, self.name), 0, "failed at", failure.trace)
 
     def free_handle(self, at: int) -> None:
         """Take a handle back."""
@@ -277,7 +285,7 @@ class ClientCall:
         with self.session.lock:
             gone = self.session.handles.pop(number, None)
             if gone is not None and len(self.session.freed) < _MOST_HANDLES:
-                self.session.freed[number] = (gone.kind, self.stack)
+                self.session.freed[number] = (gone.kind, self.trace)
 
     # Findings
 
@@ -309,40 +317,46 @@ class ClientCall:
     def _keep(self, error: QnnError | None) -> None:
         for found in filter(can_be_freed, self.found):
             is_error = error is not None and found is error.finding
-            label, stack = self._second if is_error else ("", ())
-            if not stack:
-                label, stack = self._freeing(found)
-            frame = of_program(stack, self.memory.program)
-            address = self.process.buffers.translate(found.address)
-            # A finding about what was made elsewhere has the line of that place already.
-            made_at = self.session.stacks.get(found.line) if found.rule[0] == "L" else None
-            mine = self.stack if made_at is None else made_at
-            where = of_program(mine, self.memory.program)
-            line = self.line if made_at is None else found.line
-            said = replace(found, line=line, address=address, call=found.call or self.name)
-            self.session.findings.add(
-                ClientFinding(
-                    said,
-                    error.code if is_error and error is not None else 0,
-                    where.place if where is not None else "",
-                    mine,
-                    label,
-                    frame.place if frame is not None else "",
-                    stack,
-                    self.process.pid,
-                )
-            )
+            label, trace = self._second if is_error else ("", ())
+            if not trace:
+                label, trace = self._freeing(found)
+            self._add(found, error.code if is_error and error is not None else 0, label, trace)
 
-    def _freeing(self, found: Finding) -> tuple[str, Stack]:
+    def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
+        # A finding about what was made elsewhere is told at the place where it was made.
+        made_at = self.session.stack_of(found.line) if found.rule.startswith("L") else ()
+        stack = made_at or self.session.symbols.stack(self.trace)
+        other = self.session.symbols.stack(trace)
+        frame, second = (of_program(one, self.memory.program) for one in (stack, other))
+        said = replace(
+            self.session.readable(found),
+            line="" if frame is None else frame.text,
+            address=self.process.buffers.translate(found.address),
+            call=found.call or self.name,
+        )
+        self.session.findings.add(
+            ClientFinding(
+                said,
+                code,
+                "" if frame is None else frame.place,
+                stack,
+                label,
+                "" if second is None else second.place,
+                other,
+                self.process.pid,
+            )
+        )
+
+    def _freeing(self, found: Finding) -> tuple[str, Trace]:
         gone = self.process.buffers.freeing(found.address)
         if gone is None:
             return "", ()
         buffer, freeing = gone
-        stack = freeing.stack
-        if not stack:
+        trace = freeing.trace
+        if not trace:
             caller = self.process.buffers.freed_before(buffer)
-            stack = self.session.symbols.stack(self.memory, [caller] if caller else [])
-        return f"{freeing.how} at", stack
+            trace = self.session.symbols.trace(self.memory, [caller] if caller else [])
+        return f"{freeing.how} at", trace
 
 
 def can_be_freed(found: Finding) -> bool:
@@ -357,8 +371,3 @@ def _forked(kind: str, pid: int) -> str:
 def library_of(function: int) -> str:
     """The library that a function is of."""
     return "libQnnSystem.so" if function >= FIRST_SYSTEM else "libQnnLpai.so"
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there."""
-    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 - nothing else is asked of it

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -59,6 +59,7 @@ class Frame:
 
 
 Stack = tuple[Frame, ...]
+Trace = tuple[tuple[str, int], ...]  # files and addresses in them: a stack before it is looked up
 
 
 class Symbols:
@@ -68,16 +69,17 @@ class Symbols:
         self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
-        # LLVM's also names files after link-time optimization.
-        self._tool = shutil.which("llvm-addr2line") or shutil.which("addr2line")
+        # GNU's starts faster; LLVM's also names files after link-time optimization.
+        self._second = shutil.which("llvm-addr2line")
+        self._tool = shutil.which("addr2line") or self._second
 
     @property
     def has_tool(self) -> bool:
         """Whether lines can be found at all."""
         return self._tool is not None
 
-    def stack(self, memory: ClientMemory, addresses: Iterable[int]) -> Stack:
-        """The frames of the program, innermost first."""
+    def trace(self, memory: ClientMemory, addresses: Iterable[int]) -> Trace:
+        """What has to be known now, because the program may end: cheap."""
         maps = memory.mappings()
         found: list[tuple[str, int]] = []
         for at in addresses:
@@ -85,9 +87,13 @@ class Symbols:
             if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
                 # What is on the stack is where a call returns to; the call is before that.
                 found.append((mapping.path, _in_file(maps, mapping, at - 1)))
+        return tuple(found)
+
+    def stack(self, trace: Trace) -> Stack:
+        """The frames of the program, innermost first; takes a process of its own."""
         with self._lock:
-            self._look_up(found)
-            return tuple(frame for one in found for frame in self._known.get(one, ()))
+            self._look_up(trace)
+            return tuple(frame for one in trace for frame in self._known.get(one, ()))
 
     def _is_hidden(self, path: str) -> bool:
         return path.startswith(self._hidden) or path.startswith("[")
@@ -105,13 +111,16 @@ class Symbols:
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
         bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
-        if self._tool is None or not Path(path).is_file():
+        if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
             return bare
-        found = self._run(path, offsets)
+        found = self._run(self._tool, path, offsets)
+        lost = any(frame.file.endswith(_LOST) for stack in found for frame in stack)
+        if lost and self._second is not None:
+            found = self._run(self._second, path, offsets)
+        elif lost:
+            found = [tuple(map(_real_file, stack)) for stack in found]
         if len(found) != len(offsets):
             return bare
-        if path.startswith(_SYSTEM):
-            return found
         return [
             stack if any(frame.line for frame in stack[:1]) else self._nearby(path, offset, stack)
             for stack, offset in zip(found, offsets, strict=True)
@@ -119,11 +128,12 @@ class Symbols:
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
         """Where a compiler has merged calls, a call has no line: that of what is before it."""
-        before = self._run(path, [offset - step for step in _STEPS if step < offset])
+        steps = [offset - step for step in _STEPS if step < offset]
+        before = self._run(str(self._tool), path, steps)
         return next((one for one in before if one and one[0].line), stack)
 
-    def _run(self, path: str, offsets: list[int]) -> list[Stack]:
-        command = [str(self._tool), "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
+    def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
+        command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
         text = _output(command)
         return [
             tuple(_frame(f, where, path, offset) for f, where in group)
@@ -142,19 +152,19 @@ def _output(command: list[str]) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _real_file(file: str, line: int, module: str, offset: int) -> str:
-    """The file of a line; GNU's addr2line loses it after link-time optimization."""
+def _real_file(frame: Frame) -> Frame:
+    """The frame with the file of its line, which GNU's addr2line loses."""
     tool = shutil.which("readelf")
-    if not file.endswith(_LOST) or tool is None:
-        return file
-    name, nearest = file, -1
-    for row in _output([tool, "--debug-dump=decodedline", module]).splitlines():
+    if not frame.file.endswith(_LOST) or tool is None:
+        return frame
+    name, nearest = frame.file, -1
+    for row in _output([tool, "--debug-dump=decodedline", frame.module]).splitlines():
         words = row.split()
-        if len(words) >= 3 and words[1] == str(line) and words[2].startswith("0x"):
+        if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
             at = int(words[2], 16)
-            if nearest < at <= offset:
+            if nearest < at <= frame.offset:
                 name, nearest = words[0], at
-    return name
+    return replace(frame, file=name)
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
@@ -174,8 +184,7 @@ def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
     line = int(found["line"])
-    file = _real_file(found["file"], line, module, offset)
-    return Frame(name, os.path.normpath(file), line, module, offset)
+    return Frame(name, os.path.normpath(found["file"]), line, module, offset)
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
