@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plan": {"ir", "targets"} | BASE,
     "qnn": BASE,
     "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
+    "client": {"lpai", "qnn"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compare": BASE,
     "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "doctor", "fix", "targets"}
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "doctor", "fix", "targets"}
     | {"compare", "budget"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.

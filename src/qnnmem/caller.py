@@ -6,6 +6,8 @@ import contextlib
 import linecache
 import os
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 
@@ -15,8 +17,25 @@ _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 _LONGEST = 120  # characters
 
 
+# Place and line of a caller that is no Python at all: a program in another process.
+_elsewhere: ContextVar[tuple[str, str] | None] = ContextVar("_elsewhere", default=None)
+
+
+@contextlib.contextmanager
+def called_from(place: str, line: str) -> Iterator[None]:
+    """Let what is called inside count as called by a line of another program."""
+    token = _elsewhere.set((place, line))
+    try:
+        yield
+    finally:
+        _elsewhere.reset(token)
+
+
 def caller_line() -> str:
     """Where the client's own code called, e.g. `client.py:12: context.free()`; empty if nowhere."""
+    elsewhere = _elsewhere.get()
+    if elsewhere is not None:
+        return elsewhere[1]
     frame = _outside()
     if frame is None:
         return ""
@@ -27,6 +46,9 @@ def caller_line() -> str:
 
 def caller_place() -> str:
     """File and line alone, the file as it is reached from the working folder."""
+    elsewhere = _elsewhere.get()
+    if elsewhere is not None:
+        return elsewhere[0]
     frame = _outside()
     if frame is None:
         return ""

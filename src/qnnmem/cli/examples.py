@@ -48,6 +48,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3",
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",
     ),
+    "check-client": (
+        "cc -g examples/lpai_client.c -o lpai_client -ldl -lpthread",
+        "qnnmem check-client -- ./lpai_client examples/small_lpai.bin scratch-misaligned",
+    ),
     "config": (
         "qnnmem config --backend lpai --mem-type tcm -o direct",
         "qnnmem config --backend lpai --target-env x86 --hw-ver v5_1 -o desk",

@@ -24,6 +24,7 @@ SECTIONS = {
     },
     "LPAI, at the desk": {
         "net-run": "Run a context binary as qnn-net-run does.",
+        "check-client": "Run a C or C++ program; which rules does it break?",
         "config": "Write a correct pair of config files.",
         "lint": "Find what is wrong in config files.",
         "lpai": "The contract: rules, choices, self-test, a C client.",

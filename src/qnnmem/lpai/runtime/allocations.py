@@ -65,6 +65,25 @@ class Allocation:
         return tuple(side for side, zone in sides if (zone != GUARD).any())
 
 
+class ForeignMemory:
+    """Bytes of another process: its address there, and a copy here that is executed on.
+
+    Who owns the other process keeps the copy current, and says when the memory there is freed.
+    """
+
+    def __init__(self, address: int, array: NDArray[Any], *, readonly: bool = False) -> None:
+        self.address, self.array, self.readonly = address, array, readonly
+        self.size: int = array.size
+        self.mem_type: MemType | None = None  # which heap it is of, only the other process knows
+        self.freed = False
+        self.serial = next_serial()
+        self.known_alignments: set[tuple[int, int]] = set()
+
+    def guards_broken(self) -> tuple[str, ...]:
+        """Nothing: the blocks of other processes have no guard zones of ours."""
+        return ()
+
+
 def find_allocation(address: int) -> Allocation | None:
     """The allocation whose block, guard zones included, an address lies in."""
     with _lock:

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from qnnmem.errors import UsageError
-from qnnmem.lpai.runtime.allocations import Allocation, as_address, find_allocation
+from qnnmem.lpai.runtime.allocations import (
+    Allocation,
+    ForeignMemory,
+    as_address,
+    find_allocation,
+)
 from qnnmem.lpai.runtime.heap import HeapBuffer
 
 if TYPE_CHECKING:
@@ -45,6 +50,9 @@ class ClientBuffer:
     def __init__(self, memory: Any) -> None:
         import numpy
 
+        if isinstance(memory, ForeignMemory):
+            self._take_foreign(memory)
+            return
         view = _bytes_of(memory)
         self.readonly = view.readonly
         self.array: NDArray[Any] = numpy.frombuffer(view, numpy.uint8)
@@ -52,8 +60,15 @@ class ClientBuffer:
         self._group: WeakSet[ClientBuffer] | None = None
         self.size = self.array.size
         self.address: int = self.array.__array_interface__["data"][0]
-        self.allocation = _allocation_of(memory, self.address, self.size)
+        self.allocation: Allocation | ForeignMemory | None = _allocation_of(
+            memory, self.address, self.size
+        )
         self._place = _place(self._base)
+
+    def _take_foreign(self, memory: ForeignMemory) -> None:
+        self.readonly, self.array, self._base = memory.readonly, memory.array, memory.array
+        self._group, self._place = None, (0, 0)
+        self.size, self.address, self.allocation = memory.size, memory.address, memory
 
     @property
     def is_released(self) -> bool:

@@ -35,6 +35,12 @@ class UserBuffer:
     shared: bool = False  # a registered buffer: used in place instead of the planned region
     owner: ClientBuffer | None = None  # who can free it
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Where it starts and ends for the application, which may be another process."""
+        start = _address(self.array) if self.owner is None else self.owner.address
+        return start, start + self.array.size
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOutcome:

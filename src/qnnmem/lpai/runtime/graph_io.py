@@ -77,13 +77,13 @@ class IoCheck:
         persistent: ClientBuffer | None,
     ) -> None:
         """Nothing lies on what is still needed; asked again only when something moved."""
-        places = [(name, _extent(b.array)) for g in (inputs, outputs) for name, b in g.items()]
+        places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:
             return
-        state = [] if persistent is None else [("persistent", _extent(persistent.array))]
-        made = [(f"output {n[:80]!r}", _extent(b.array), b) for n, b in outputs.items()]
-        read = [(f"input {n[:80]!r}", _extent(b.array)) for n, b in inputs.items()]
+        state = [] if persistent is None else [("persistent", _extent(persistent))]
+        made = [(f"output {n[:80]!r}", b.extent, b) for n, b in outputs.items()]
+        read = [(f"input {n[:80]!r}", b.extent) for n, b in inputs.items()]
         for at, (what, extent, given) in enumerate(made):
             in_place = given.shared or self._compiled.io is Io.OUTSIDE
             others = [(other, taken) for other, taken, _ in made[:at]]
@@ -113,9 +113,9 @@ class IoCheck:
         for name, user in given.items():
             if user.owner is None:
                 continue
-            what, (start, end) = f"{kind} {name[:80]!r}", _extent(user.array)
+            what, (start, end) = f"{kind} {name[:80]!r}", user.extent
             for held in holders.touching(user.owner):
-                if not _share((start, end), _extent(held.buffer.array)):
+                if not _share((start, end), _extent(held.buffer)):
                     continue
                 if held.what == "scratch" and held.holder.lends(start, end):
                     continue  # the place of an input or output there, as the runtime told it
@@ -233,9 +233,8 @@ def _share(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def _extent(array: NDArray[Any]) -> tuple[int, int]:
-    start: int = array.__array_interface__["data"][0]
-    return start, start + array.size
+def _extent(buffer: ClientBuffer) -> tuple[int, int]:
+    return buffer.address, buffer.address + buffer.array.size
 
 
 def _is_tensor(tensor: object) -> bool:

@@ -1,0 +1,60 @@
+"""What a run found: broken rules with the places in the program, each told once and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from qnnmem.client.stacks import Stack
+from qnnmem.finding import Finding
+
+MOST = 1000  # of different ones
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFinding:
+    """A broken rule, the call that broke it, and where else to look."""
+
+    finding: Finding
+    code: int  # what the call answered; 0 where it went on
+    place: str  # file and line of the call
+    stack: Stack = ()
+    other: str = ""  # what the second stack is of, e.g. "freed at"
+    other_place: str = ""
+    other_stack: Stack = ()
+    process: int = 0
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Equal for findings that are one mistake."""
+        return self.finding.rule, self.finding.call, self.place, self.finding.buffer
+
+
+class FindingList:
+    """Findings in the order in which they came first."""
+
+    def __init__(self, say: Callable[[ClientFinding], None]) -> None:
+        self._say = say
+        self._found: dict[tuple[str, str, str, str], ClientFinding] = {}
+        self._lock = Lock()
+        self.left_out = 0
+
+    def add(self, one: ClientFinding) -> None:
+        """Keep a finding; one that is new is said at once."""
+        with self._lock:
+            before = self._found.get(one.key)
+            if before is not None:
+                self._found[one.key] = replace(before, count=before.count + 1)
+                return
+            if len(self._found) >= MOST:
+                self.left_out += 1
+                return
+            self._found[one.key] = one
+        self._say(one)
+
+    def all(self) -> tuple[ClientFinding, ...]:
+        """Everything so far."""
+        with self._lock:
+            return tuple(self._found.values())

@@ -1,0 +1,221 @@
+"""Return addresses of the client as file and line.
+
+Which file an address lies in says `/proc/PID/maps`; which line, `addr2line` from the debug
+information in that file. Without either, function and offset remain.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+
+from qnnmem.client.memory import ClientMemory, Mapping
+from qnnmem.text import shorten
+
+_SECONDS = 20
+_MOST_KNOWN = 20_000
+_FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
+_LONGEST = 120  # characters of a line of source
+_STEPS = (2, 4, 8, 16, 32)  # bytes before a call
+_LOST = "<artificial>"
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One function on a call stack; line 0 where the debug information does not say."""
+
+    function: str
+    file: str
+    line: int
+    module: str
+    offset: int
+
+    @property
+    def place(self) -> str:
+        """File and line, or where in which object."""
+        if self.line:
+            return f"{_near(self.file)}:{self.line}"
+        inside = f"{Path(self.module).name}+{self.offset:#x}"
+        return f"{self.function} ({inside})" if self.function else inside
+
+    @property
+    def source(self) -> str:
+        """The line itself, where its file is here."""
+        return linecache.getline(self.file, self.line).strip() if self.line else ""
+
+    @property
+    def text(self) -> str:
+        """Place and source, as findings have it."""
+        source = self.source
+        return shorten(f"{self.place}: {source}" if source else self.place, _LONGEST)
+
+
+Stack = tuple[Frame, ...]
+Trace = tuple[tuple[str, int], ...]  # files and addresses in them: a stack before it is looked up
+
+
+class Symbols:
+    """Stacks of one run; every address is looked up once."""
+
+    def __init__(self, hidden: str) -> None:
+        self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
+        self._known: dict[tuple[str, int], Stack] = {}
+        self._lock = Lock()
+        # GNU's starts faster; LLVM's also names files after link-time optimization.
+        self._second = shutil.which("llvm-addr2line")
+        self._tool = shutil.which("addr2line") or self._second
+
+    @property
+    def has_tool(self) -> bool:
+        """Whether lines can be found at all."""
+        return self._tool is not None
+
+    def trace(self, memory: ClientMemory, addresses: Iterable[int]) -> Trace:
+        """What has to be known now, because the program may end: cheap."""
+        maps = memory.mappings()
+        found: list[tuple[str, int]] = []
+        for at in addresses:
+            mapping = next((m for m in maps if m.start <= at < m.end), None)
+            if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
+                # What is on the stack is where a call returns to; the call is before that.
+                found.append((mapping.path, _in_file(maps, mapping, at - 1)))
+        return tuple(found)
+
+    def stack(self, trace: Trace) -> Stack:
+        """The frames of the program, innermost first; takes a process of its own."""
+        with self._lock:
+            self._look_up(trace)
+            return tuple(frame for one in trace for frame in self._known.get(one, ()))
+
+    def _is_hidden(self, path: str) -> bool:
+        return path.startswith(self._hidden) or path.startswith("[")
+
+    def _look_up(self, wanted: Sequence[tuple[str, int]]) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        missing: dict[str, list[int]] = {}
+        for path, offset in wanted:
+            if (path, offset) not in self._known:
+                missing.setdefault(path, []).append(offset)
+        for path, offsets in missing.items():
+            for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
+                self._known[path, offset] = frames
+
+    def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
+        bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
+        if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
+            return bare
+        found = self._run(self._tool, path, offsets)
+        lost = any(frame.file.endswith(_LOST) for stack in found for frame in stack)
+        if lost and self._second is not None:
+            found = self._run(self._second, path, offsets)
+        elif lost:
+            found = [tuple(map(_real_file, stack)) for stack in found]
+        if len(found) != len(offsets):
+            return bare
+        return [
+            stack if any(frame.line for frame in stack[:1]) else self._nearby(path, offset, stack)
+            for stack, offset in zip(found, offsets, strict=True)
+        ]
+
+    def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
+        """Where a compiler has merged calls, a call has no line: that of what is before it."""
+        steps = [offset - step for step in _STEPS if step < offset]
+        before = self._run(str(self._tool), path, steps)
+        return next((one for one in before if one and one[0].line), stack)
+
+    def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
+        command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
+        text = _output(command)
+        return [
+            tuple(_frame(f, where, path, offset) for f, where in group)
+            or (Frame("", "", 0, path, offset),)
+            for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
+        ]
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+            command, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _real_file(frame: Frame) -> Frame:
+    """The frame with the file of its line, which GNU's addr2line loses."""
+    tool = shutil.which("readelf")
+    if not frame.file.endswith(_LOST) or tool is None:
+        return frame
+    name, nearest = frame.file, -1
+    for row in _output([tool, "--debug-dump=decodedline", frame.module]).splitlines():
+        words = row.split()
+        if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
+            at = int(words[2], 16)
+            if nearest < at <= frame.offset:
+                name, nearest = words[0], at
+    return replace(frame, file=name)
+
+
+def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
+    """Answers by address: for each, pairs of function and place, the inlined ones first."""
+    groups: list[list[str]] = []
+    for line in lines:
+        if re.fullmatch(r"0x[0-9a-f]+", line):
+            groups.append([])
+        elif groups:
+            groups[-1].append(line)
+    return [list(zip(group[::2], group[1::2], strict=False)) for group in groups]
+
+
+def _frame(function: str, where: str, module: str, offset: int) -> Frame:
+    found = _FILE_LINE.match(where)
+    name = "" if function == "??" else function[:200]
+    if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
+        return Frame(name, "", 0, module, offset)
+    line = int(found["line"])
+    return Frame(name, os.path.normpath(found["file"]), line, module, offset)
+
+
+def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
+    """The address as the file has it."""
+    if not _is_movable(mapping.path):
+        return address
+    first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
+    return address - first if first is not None else address - mapping.start + mapping.offset
+
+
+def _is_movable(path: str) -> bool:
+    """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(18)
+    except OSError:
+        return True
+    return head[16:17] != b"\x02"  # ET_EXEC
+
+
+def _near(name: str) -> str:
+    """A file as it is reached from the working folder."""
+    try:
+        return name.removeprefix(str(Path.cwd()) + os.sep)
+    except OSError:
+        return name
+
+
+def of_program(stack: Stack, program: str) -> Frame | None:
+    """The innermost frame of the program's own code: not of the system, and with a line if any."""
+    own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
+    with_line = (frame for frame in own if frame.line)
+    in_program = (frame for frame in own if frame.module == program)
+    return next(with_line, None) or next(in_program, None) or next(iter(own), None)

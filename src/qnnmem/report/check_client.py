@@ -1,0 +1,165 @@
+"""A program checked against the contract: text with the verdict first, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from qnnmem.client.findings import ClientFinding
+from qnnmem.client.rules import title_of
+from qnnmem.client.run import ClientReport
+from qnnmem.client.stacks import Stack
+from qnnmem.qnn.codes import code_name
+from qnnmem.report.schema import write_json
+from qnnmem.text import counted, printable, shorten
+
+SCHEMA = "qnnmem.check-client/1"
+_WIDE = 400
+_FRAMES = 8  # of a stack that the text shows
+
+
+def verdict(report: ClientReport) -> str:
+    """One line: clean, or which rules are broken."""
+    program = shorten(report.command[0], 200)
+    if not report.called:
+        return f"cannot tell: {program} never called QNN"
+    calls = counted(sum(report.calls.values()), "call")
+    if report.findings:
+        rules = dict.fromkeys(one.finding.rule for one in report.findings)
+        found = counted(len(report.findings), "finding")
+        return f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {_end(report)})"
+    silent = (
+        f", {counted(report.suppressed, 'known finding')} left out" if report.suppressed else ""
+    )
+    return f"clean: {program} kept every rule in {calls} of QNN{silent} ({_end(report)})"
+
+
+def _end(report: ClientReport) -> str:
+    if report.timed_out:
+        return "it did not end in time"
+    return f"ended by {report.ended_by}" if report.ended_by else f"exit code {report.exit_code}"
+
+
+def render_text(report: ClientReport) -> str:
+    """Verdict, then every finding with its places."""
+    return "\n".join([verdict(report), *_lines(report)]) + "\n"
+
+
+def _lines(report: ClientReport) -> Iterator[str]:
+    if not report.called:
+        yield "it has to load libQnnLpai.so by name or be linked with it; a full path or an RPATH "
+        yield "to another folder goes past this checker"
+    for one in report.findings:
+        yield ""
+        yield from _finding(one)
+    if report.findings and not report.has_lines:
+        yield ""
+        yield "note: addr2line (binutils) is not here, so places are functions and offsets"
+    if report.left_out:
+        yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
+    if report.findings:
+        yield ""
+        yield f"next: what a rule says: qnnmem lpai rules {_first_rule(report)}"
+
+
+def _first_rule(report: ClientReport) -> str:
+    rules = [one.finding.rule for one in report.findings if not one.finding.rule.startswith("C")]
+    return rules[0] if rules else "R1"
+
+
+def headline(one: ClientFinding) -> str:
+    """Rule, call, place and what happened, in one line."""
+    found = one.finding
+    where = f" at {one.place}" if one.place else ""
+    return shorten(f"[{found.rule}] {found.call or 'exit'}{where}: {found.sentence}", _WIDE)
+
+
+def _finding(one: ClientFinding) -> Iterator[str]:
+    found = one.finding
+    yield headline(one)
+    if one.code:
+        yield f"  answered   {one.code} {code_name(one.code)}"
+    if found.need is not None or found.given is not None:
+        yield f"  numbers    expected {_number(found.need)}, given {_number(found.given)}"
+    yield f"  rule       {title_of(found.rule)}"
+    yield f"  cure       {shorten(found.cure, _WIDE)}"
+    if one.count > 1:
+        yield f"  times      {one.count:,}"
+    yield from _stack("called at", one.stack)
+    if one.other:
+        yield from _stack(one.other, one.other_stack)
+
+
+def _number(value: int | None) -> str:
+    return "nothing" if value is None else f"{value:,}"
+
+
+def _stack(label: str, stack: Stack) -> Iterator[str]:
+    for number, frame in enumerate(stack[:_FRAMES]):
+        head = label if number == 0 else ""
+        source = f"  {frame.source}" if frame.source else ""
+        name = f"{frame.function} " if frame.function and frame.line else ""
+        yield f"  {head:<10} {printable(shorten(f'{name}{frame.place}{source}', 200))}"
+
+
+def render_json(report: ClientReport) -> str:
+    """One JSON object of `qnnmem.check-client/1`."""
+    return write_json(
+        {
+            "schema": SCHEMA,
+            "verdict": verdict(report),
+            "passes": report.called and not report.findings,
+            "command": list(report.command),
+            "mode": report.profile.mode.value,
+            "hw_version": report.profile.hw_version.word,
+            "alignment": {
+                "start": report.profile.start_alignment,
+                "size": report.profile.size_alignment,
+            },
+            "exit_code": report.exit_code,
+            "ended_by": report.ended_by or None,
+            "timed_out": report.timed_out,
+            "last_call": report.last_call or None,
+            "calls": report.calls,
+            "failed_calls": report.failed,
+            "suppressed": report.suppressed,
+            "left_out": report.left_out,
+            "findings": [_as_values(one) for one in report.findings],
+        }
+    )
+
+
+def _as_values(one: ClientFinding) -> dict[str, Any]:
+    found = one.finding
+    return {
+        "rule": found.rule,
+        "title": title_of(found.rule),
+        "sentence": found.sentence,
+        "call": found.call,
+        "code": one.code,
+        "buffer": found.buffer,
+        "address": found.address,
+        "need": found.need,
+        "given": found.given,
+        "cure": found.cure,
+        "place": one.place,
+        "stack": _frames(one.stack),
+        "other": None
+        if not one.other
+        else {"what": one.other, "place": one.other_place, "stack": _frames(one.other_stack)},
+        "process": one.process,
+        "count": one.count,
+    }
+
+
+def _frames(stack: Stack) -> list[dict[str, Any]]:
+    return [
+        {
+            "function": frame.function,
+            "file": frame.file,
+            "line": frame.line,
+            "module": frame.module,
+            "offset": frame.offset,
+        }
+        for frame in stack
+    ]

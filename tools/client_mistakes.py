@@ -1,0 +1,214 @@
+"""The example client with every mistake it knows, as several compilers build it.
+
+    python tools/client_mistakes.py               every mistake, built by each compiler that is here
+    python tools/client_mistakes.py NAME ...      these mistakes only
+
+Each mistake must be found with its rule, at the line that is marked `line:` in the source and,
+where memory was freed, at that line, too. Without a mistake nothing may be found, and what 1,000
+executions leave in the client's buffers must be what `qnnmem net-run` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qnnmem.client.run import ClientOptions, ClientReport, check_client
+from qnnmem.lpai.profiles import profile
+
+SOURCE = Path(__file__).resolve().parents[1] / "examples" / "lpai_client.c"
+BUILDS = (
+    ("gcc", ("-O0",)),
+    ("gcc", ("-O2", "-flto")),
+    ("g++", ("-x", "c++", "-O1")),
+    ("clang", ("-O1",)),
+    ("gcc", ("-no-pie", "-O1")),
+)
+RUNS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The rule that a mistake breaks, the line that breaks it, and another line that is named."""
+
+    rule: str
+    line: str
+    other: str = ""
+
+
+MISTAKES = {
+    "alignment-not-asked": Expected("R1", "setConfig"),
+    "async-freed": Expected("R9", "async", "free"),
+    "backend-freed-first": Expected("L1", "contextCreate"),
+    "backend-leaked": Expected("L1", "backendCreate"),
+    "binary-changed": Expected("R10", "execute"),
+    "binary-freed-early": Expected("R10", "execute", "free"),
+    "binary-truncated": Expected("B1", "contextCreate"),
+    "closed-early": Expected("C2", "dlclose"),
+    "config-code-ignored": Expected("C3", "finalize", "setConfig"),
+    "context-code-ignored": Expected("C3", "graphRetrieve", "contextCreate"),
+    "context-freed-twice": Expected("R16", "contextAgain", "contextFree"),
+    "context-handle-wrong": Expected("C6", "wrongHandle"),
+    "context-leaked": Expected("L1", "contextCreate"),
+    "crash": Expected("C7", ""),
+    "execute-code-ignored": Expected("C3", ""),
+    "executed-after-free": Expected("R16", "execute", "contextFree"),
+    "finalize-code-ignored": Expected("C3", "execute", "finalize"),
+    "finalize-missing": Expected("R5", "execute"),
+    "forked-child": Expected("C1", "child"),
+    "graph-unknown": Expected("R12", "graphRetrieve"),
+    "input-freed": Expected("R9", "execute", "free"),
+    "input-misaligned": Expected("R3", "execute"),
+    "input-missing": Expected("R9", "execute"),
+    "memory-not-deregistered": Expected("L3", "memRegister"),
+    "memory-registered-twice": Expected("M1", "memRegister"),
+    "memory-used-after": Expected("M2", "execute"),
+    "memtype-unknown": Expected("R9", "execute"),
+    "option-unknown": Expected("R14", "setConfig"),
+    "output-on-persistent": Expected("R9", "execute"),
+    "output-on-scratch": Expected("X8", "execute"),
+    "output-too-small": Expected("R4", "execute"),
+    "output-wild": Expected("C4", "execute"),
+    "persistent-after-finalize": Expected("R6", "setConfig"),
+    "persistent-freed-early": Expected("R8", "execute", "free"),
+    "persistent-overwritten": Expected("X6", "execute"),
+    "persistent-reallocated": Expected("R8", "execute", "realloc"),
+    "pointer-wild": Expected("C4", "wild"),
+    "pools-overlap": Expected("X6", "setConfig"),
+    "scratch-block-too-small": Expected("R4", "setConfig"),
+    "scratch-freed-before": Expected("R7", "setConfig", "free"),
+    "scratch-freed-early": Expected("R7", "execute", "free"),
+    "scratch-misaligned": Expected("R3", "setConfig"),
+    "scratch-missing": Expected("R2", "finalize"),
+    "scratch-null": Expected("R7", "setConfig"),
+    "scratch-odd-size": Expected("R3", "setConfig"),
+    "scratch-on-stack": Expected("C5", "setConfig"),
+    "scratch-too-small": Expected("R4", "setConfig"),
+    "signal-leaked": Expected("L1", "signalCreate"),
+    "system-leaked": Expected("L2", "systemCreate"),
+}
+
+
+def build(target: Path, compiler: str, flags: Sequence[str] = ()) -> Path:
+    """The client as a compiler makes it."""
+    command = [compiler, "-g", "-w", *flags, str(SOURCE), "-o", str(target), "-ldl", "-lpthread"]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # a compiler
+    return target
+
+
+def one_graph(name: str = "counter") -> bytes:
+    """A binary with one of the self-test's graphs."""
+    from qnnmem.lpai.binary import pack
+    from qnnmem.lpai.selftest.models import context
+
+    graphs = tuple(graph for graph in context().graphs if graph.name == name)
+    return b"".join(pack(replace(context(), graphs=graphs)))
+
+
+def run(program: Path, binary: Path, *words: str) -> ClientReport:
+    """One run of the client."""
+    command = (str(program), str(binary), *words)
+    return check_client(ClientOptions(command, profile(), time_limit_s=60))
+
+
+def lines() -> dict[str, int]:
+    """The marked lines of the client by their names."""
+    found = {}
+    for number, line in enumerate(SOURCE.read_text("utf-8").splitlines(), 1):
+        mark = re.search(r"/\* line: (\w+) \*/", line)
+        if mark:
+            found[mark[1]] = number
+    return found
+
+
+def problems(report: ClientReport, wanted: Expected) -> Iterator[str]:
+    """What a run did not find as it should."""
+    places = lines()
+    same = [one for one in report.findings if one.finding.rule == wanted.rule]
+    if not same:
+        said = ", ".join(one.finding.rule for one in report.findings) or "nothing"
+        yield f"found {said}, not {wanted.rule}"
+        return
+    seen = [(_line(one.place), _line(one.other_place)) for one in same]
+    first, second = places.get(wanted.line, 0), places.get(wanted.other, 0)
+    if not any(a == first and (not second or b == second) for a, b in seen):
+        yield f"{wanted.rule} at lines {seen}, not at {first} and {second}"
+
+
+def _line(place: str) -> int:
+    number = place.rpartition(":")[2]
+    return int(number) if number.isdigit() and SOURCE.name in place else 0
+
+
+def results(folder: Path, program: Path, binary: Path) -> Iterator[str]:
+    """What of the client's results is not what net-run computes."""
+    data = bytes(range(100))
+    (folder / "x.raw").write_bytes(data)
+    (folder / "list.txt").write_text("\n".join(["x:=x.raw"] * RUNS) + "\n", "utf-8")
+    words = ("--use_native_input_files", "--use_native_output_files", "--output_dir", "out")
+    subprocess.run(  # noqa: S603  # our own program
+        [
+            sys.executable,
+            "-m",
+            "qnnmem",
+            "net-run",
+            str(binary),
+            "--input_list",
+            "list.txt",
+            *words,
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    written = next(folder.glob(f"out/Result_{RUNS - 1}/*"))
+    for extra in ((), ("async",)):
+        given = (f"runs={RUNS}", f"input={folder / 'x.raw'}", f"output={folder / 'y.raw'}")
+        report = run(program, binary, *given, *extra)
+        for one in report.findings:
+            yield f"without a mistake: {one.finding.rule} {one.finding.sentence}"
+        if (folder / "y.raw").read_bytes() != written.read_bytes():
+            yield f"after {RUNS:,} executions the results are not those of net-run"
+
+
+def check(names: Iterable[str], folder: Path) -> int:
+    """How many things are wrong."""
+    binary = folder / "counter.bin"
+    binary.write_bytes(one_graph())
+    wrong = 0
+    for compiler, flags in BUILDS:
+        if shutil.which(compiler) is None:
+            print(f"{compiler} is not here")
+            continue
+        program = build(folder / "client", compiler, flags)
+        found = [
+            (name, list(problems(run(program, binary, name), MISTAKES[name]))) for name in names
+        ]
+        found.append(("results", list(results(folder, program, binary))))
+        bad = [(name, text) for name, texts in found for text in texts]
+        print(f"{compiler} {' '.join(flags)}: {len(found)} cases, {len(bad)} wrong", flush=True)
+        for name, text in bad:
+            print(f"  {name}: {text}", flush=True)
+        wrong += len(bad)
+        shutil.rmtree(folder / "out", ignore_errors=True)
+    return wrong
+
+
+def main() -> int:
+    """Reads the arguments; gives the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names or list(MISTAKES)
+    with tempfile.TemporaryDirectory() as folder:
+        return 1 if check(names, Path(folder)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
