@@ -10,7 +10,7 @@ from qnnmem.client.rules import title_of
 from qnnmem.client.run import ClientReport
 from qnnmem.client.stacks import Frame, Stack, of_program
 from qnnmem.report.check_client import headline, verdict
-from qnnmem.report.doctor_sarif import SCHEMA, VERSION, message, uri
+from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
 from qnnmem.text import printable, shorten
 
 _WIDE = 600
