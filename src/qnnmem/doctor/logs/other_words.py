@@ -26,7 +26,10 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
     ),
     # Files: not there, not to be opened, damaged.
-    (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
+    (
+        r"no such file|file not found|does(?: not|n.t) exist"
+        r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable)\b",
+    ),
     (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
     (
         r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
@@ -68,8 +71,12 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # What builds a model library.
     (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
     (
-        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
-        r"|modulenotfound)error\b",
+        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented|json\w*"
+        r"|modulenotfound|filenotfound|unicode\w*|zerodivision|recursion|validation|decode|lookup"
+        r"|unsatisfiedlink|nosuchmethod|noclassdeffound|unpickling|connection|lexer|parser?)error\b"
+        r"|\b(?:illegal(?:argument|state)|nullpointer|classnotfound|\w*outofbounds|security|io"
+        r"|filenotfound|\w*propertyaccess|activitynotfound|unsupportedoperation|numberformat"
+        r"|concurrentmodification|classcast|parse)exception\b",
     ),
     # Tensors and operators.
     (

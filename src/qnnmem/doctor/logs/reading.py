@@ -22,6 +22,7 @@ import msgspec
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
+from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
@@ -122,6 +123,7 @@ _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
 _SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
 _REMEMBERED = 4096
+SHORT = "mem_unknown"  # of the causes: memory, and which is open
 _TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
 _NAMING = 600  # bytes in which a line names a cause
 
@@ -257,7 +259,11 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
 
 def _cause(body: bytes, alone: bool) -> str:
     text = _PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace")
-    return named_cause(text) or (OTHER if speaks_of_other(text, alone) else "")
+    if cause := named_cause(text):
+        return cause
+    if speaks_of_shortage(text):
+        return SHORT
+    return OTHER if speaks_of_other(text, alone) else ""
 
 
 def _is_ours(low: bytes) -> bool:

@@ -17,7 +17,7 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present"
+    r"|\bmissing\b|not present|\benoent\b"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
@@ -49,7 +49,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_system_ram",
         (
             r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
-            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b",
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b"
+            r"|page allocation failure",
         ),
         "",
     ),
@@ -140,7 +141,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "version_mismatch",
-        (r"cannot locate symbol|undefined symbol|symbol not found|fail\w* to dlsym|dlsym fail",),
+        (r"cannot locate symbol|undefined symbol|symbol not found|fail\w*(?: to)? dlsym|dlsym fail",),
         "",
     ),
     (
@@ -177,7 +178,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least",
         ),
-        r"soc|\barch",
+        r"soc|\barch|opset",
     ),
     (
         "soc_mismatch",
@@ -190,11 +191,20 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]"
+            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[0-9]{{2}}"
             rf"|x[0-9]?)\b",
-            r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on",
+            r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on"
+            rf"|\b(?:device|phone|soc|target|board|chip)\b(?: \w+)? (?:is|has)\b",
         ),
         r"(?<![a-z])version",
+    ),
+    (
+        "soc_mismatch",
+        (
+            r"(?<![\w.])v[0-9]{2}(?![\w.]).*(?<![\w.])v[0-9]{2}(?![\w.])",
+            rf"\bbut\b|cannot|can ?not|can.t|{_DIFFERS}|instead",
+        ),
+        _LACKS,
     ),
     (
         "op_unsupported",
@@ -240,10 +250,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\u5185\u5b58\u4e0d\u8db3"
+            r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b|\u5185\u5b58\u4e0d\u8db3"
             r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
-            r"|\benomem\b|nomemory|mem_alloc\b"
-            r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
+            r"|\benomem\b|nomemory|mem_alloc\b|\boom\b"
+            r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
+            r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
             r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
             r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
