@@ -10,13 +10,13 @@ the number that lines of QNN bear.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.line import Found, bare_line, named
+from qnnmem.doctor.logs.line import Found, bare_line, named, read_failure
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read
 
 _DIED = re.compile(
@@ -80,6 +80,18 @@ def named_before(
         text = bare_line(line)
         failure = None if number in seen else read(text, Chosen.TOGETHER)
         if failure and (found := named(knowledge, failure)):
+            yield low, number, text, found
+        low += len(line) + 1
+
+
+def named_anyhow(
+    knowledge: Knowledge, lines: Sequence[bytes]
+) -> Iterator[tuple[int, int, bytes, list[Found]]]:
+    """Lines of a message that name a cause or a side, and neither that something failed nor not."""
+    low = 0
+    for number, line in enumerate(lines, 1):
+        text = bare_line(line)
+        if found := read_failure(knowledge, text, Chosen.ASSUMED):
             yield low, number, text, found
         low += len(line) + 1
 

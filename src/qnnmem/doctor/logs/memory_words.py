@@ -13,12 +13,13 @@ import re
 from functools import cache
 
 _KIND = (
-    r"\bmem(?:ory)?\b|\bram\b|\bheaps?\b|\bv?tcm\b|address space|\biova\b|\bswap\b|dma[-_ ]?(?:buf|heap)"
+    r"\bmem(?:ory)?\b|\bspeicher|m[eé]moire|\bmemoria|памят|\u5185\u5b58|\u30e1\u30e2\u30ea|\uba54\ubaa8\ub9ac|\bram\b|\bheaps?\b|\bv?tcm\b|address space|\biova\b|\bswap\b|dma[-_ ]?(?:buf|heap)"
     r"|\bcma\b|\b(?:memory|npu|dsp|buffer)[-_ ]?pool\b|\barena\b|rpcmem|\bion\b|kv[-_ ]?cache"
 )
 _AMOUNT = r"(?:[0-9][0-9.,]* ?(?:[kmgt]i?b?|bytes|pages)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,})"
 _GONE = (
-    r"not? enou\w+|insufficien\w*|too (?:much|large|big|little|small)|exceed\w*|exhaust\w*"
+    r"not? enou\w+|insuf\w*|nicht (?:genug|gen\u00fcgend|ausreich)|zu wenig|manque|недостат|хватает"
+    r"|\u4e0d\u8db3|\ubd80\uc871|too (?:much|large|big|little|small)|exceed\w*|exhaust\w*"
     r"|\b(?:is|are|was|be|pool|heap|buffer|cache)[ _]full\b|(?:ran|run|running|run-?) ?out\b|out of"
     r"|\bno (?:more|free|room|space|mem\w*)|\bnone (?:left|free)|\blow (?:mem\w*|on)\b"
     r"|(?:on|at|very|critically|of) low\b|\black\w*\b|\bshort(?:age)?\b|(?:not|n.t) fit\b"
@@ -37,12 +38,20 @@ _FAILED = (
 _ASKED = r"\b(?:needs?|needed|requires?|required|wants?|asks?|asked|requested|requests?|takes?)\b"
 _HAD = (
     r"\bbut\b|\bonly\b|\bmax\w*|\blimit\w*|\bavail\w*|exceed\w*|\b(?:larger|bigger|more|greater) than"
-    r"|\bfree\b|\bleft\b|\bhave\b|\bcan (?:map|hold|take)\b|\bover\b|\babove\b"
+    r"|\bfree\b|\bleft\b|\bhave\b|\bcan (?:map|hold|take)\b|\b(?:over|above) (?:the |its |what )"
 )
 _SHORT: tuple[tuple[str, ...], ...] = (
     (_KIND, _GONE),
     (_TAKES, _FAILED, rf"{_KIND}|{_AMOUNT}"),
     (_ASKED, _AMOUNT, _HAD),
+    (_KIND, _ASKED, rf"{_AMOUNT}.*{_AMOUNT}"),
+    (r"\b(?:\w+_)?(?:mmap|[mc]alloc|mem_?alloc\w*|dma_map\w*)\w*\b[^;.]{0,24}\b(?:fails?|failed|failure)\b",),
+    (r"mmap\w*|alloc\w*", r"\breturn(?:s|ed)? (?:-|0x0*[1-9])"),
+    (r"too (?:much|large|big)\b", _AMOUNT),
+    (r"\bkill", rf"mem|\bram\b|\brss\b|\boom|\bheap|{_AMOUNT}"),
+    (
+        r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)? (?:[mc]|re|pre)?alloc",
+    ),
 )
 # What is said of memory and is none.
 _NOT_SHORT = re.compile(
@@ -52,7 +61,7 @@ _NOT_SHORT = re.compile(
     r"|denied|no such|not found|not exist|undefined|\bversion|align|not (?:be )?(?:initiali|implement)"
     r"|dlopen|static tls|tim(?:ed|e)[- ]?out|\bshapes?\b|\bdims?\b|dimension|\brank\b|\btokens? limit"
     r"|context length|\bsymbol|segv|segfault|violation|\bfloat\w* range|out of (?:range|bounds)"
-    r"|index out|expected .{1,40}(?:got|but)|\bargument|parse|outdated|\bdrivers?\b|map::|\bbitmap"
+    r"|alloc\w* (?:an? |new )?(?:session|port|thread|id|fd|pd)\b|index out|expected .{1,40}(?:got|but)|\bargument|parse|outdated|\bflags?\b|never (?:handed|given|set)|\bdrivers?\b|map::|\bbitmap"
 )
 
 
@@ -61,8 +70,13 @@ def _compiled() -> tuple[tuple[re.Pattern[str], ...], ...]:
     return tuple(tuple(map(re.compile, needs)) for needs in _SHORT)
 
 
+def says_otherwise(text: str) -> bool:
+    """Whether what a line of small letters says of memory, if anything, is no shortage."""
+    return bool(_NOT_SHORT.search(text))
+
+
 def speaks_of_shortage(text: str) -> bool:
     """Whether a failing line of small letters says, in whatever words, that memory is short."""
-    if _NOT_SHORT.search(text):
+    if says_otherwise(text):
         return False
     return any(all(need.search(text) for need in needs) for needs in _compiled())

@@ -14,7 +14,7 @@ OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
 
 _CANNOT = (
-    r"(?:fail\w*|unable|cannot|can.t|could not|couldn.t|not able)(?: to)?(?: be)?"
+    r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)?"
     r"(?: \w+){0,2}? (?:re)?"
 )
 _FAULTS: tuple[tuple[str, ...], ...] = (
@@ -33,7 +33,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
     (
         r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
-        r"|unexpected end",
+        r"|unexpected end|\bis (?:bad|broken|damaged|incomplete)\b|\bincomplete\b",
     ),
     # Libraries and what is in them.
     (
@@ -60,7 +60,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
         r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
-        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set|defined|in use)",
     ),
     (
         r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
@@ -68,6 +68,16 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
         r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
     ),
+    (
+        r"\b(?:input|output|tensor|graph|node|layer|field|section|record|field)s?\b",
+        r"not found|can.?t find|could not find|\bmissing\b|no such|does(?: not|n.t) exist"
+        r"|\bexpected (?:all|an?|the|to)\b",
+    ),
+    (
+        r"\b(?:inputs?|outputs?|tensors?|arguments?)\b",
+        r"\b(?:gave|given|passed|supplied|received)\b",
+    ),
+    (r"\brequires? (?:\w+ ){1,4}(?:[0-9.]+|or)|not executable|exec format",),
     # What builds a model library.
     (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
     (

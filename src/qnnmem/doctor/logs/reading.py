@@ -134,6 +134,7 @@ class Chosen(Enum):
     NOT = 0
     TOGETHER = 1  # they are part of a short log
     EACH = 2  # they are one message: also what is said calmly in it counts
+    ASSUMED = 3  # the same, and something failed: what the words name is believed without one for it
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -233,8 +234,11 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     kind = _level(level, before, body)
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
-    failing = failing or (chosen is Chosen.EACH and bool(HINTS.search(bare)))
-    if kind == "calm" and chosen is not Chosen.EACH:
+    alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
+    failing = failing or (alone and bool(HINTS.search(bare)))
+    if chosen is Chosen.ASSUMED and not failing:
+        failing = bool(_cause(bare, alone))
+    if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
             return None
@@ -243,13 +247,13 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if not failing and kind == "error":
         failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
-    loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
+    loose = _LOOSE_CODE if failing else _LAST_CODE if alone else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
     stage = _stage(words)
-    cause = _cause(bare, chosen is Chosen.EACH) if failing else ""
+    cause = _cause(bare, alone) if failing else ""
     if failing and not cause and stage in _TOLD:
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)

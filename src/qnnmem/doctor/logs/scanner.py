@@ -21,7 +21,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
 from qnnmem.doctor.logs.hit import Hit, Values
-from qnnmem.doctor.logs.last_words import at_the_limit, last_words, named_before
+from qnnmem.doctor.logs.last_words import at_the_limit, last_words, named_anyhow, named_before
 from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
@@ -185,6 +185,10 @@ class LogScanner:
             low += len(line) + 1
             message = message and not known
         self.unclear = message and not all(says_well(line) for line in lines if line.strip())
+        if self.unclear:
+            for low, number, text, found in named_anyhow(self._knowledge, lines):
+                self.unclear, self.ours = False, True
+                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""

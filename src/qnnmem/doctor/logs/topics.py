@@ -65,7 +65,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_spill_fill",
-        (r"spill[ _-]?fill", rf"{_LESS}|{_OVER}", _NUMBER),
+        (r"spill[ _/-]?fill", rf"{_LESS}|{_OVER}|overflow", _NUMBER),
         "",
     ),
     (
@@ -111,6 +111,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
             r"|fatal error received|\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b.*\bcrash\w*"
             r"|\bcrash\w*\b.*\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b"
+            r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
         ),
         "",
@@ -154,6 +155,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch",
     ),
+    (
+        "version_mismatch",
+        (
+            r"(?:made|created|built|generated|compiled|exported|converted) (?:by|with|using|in)\b"
+            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on)\b.*[0-9]\.[0-9]",
+        ),
+        r"\bsoc\b|\barch",
+    ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
     ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
     (
@@ -191,7 +200,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[0-9]{{2}}"
+            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{_CHIP}|v[0-9]{{2}}"
             rf"|x[0-9]?)\b",
             r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on"
             rf"|\b(?:device|phone|soc|target|board|chip)\b(?: \w+)? (?:is|has)\b",
@@ -224,7 +233,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "session_limit",
         (
-            r"no (?:free |more )?sessions? (?:is )?(?:available|free|left)|too many sessions"
+            r"no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free|left)|too many sessions"
             r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?sessions"
             r"|all sessions (?:are )?in use",
         ),
@@ -232,7 +241,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "timeout",
-        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded|exceeded (?:\w+ )?deadline",),
+        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|took (?:longer than|too long)|deadline exceeded|exceeded (?:\w+ )?deadline",),
         r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
     ),
     (
@@ -242,7 +251,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
-            r"(?:\w+ )?(?:size|shape|dimension|rank|offset)"
+            r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
         ),
         "",
@@ -251,7 +260,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_unknown",
         (
             r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b|\u5185\u5b58\u4e0d\u8db3"
-            r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
+            r"|\bno (?:more )?mem(?:ory)?\b(?! (?:pressure|leak|issue))"
             r"|\benomem\b|nomemory|mem_alloc\b|\boom\b"
             r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
             r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
