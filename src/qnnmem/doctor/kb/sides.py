@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -63,7 +64,7 @@ def features(text: str) -> frozenset[str]:
         for word in words(text[:_NAMED])
         if len(word) >= _LEAST_LETTERS and not word.startswith("0x") and word not in _SPEAKERS
     ]
-    pairs = (f"{one} {other}" for one, other in zip(plain, plain[1:], strict=False))
+    pairs = (f"{one} {other}" for one, other in pairwise(plain))
     amount = (AMOUNT,) if _AMOUNT.search(text) else ()
     return frozenset((*plain, *pairs, *amount))
 

@@ -21,7 +21,9 @@ _FOREIGN = (
 # What most failing lines say, soon found.
 PLAIN = re.compile(rb"fail|error|unable|cannot|invalid|not found")
 BAD = re.compile(
-    rb"\b(?:fail(?:s|ed|ure|ures|ing|d|es)?|\w*errors?|err|errno|unable|can ?not|can" + _APOSTROPHE + rb"t"
+    rb"\b(?:fail(?:s|ed|ure|ures|ing|d|es)?|\w*errors?|err|errno|unable|can ?not|can"
+    + _APOSTROPHE
+    + rb"t"
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
     rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
     rb"|timeout|etimedout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
@@ -33,9 +35,11 @@ BAD = re.compile(
     rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed"
     rb"|required?|needed|minimum|expected|requested)"
     rb"|bad[_ ]?alloc\w*|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:free )?(?:space|room)"
-    rb"|return(?:s|ed|ing)? (?:a )?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
+    rb"|return(?:s|ed|ing)? (?:a )?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted"
+    rb"|permitted)"
     rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
-    rb"|but (?:only|got|found|expected|was|max\w*|limit|(?:the )?(?:device|soc|target|runtime|model|binary))"
+    rb"|but (?:only|got|found|expected|was|max\w*|limit|(?:the )?(?:device|soc|target|runtime"
+    rb"|model|binary))"
     rb"|already registered|not (?:registered|installed|connected|implemented|started|compatible"
     rb"|running|reachable|possible|valid|finali[sz]ed)"
     rb"|unknown (?:key|option|argument|backend|model|op|type"
@@ -64,7 +68,8 @@ BAD = re.compile(
 # What speaks of failure in a message that somebody copied, and of nothing much within a log.
 HINTS = re.compile(
     rb"\b(?:(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
-    rb"|in use by another|blocked(?= by)|no (?:access|kernel|free|more|match\w*)|differs|broken pipe"
+    rb"|in use by another|blocked(?= by)|no (?:access|kernel|free|more|match\w*)|differs"
+    rb"|broken pipe"
     rb"|expects \w+|outdated|abnormal\w*|unrecogni[sz]ed|(?:handle|key|op|type) (?:is )?unknown"
     rb"|instead of|(?:is|are) full|leak(?:s|ed|ing)?|nok|ng|nothing happen\w*|garbage|gibberish"
     rb"|all zeros?|nans?|not working|reboot(?:s|ed)|black screen|empty (?:output|response)s?"
@@ -135,7 +140,8 @@ WELL = re.compile(
 # What takes that back: nothing was found, the answer is no, or it is said in another language.
 UNWELL = re.compile(
     rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bkill|\bover\b|\bbudget\b"
-    rb"|\brequires?\b|\bneeds?\b|\bexpected\b|\bno more\b|\btoo\b|\blow on\b|\bclosed by\b|\breboots?|"
+    rb"|\brequires?\b|\bneeds?\b|\bexpected\b|\bno more\b|\btoo\b|\blow on\b|\bclosed by\b"
+    rb"|\b(?:did|does|do) not\b|\breboots?|"
     rb"\bfound (?:0|no)\b"
     rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
     rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"

@@ -60,7 +60,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
         r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
-        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set|defined|in use)",
+        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
+        r"|defined|in use)",
     ),
     (
         r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
@@ -77,6 +78,17 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"\b(?:inputs?|outputs?|tensors?|arguments?)\b",
         r"\b(?:gave|given|passed|supplied|received)\b",
     ),
+    (
+        r"\b(?:inputs?|outputs?|tensors?|files?|binary|model|graph|shapes?|counts?)\b",
+        r"\bdiffers?\b|\b(?:is|was) empty\b|\bempty file|does(?: not|n.t) accept",
+    ),
+    (
+        r"dynamic (?:\w+ )?(?:dim|shape|batch|ax[ei]s)",
+        r"\bwants?\b|\bfixed\b|\bstatic\b|\bonly\b|\bnot\b",
+    ),
+    (r"accuracy|results?\b|outputs?\b", r"garbage|gibberish|\bnans?\b|\bwrong\b|all zeros?"),
+    (r"\bexpired\b|log ?in again|credential",),
+    (r"\b(?:in use|used|owned|locked|held|occupied|taken) by (?:another|other|a different)",),
     (r"\brequires? (?:\w+ ){1,4}(?:[0-9.]+|or)|not executable|exec format",),
     # What builds a model library.
     (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),

@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from qnnmem.doctor.kb.sides import first_side
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
@@ -134,7 +135,9 @@ class Chosen(Enum):
     NOT = 0
     TOGETHER = 1  # they are part of a short log
     EACH = 2  # they are one message: also what is said calmly in it counts
-    ASSUMED = 3  # the same, and something failed: what the words name is believed without one for it
+    ASSUMED = (
+        3  # the same, and something failed: what the words name is believed without one for it
+    )
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -237,7 +240,9 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
     failing = failing or (alone and bool(HINTS.search(bare)))
     if chosen is Chosen.ASSUMED and not failing:
-        failing = bool(_cause(bare, alone))
+        # Good news is told of memory in the same words as bad.
+        side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
+        failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
     if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
