@@ -186,6 +186,7 @@ def page(
     found: Sequence[Result],
     fresh: Sequence[fresh_logs.Answer],
     robust: Sequence[str] = (),
+    messages: Sequence[str] = (),
 ) -> Iterator[str]:
     """The page: method, numbers, limits."""
     sources = sorted({case.source for case in cases})
@@ -240,6 +241,7 @@ def page(
     yield ""
     yield from fresh_logs.about(fresh)
     yield from fresh_logs.tables(fresh)
+    yield from messages
     yield "## Limits\n"
     yield (
         "- Taking templates away is automatic; what cannot be taken away is what the author "
@@ -290,7 +292,8 @@ def main() -> int:
         found = [one for out in (False, True) for one in results(cases, base, forms, out)]
         fresh = [fresh_logs.answer(one, base.whole) for one in fresh_logs.read_fresh()]
         robust = () if given.quick else tuple(robust_logs.table(base.whole))
-    text = "\n".join(page(cases, base, found, fresh, robust))
+        messages = tuple(fresh_logs.messages(base.whole))
+    text = "\n".join(page(cases, base, found, fresh, robust, messages))
     print(text)
     if not given.quick:
         PAGE.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

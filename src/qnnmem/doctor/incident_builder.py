@@ -14,6 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
+from qnnmem.doctor.logs.memory_words import says_otherwise
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 
@@ -31,6 +32,7 @@ _ENOUGH = 0.5
 _GUESSED = 0.45
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
+_MAX_UNKNOWN = 8  # lines whose words are asked for a side
 _REMEMBERED = 1024
 
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
@@ -65,11 +67,14 @@ class IncidentBuilder:
         """The incident of a session; None when its lines are those of a healthy run."""
         seen = sorted(session.seen.items(), key=_by_place)
         judged = self._judge(seen)
-        judgement, verdict = judged.judgement, judged.conclusion.verdict
+        judgement = judged.judgement
         for name in judgement.noise:
             self.noise[name] = self.noise.get(name, 0) + 1
         if judgement.healthy:
             return None
+        if _is_open(self._knowledge, judged, seen):
+            judged = _by_words(self._knowledge, judged, seen)
+        verdict = judged.conclusion.verdict
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
         return _incident(self._knowledge, self._names, session, seen, judged, parts)
 
@@ -94,6 +99,33 @@ class IncidentBuilder:
             if len(self._judged) < _REMEMBERED:
                 self._judged[key] = found
         return found
+
+
+def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> bool:
+    """Whether nothing but a line in words that no entry knows stands for the failure."""
+    judgement = judged.judgement
+    if judged.conclusion.verdict != "undecided" or judgement.candidates:
+        return False
+    return judgement.deciding < 0 or seen[judgement.deciding][0] in knowledge.read
+
+
+def _by_words(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _Judged:
+    """The same with the side that the words of the unknown lines speak for, if they do."""
+    from qnnmem.doctor.kb.sides import first_side
+
+    texts = [_text(one.text) for number, one in seen if number in knowledge.read][:_MAX_UNKNOWN]
+    side = first_side(texts)
+    if side is None or (side.is_memory and any(says_otherwise(text.lower()) for text in texts)):
+        return judged
+    cause = "mem_unknown" if side.is_memory else "unknown"
+    said = {
+        "verdict": "memory",
+        "cause": cause,
+        "cause_meaning": CAUSES[cause],
+        "is_memory": side.is_memory,
+    }
+    conclusion = msgspec.structs.replace(judged.conclusion, **said)
+    return judged._replace(conclusion=conclusion, fields={**judged.fields, **said})
 
 
 def _doubt(

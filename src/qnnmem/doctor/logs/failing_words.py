@@ -21,21 +21,25 @@ _FOREIGN = (
 # What most failing lines say, soon found.
 PLAIN = re.compile(rb"fail|error|unable|cannot|invalid|not found")
 BAD = re.compile(
-    rb"\b(?:fail(?:s|ed|ure|ures|ing)?|\w*errors?|err|errno|unable|cannot|can" + _APOSTROPHE + rb"t"
+    rb"\b(?:fail(?:s|ed|ure|ures|ing|d|es)?|\w*errors?|err|errno|unable|can ?not|can"
+    + _APOSTROPHE
+    + rb"t"
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
     rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
-    rb"|timeout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
-    rb"|out of (?:\w+ ){0,2}(?:memory|space|range|bounds|resources|heap)"
+    rb"|timeout|etimedout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
+    rb"|out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|v?tcm|space|range|bounds|resources|heap)"
     rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
     rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
-    rb"|enomem|eacces|eperm|enoent|insufficient|not enough|exceed(?:s|ed|ing)?|exhausted"
-    rb"|too (?:large|big|small|many|new|old|low|short|long)"
+    rb"|enomem|eacces|eperm|enoent|insufficient|not? enou\w+|lack of|exceed(?:s|ed|ing)?|exhausted"
+    rb"|too (?:large|big|small|many|much|little|new|old|low|short|long)"
     rb"|(?:great|larg|bigg|small)er than (?:the )?(?:max\w*|limit|v?tcm|size|available|allowed"
     rb"|required?|needed|minimum|expected|requested)"
     rb"|bad[_ ]?alloc\w*|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:free )?(?:space|room)"
-    rb"|returned null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted|permitted)"
+    rb"|return(?:s|ed|ing)? (?:a )?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted"
+    rb"|permitted)"
     rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
-    rb"|but (?:only|got|found|expected|was|(?:the )?(?:device|soc|target|runtime|model|binary))"
+    rb"|but (?:only|got|found|expected|was|max\w*|limit|(?:the )?(?:device|soc|target|runtime"
+    rb"|model|binary))"
     rb"|already registered|not (?:registered|installed|connected|implemented|started|compatible"
     rb"|running|reachable|possible|valid|finali[sz]ed)"
     rb"|unknown (?:key|option|argument|backend|model|op|type"
@@ -43,7 +47,7 @@ BAD = re.compile(
     rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
     rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)"
     rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
-    rb"|(?:over|beyond|above) (?:the |its )?limit|limit (?:is |was )?reached"
+    rb"|(?:over|beyond|above) (?:\w+ ){0,3}(?:limit|budget|quota)|limit (?:is |was )?reached"
     rb"|\w*outofmemory\w*|low_memory|bug ?check"
     rb"|wo" + _NOT + rb" (?:load|work|run|start)|truncated|malformed"
     rb"|corrupt\w*|mismatch\w*|kill(?:ed|ing|s)?|terminat(?:ed|ing)|fault\w*|panic|illegal"
@@ -64,13 +68,16 @@ BAD = re.compile(
 # What speaks of failure in a message that somebody copied, and of nothing much within a log.
 HINTS = re.compile(
     rb"\b(?:(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
-    rb"|in use by another|blocked(?= by)|no (?:access|kernel|free|match\w*)|differs|broken pipe"
+    rb"|in use by another|blocked(?= by)|no (?:access|kernel|free|more|match\w*)|differs"
+    rb"|broken pipe"
     rb"|expects \w+|outdated|abnormal\w*|unrecogni[sz]ed|(?:handle|key|op|type) (?:is )?unknown"
     rb"|instead of|(?:is|are) full|leak(?:s|ed|ing)?|nok|ng|nothing happen\w*|garbage|gibberish"
     rb"|all zeros?|nans?|not working|reboot(?:s|ed)|black screen|empty (?:output|response)s?"
     rb"|exits (?:immediately|silently)|no (?:\w+ ){1,3}match(?:es|ed)?|reset during"
     rb"|by a (?:newer|older) (?:sdk|release|version)|do(?:es)?" + _NOT + rb" (?:exist|match)"
-    rb"|(?:ret|rc) ?[:=]? ?-?[1-9][0-9]{0,2}|is blocking"
+    rb"|(?:ret|rc) ?[:=]? ?-?[1-9][0-9]{0,2}|is blocking|expected,|cant|dont|doesnt|wont|didnt"
+    rb"|requires?\b.{1,60}\b(?:found|got|but|has|have|is)"
+    rb"|(?:is|are|was) not an? \w+|not (?:work|load|run|start|support)"
     rb"|not (?!used|needed|required|enabled|changed|limited|included|affected)[a-z]+ed)\b"
     rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
 )
@@ -114,6 +121,7 @@ NONE = re.compile(
 # What went wrong and was put right, or is tried again elsewhere.
 MENDED = re.compile(
     rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
+    rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
 )
 
@@ -131,7 +139,10 @@ WELL = re.compile(
 
 # What takes that back: nothing was found, the answer is no, or it is said in another language.
 UNWELL = re.compile(
-    rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bfound (?:0|no)\b"
+    rb"\b(?:0|no|zero) (?:\w+ ){0,3}(?:found|available|loaded|created)|\bkill|\bover\b|\bbudget\b"
+    rb"|\brequires?\b|\bneeds?\b|\bexpected\b|\bno more\b|\btoo\b|\blow on\b|\bclosed by\b"
+    rb"|\b(?:did|does|do) not\b|\breboots?|"
+    rb"\bfound (?:0|no)\b"
     rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
     rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
     rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"

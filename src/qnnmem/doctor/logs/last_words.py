@@ -10,14 +10,14 @@ the number that lines of QNN bear.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.line import Found, bare_line, named
-from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read
+from qnnmem.doctor.logs.line import Found, bare_line, named, told
+from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
 
 _DIED = re.compile(
     rb"\bsegmentation fault|\bbus error\b|\billegal instruction|\bcore dumped|\bfatal signal [0-9]"
@@ -32,6 +32,7 @@ _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
+_FEW = 20  # lines of a log that need not tell how things went
 _LAST = 3  # lines without a head in which a program says that it gave up
 
 
@@ -81,6 +82,34 @@ def named_before(
         failure = None if number in seen else read(text, Chosen.TOGETHER)
         if failure and (found := named(knowledge, failure)):
             yield low, number, text, found
+        low += len(line) + 1
+
+
+def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
+    """Whether lines of which none says that something failed say that all went well.
+
+    Each of a message has to; of a few lines that somebody chose, one, or all are known.
+    """
+    left = [line for number, line in enumerate(lines, 1) if line.strip() and number not in seen]
+    if message:
+        return all(map(says_well, left))
+    return not left or len(lines) > _FEW or any(map(says_well, lines))
+
+
+def named_anyhow(
+    knowledge: Knowledge, lines: Sequence[bytes], message: bool, seen: Container[int]
+) -> Iterator[tuple[int, int, bytes, list[Found]]]:
+    """Lines that name a cause or a side, where none says that something failed.
+
+    Of more lines than a message has, those that say that memory is short: good runs say much of
+    what they do without, but not that.
+    """
+    low = 0
+    for number, line in enumerate(lines, 1):
+        text = bare_line(line)
+        failure = None if number in seen else read(text, Chosen.ASSUMED)
+        if failure and (message or failure.cause.startswith("mem_")):
+            yield low, number, text, told(knowledge, failure)
         low += len(line) + 1
 
 

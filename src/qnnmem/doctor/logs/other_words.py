@@ -14,7 +14,7 @@ OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
 
 _CANNOT = (
-    r"(?:fail\w*|unable|cannot|can.t|could not|couldn.t|not able)(?: to)?(?: be)?"
+    r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)?"
     r"(?: \w+){0,2}? (?:re)?"
 )
 _FAULTS: tuple[tuple[str, ...], ...] = (
@@ -26,11 +26,14 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
     ),
     # Files: not there, not to be opened, damaged.
-    (r"no such file|file not found|does(?: not|n.t) exist|not a valid (?:file|model|binary|dlc)",),
+    (
+        r"no such file|file not found|does(?: not|n.t) exist"
+        r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable)\b",
+    ),
     (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
     (
         r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
-        r"|unexpected end",
+        r"|unexpected end|\bis (?:bad|broken|damaged|incomplete)\b|\bincomplete\b",
     ),
     # Libraries and what is in them.
     (
@@ -57,7 +60,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
         r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
-        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open)",
+        r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
+        r"|defined|in use)",
     ),
     (
         r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
@@ -65,11 +69,36 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
         r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
     ),
+    (
+        r"\b(?:input|output|tensor|graph|node|layer|field|section|record|field)s?\b",
+        r"not found|can.?t find|could not find|\bmissing\b|no such|does(?: not|n.t) exist"
+        r"|\bexpected (?:all|an?|the|to)\b",
+    ),
+    (
+        r"\b(?:inputs?|outputs?|tensors?|arguments?)\b",
+        r"\b(?:gave|given|passed|supplied|received)\b",
+    ),
+    (
+        r"\b(?:inputs?|outputs?|tensors?|files?|binary|model|graph|shapes?|counts?)\b",
+        r"\bdiffers?\b|\b(?:is|was) empty\b|\bempty file|does(?: not|n.t) accept",
+    ),
+    (
+        r"dynamic (?:\w+ )?(?:dim|shape|batch|ax[ei]s)",
+        r"\bwants?\b|\bfixed\b|\bstatic\b|\bonly\b|\bnot\b",
+    ),
+    (r"accuracy|results?\b|outputs?\b", r"garbage|gibberish|\bnans?\b|\bwrong\b|all zeros?"),
+    (r"\bexpired\b|log ?in again|credential",),
+    (r"\b(?:in use|used|owned|locked|held|occupied|taken) by (?:another|other|a different)",),
+    (r"\brequires? (?:\w+ ){1,4}(?:[0-9.]+|or)|not executable|exec format",),
     # What builds a model library.
     (r"\bmake(?:\[\d+\])?: \*|\bclang|\bgcc\b|undefined reference|ld: error|fatal error: '",),
     (
-        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented"
-        r"|modulenotfound)error\b",
+        r"\b(?:type|value|key|attribute|index|import|name|syntax|assertion|notimplemented|json\w*"
+        r"|modulenotfound|filenotfound|unicode\w*|zerodivision|recursion|validation|decode|lookup"
+        r"|unsatisfiedlink|nosuchmethod|noclassdeffound|unpickling|connection|lexer|parser?)error\b"
+        r"|\b(?:illegal(?:argument|state)|nullpointer|classnotfound|\w*outofbounds|security|io"
+        r"|filenotfound|\w*propertyaccess|activitynotfound|unsupportedoperation|numberformat"
+        r"|concurrentmodification|classcast|parse)exception\b",
     ),
     # Tensors and operators.
     (

@@ -19,10 +19,12 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from qnnmem.doctor.kb.sides import first_side
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
+from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
 from qnnmem.doctor.logs.topics import named_cause
 
@@ -123,6 +125,7 @@ _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
 _NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
 _SHORT_CODES = (1002, 8003, -12, 12, 0x80000402)  # of memory, mostly: words beside them weigh less
 _REMEMBERED = 4096
+SHORT = "mem_unknown"  # of the causes: memory, and which is open
 _TOLD = ("", "init", "execute")  # stages at which a shortage of memory is told as one
 _NAMING = 600  # bytes in which a line names a cause
 
@@ -133,6 +136,9 @@ class Chosen(Enum):
     NOT = 0
     TOGETHER = 1  # they are part of a short log
     EACH = 2  # they are one message: also what is said calmly in it counts
+    ASSUMED = (
+        3  # the same, and something failed: what the words name is believed without one for it
+    )
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -232,8 +238,13 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     kind = _level(level, before, body)
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
-    failing = failing or (chosen is Chosen.EACH and bool(HINTS.search(bare)))
-    if kind == "calm" and chosen is not Chosen.EACH:
+    alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
+    failing = failing or (alone and bool(HINTS.search(bare)))
+    if chosen is Chosen.ASSUMED and not failing:
+        # Good news is told of memory in the same words as bad.
+        side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
+        failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
+    if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
             return None
@@ -242,13 +253,13 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if not failing and kind == "error":
         failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
-    loose = _LOOSE_CODE if failing else _LAST_CODE if chosen is Chosen.EACH else _NEVER
+    loose = _LOOSE_CODE if failing else _LAST_CODE if alone else _NEVER
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
     words = _PLACE.sub(b" ", body)  # the name of a file that prints says nothing of what failed
     stage = _stage(words)
-    cause = _cause(bare, chosen is Chosen.EACH) if failing else ""
+    cause = _cause(bare, alone) if failing else ""
     if failing and not cause and stage in _TOLD:
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
@@ -258,7 +269,11 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
 
 def _cause(body: bytes, alone: bool) -> str:
     text = _PLACE.sub(b" ", body)[:_NAMING].decode("utf-8", "replace")
-    return named_cause(text) or (OTHER if speaks_of_other(text, alone) else "")
+    if cause := named_cause(text):
+        return cause
+    if speaks_of_shortage(text):
+        return SHORT
+    return OTHER if speaks_of_other(text, alone) else ""
 
 
 def _is_ours(low: bytes) -> bool:

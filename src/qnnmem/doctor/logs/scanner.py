@@ -21,7 +21,13 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
 from qnnmem.doctor.logs.hit import Hit, Values
-from qnnmem.doctor.logs.last_words import at_the_limit, last_words, named_before
+from qnnmem.doctor.logs.last_words import (
+    at_the_limit,
+    last_words,
+    named_anyhow,
+    named_before,
+    tells_outcome,
+)
 from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
@@ -33,7 +39,7 @@ from qnnmem.doctor.logs.line import (
 )
 from qnnmem.doctor.logs.newlines import FEW, newline_counter
 from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
-from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read, says_well
+from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
 
@@ -181,7 +187,7 @@ class LogScanner:
         lines = bytes(self._view[: self._fill]).split(b"\n")
         message = 0 < sum(map(bool, lines)) <= _MESSAGE
         chosen = Chosen.EACH if message else Chosen.TOGETHER
-        low = 0
+        low, failed = 0, False
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
             known = number in self._seen
@@ -190,10 +196,15 @@ class LogScanner:
                 pid, time = process_of(text)
                 self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
-                message = False
+                failed = True
             low += len(line) + 1
             message = message and not known
-        self.unclear = message and not all(says_well(line) for line in lines if line.strip())
+        self.unclear = not failed and not tells_outcome(lines, message, self._seen)
+        if not failed:
+            named = named_anyhow(self._knowledge, lines, self.unclear and message, self._seen)
+            for low, number, text, found in named:
+                self.unclear, self.ours = False, True
+                yield Hit(low, number, *process_of(text), text, found, self._opens(found))
 
     def _read(self) -> bool:
         """Fills the buffer; False at the end of the log."""

@@ -17,12 +17,12 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present"
+    r"|\bmissing\b|not present|\benoent\b"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
     r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
-    r"|cannot be (?:built|lowered)"
+    r"|cannot be (?:built|lowered)|\bunknown to\b"
 )
 _DIFFERS = (
     r"mis-?match\w*|incompatib\w+|not compatible|(?:does|do)(?: not|n.t) match|not match\w*"
@@ -49,7 +49,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_system_ram",
         (
             r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
-            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b",
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b"
+            r"|page allocation failure|\bmemoryerror\b",
         ),
         "",
     ),
@@ -64,7 +65,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_spill_fill",
-        (r"spill[ _-]?fill", rf"{_LESS}|{_OVER}", _NUMBER),
+        (r"spill[ _/-]?fill", rf"{_LESS}|{_OVER}|overflow", _NUMBER),
         "",
     ),
     (
@@ -110,6 +111,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
             r"|fatal error received|\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b.*\bcrash\w*"
             r"|\bcrash\w*\b.*\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b"
+            r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
         ),
         "",
@@ -117,7 +119,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     # A query that a device does not answer is refused, too; it says so as a warning.
     (
         "access_denied",
-        (r"permission denied|\beacces\b|avc: *denied|operation not permitted",),
+        (
+            r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
+            r"|operation not permitted",
+        ),
         r"\bwarning\b.*(?:attribute|capabilit)",
     ),
     (
@@ -140,7 +145,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "version_mismatch",
-        (r"cannot locate symbol|undefined symbol|symbol not found|fail\w* to dlsym|dlsym fail",),
+        (
+            r"cannot locate symbol|undefined symbol|symbol not found|fail\w*(?: to)? dlsym"
+            r"|dlsym fail",
+        ),
         "",
     ),
     (
@@ -150,6 +158,19 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
             r" (?:newer|older|old|new|outdated)\b"
             r"|\b(?:driver|sdk|firmware|runtime)\b.{0,40}\btoo (?:old|new)\b",
+        ),
+        r"\bsoc\b|\barch",
+    ),
+    (
+        "version_mismatch",
+        (r"\b(?:stub|skel|runtime|librar\w+|sdk)\b.*[0-9]\.[0-9].*[0-9]\.[0-9]", _DIFFERS),
+        r"\bsoc\b|\barch",
+    ),
+    (
+        "version_mismatch",
+        (
+            r"(?:made|created|built|generated|compiled|exported|converted) (?:by|with|using|in)\b"
+            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on)\b.*[0-9]\.[0-9]",
         ),
         r"\bsoc\b|\barch",
     ),
@@ -175,9 +196,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"(?<![a-z])version",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
-            r"|less than|at least",
+            r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)",
         ),
-        r"soc|\barch",
+        r"soc|\barch|opset",
     ),
     (
         "soc_mismatch",
@@ -190,11 +211,22 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made) for (?:{_CHIP}|v[67][0-9]|v8[0-9]"
+            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{_CHIP}|v[0-9]{{2}}"
+            rf"|x[0-9]+_[0-9]+|aarch[0-9]+|arm\w*"
             rf"|x[0-9]?)\b",
-            r"\bbut\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)|running on",
+            r"\bbut\b|\bwe are\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)"
+            r"|running on"
+            r"|\b(?:device|phone|soc|target|board|chip)\b(?: \w+)? (?:is|has)\b",
         ),
         r"(?<![a-z])version",
+    ),
+    (
+        "soc_mismatch",
+        (
+            r"(?<![\w.])v[0-9]{2}(?![\w.]).*(?<![\w.])v[0-9]{2}(?![\w.])",
+            rf"\bbut\b|cannot|can ?not|can.t|{_DIFFERS}|instead|\bfound\b",
+        ),
+        _LACKS,
     ),
     (
         "op_unsupported",
@@ -214,7 +246,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "session_limit",
         (
-            r"no (?:free |more )?sessions? (?:is )?(?:available|free|left)|too many sessions"
+            r"no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
+            r"|left)|too many sessions"
             r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?sessions"
             r"|all sessions (?:are )?in use",
         ),
@@ -222,17 +255,21 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "timeout",
-        (r"tim(?:ed|e)[ -]?out\b|\betimedout\b|deadline exceeded|exceeded (?:\w+ )?deadline",),
+        (
+            r"tim(?:ed|e)[ -]?out\b|\betimedout\b|took (?:longer than|too long)|(?:did"
+            r"|does) not (?:respond|answer)|deadline exceeded|exceeded (?:\w+ )?deadline",
+        ),
         r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
     ),
     (
         "buffer_misuse",
         (
             r"already registered|not registered|was never registered|invalid mem ?handle"
+            r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
             r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
-            r"(?:\w+ )?(?:size|shape|dimension|rank|offset)"
+            r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
         ),
         "",
@@ -240,10 +277,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_unknown",
         (
-            r"out of (?:\w+ ){0,2}(?:memory|resources|heap)|\u5185\u5b58\u4e0d\u8db3"
-            r"|\bno (?:more )?memory(?! (?:pressure|leak|issue))"
-            r"|\benomem\b|nomemory|mem_alloc\b"
-            r"|(?:insufficient|not enough|short of|low on) (?:\w+ )?memory"
+            r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b|\u5185\u5b58\u4e0d\u8db3"
+            r"|\bno (?:more )?mem(?:ory)?\b(?! (?:pressure|leak|issue))"
+            r"|\benomem\b|nomemory|(?<!rpc)mem_alloc\b|\boom\b"
+            r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
+            r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
             r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
             r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
