@@ -207,8 +207,8 @@ def _model_fits(
     from qnnmem.cli.compiler import need_compiler
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
+    from qnnmem.htp.answer_time import AnswerTime
     from qnnmem.htp.bill.target import compile_target
-    from qnnmem.htp.deadline import Deadline
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.model import judge_model
     from qnnmem.htp.fit.nearby import with_suggestions
@@ -221,7 +221,7 @@ def _model_fits(
         def judge(soc: Soc, wanted: CompileOptions) -> Fit:
             return judge_model(path, soc, wanted, budgets, worker=worker, progress=bar.say)
 
-        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
+        ends = AnswerTime.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options))
         found = (
             with_suggestions(one, options, judge, tries if len(answers) == 1 else 0, ends)
