@@ -50,6 +50,13 @@ UNDECIDED, DECIDED = 3, 1  # exit codes of the doctor: what it could not tell th
 GROWN = {"keeping", "breaking"}
 # By what an item of a list is known, wherever it stands.
 NAMES = ("id", "rule")
+# Numbers that were wrong: the library compiles floats for SM8350, under both of its names.
+MENDED = {
+    f".socs[{at}].fp16 is True, was False"
+    for case in ("socs", "socs-all")
+    for at, soc in enumerate(json.loads((FOLDER / f"{case}.json").read_text("utf-8"))["socs"])
+    if soc["model_id"] == 30
+}
 # What no two runs share, and what says which program wrote it.
 VOLATILE = {"seconds", "copy_seconds", "copy_time", "host_ram", "peak_rss", "tool", "version"}
 
@@ -132,7 +139,7 @@ def check(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     values = json.loads(text)
     old = json.loads((FOLDER / f"{case['name']}.json").read_text("utf-8"))
     learned = LEARNED if case["argv"][0] in ("doctor", "kb") else frozenset()
-    assert list(lost(old, values, learned=learned)) == []
+    assert [one for one in lost(old, values, learned=learned) if one not in MENDED] == []
     decided_since = learned and case["exit_code"] == UNDECIDED and code == DECIDED
     assert decided_since or code == case["exit_code"]
     if case["schema"] is not None:

@@ -92,9 +92,9 @@ def test_several_graphs_need_between_the_largest_and_all() -> None:
     ("stored", "soc", "true", "trap"),
     [
         (4, "SM8650", 8, {"vtcm-unset"}),
-        (4, "SM7325", 8, {"vtcm-unset", "older-hexagon", "vtcm-over"}),
+        (4, "SM7325", 8, {"vtcm-unset", "other-soc", "older-hexagon", "vtcm-over"}),
         (4, "SA8797", 8, {"vtcm-unset", "other-soc"}),
-        (4, "SM8635", 8, {"vtcm-unset", "older-hexagon", "vtcm-over"}),
+        (4, "SM8635", 8, {"vtcm-unset", "other-soc", "older-hexagon", "vtcm-over"}),
         (8, "SM8650", 8, set()),
         (2, "SM8650", 2, set()),
         (16, "SM8650", 16, {"vtcm-over"}),

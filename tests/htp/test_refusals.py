@@ -232,7 +232,15 @@ def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
     assert "decisive line: REASON : Operators of type `Acosh` are not supported" in done.output
     assert "the doctor reads it as: " in done.output
     if verb == "footprint":
-        words = ["prepare", path, "--backend", "htp", "--partition", "--soc", "SM8650"]
+        words: list[str | Path] = [
+            "prepare",
+            path,
+            "--backend",
+            "htp",
+            "--partition",
+            "--soc",
+            "SM8650",
+        ]
         made = run(*words, "-o", tmp_path / "made.bin")
         assert exit_code(made) == 0
         assert f"on the CPU: arc (Acosh): {NO_TYPE}" in made.output

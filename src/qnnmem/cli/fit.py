@@ -181,8 +181,8 @@ def _model_fits(
     from qnnmem.cli.judged import WorkerJudge
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
+    from qnnmem.htp.answer_time import AnswerTime
     from qnnmem.htp.bill.target import compile_target
-    from qnnmem.htp.deadline import Deadline
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.nearby import with_suggestions
 
@@ -193,7 +193,7 @@ def _model_fits(
         ProgressBar(f"compiling {path.name}") as bar,
         WorkerJudge(path, budgets, library, bar.say, many=many) as judge,
     ):
-        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
+        ends = AnswerTime.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
             with_suggestions(one, options, judge, tries if len(answers) == 1 else 0, ends)

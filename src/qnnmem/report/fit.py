@@ -75,9 +75,7 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
     # Where limits hold and the answer is open all the same, they are not what it hangs on.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
-    if fit.wrong_arch:
-        yield "its sizes, which do not decide:"
-    elif not decides:
+    if not decides:
         yield f"what is known, which is no answer for {fit.soc.name}:"
     yield from limit_lines(fit.checks, verbose=verbose, decides=decides)
     if verbose:
@@ -148,10 +146,9 @@ def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:
         why = "" if worst is None else TITLES[worst.pool]
         if fit.fits and worst and rest and worst.pool == "vtcm" and worst.spare == 0:
             why += f", then {TITLES[rest.pool]} {known(rest.spare)}"
-        if fit.wrong_arch:
-            spare, why = "-", "Hexagon"
-        if fit.fits is None:
+        if fit.fits is None or fit.wrong_arch:
             spare, why = "-", shorten(with_flags(fit.why), 100) if verbose else ""
+            why = why or ("Hexagon" if fit.wrong_arch else "")
         same = f" (as {fit.same_as})" if fit.same_as else ""
         answer = {True: "fits", False: "does not fit", None: "cannot tell"}[fit.fits]
         yield f"{fit.soc.name:<12}{answer:<14}{spare:>17}  {why}{same}".rstrip()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import CannotTell, LoadError, OutOfTime, Setting, UsageError
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.bill import Bill, bill_of
 from qnnmem.htp.bill.loading import LOAD_TIME_LIMIT_S, load_binaries
 from qnnmem.htp.bill.target import load_target
@@ -28,7 +29,6 @@ from qnnmem.htp.compile import (
     given_or_own,
     no_progress,
 )
-from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.library import library_or
 from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
@@ -63,7 +63,7 @@ def measure(
     which the model is read once more.
     """
     options = options or CompileOptions()
-    ends = Deadline.after(options.time_limit_s)
+    ends = AnswerTime.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
         made = compile_model(
@@ -98,7 +98,7 @@ def bill_of_model(
 
 
 def largest_weights(
-    path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
+    path: Path, options: CompileOptions, context: HtpContext, ends: AnswerTime
 ) -> tuple[Item, ...]:
     """The largest constants of a model by name, as its file stores them.
 

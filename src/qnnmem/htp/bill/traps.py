@@ -28,13 +28,13 @@ def find_traps(
     if soc is None:
         what = "the file names no SoC known here; "
         yield Trap("no-soc", (what, Setting("soc"), " says which one is meant"))
-    elif older := wrong_architecture(context, soc):
-        yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
             f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
         )
+    if soc is not None and (older := wrong_architecture(context, soc)):
+        yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
     if any(graph.const is None for graph in context.graphs):
         yield Trap(
             "no-sizes",

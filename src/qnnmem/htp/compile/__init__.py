@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile.failure import say_why
 from qnnmem.htp.compile.model import ModelSource, model_source
 from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes
@@ -24,7 +25,6 @@ from qnnmem.htp.compile.value import (
     Progress,
     no_progress,
 )
-from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.log import CompileLog, parse_log
 from qnnmem.htp.start import check_started
 from qnnmem.htp.worker import RequestOutcome, Tick, Worker
@@ -58,14 +58,14 @@ def compile_model(
     output: Path | None = None,
     worker: Worker | None = None,
     progress: Progress | None = None,
-    deadline: Deadline | None = None,
+    deadline: AnswerTime | None = None,
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
     The binary is written to `output`, which is replaced; without it, its bytes are returned.
     `deadline` is for callers that do more than compile within the time limit of the options.
     """
-    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
+    ends = deadline or AnswerTime.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
@@ -135,7 +135,7 @@ class _Job:
     worker: Worker
     scratch: Path
     progress: Progress
-    deadline: Deadline
+    deadline: AnswerTime
 
     def run(self) -> _Done | CompileFailure:
         """Compile the file as it is where that works, else with every shape fixed."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qnnmem.errors import OutOfTime, Setting
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile.value import CompileOptions
-from qnnmem.htp.deadline import Deadline
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
@@ -21,7 +21,7 @@ class ModelSource:
     folder: Path
     options: CompileOptions = field(default_factory=CompileOptions)
     scratch: Path | None = None  # None: shapes are fixed already
-    deadline: Deadline | None = None
+    deadline: AnswerTime | None = None
 
     def fixed(self) -> ModelSource:
         """The same model with every shape fixed."""
@@ -30,7 +30,7 @@ class ModelSource:
         from qnnmem.load.onnx import executable
 
         wanted = self.options
-        ends = self.deadline or Deadline.after(wanted.time_limit_s)
+        ends = self.deadline or AnswerTime.after(wanted.time_limit_s)
         try:
             model = executable(
                 self.path,
@@ -46,7 +46,7 @@ class ModelSource:
         return ModelSource(self.path, target, self.folder)
 
 
-def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
+def reading_took_too_long(exc: OutOfTime, ends: AnswerTime) -> OutOfTime:
     """The same error in terms of the limit that the user gave."""
     what = f"its shapes were not known within {ends.limit_s:g} s"
     cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
@@ -54,7 +54,7 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 
 def model_source(
-    path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
+    path: Path, options: CompileOptions, scratch: Path, deadline: AnswerTime | None = None
 ) -> ModelSource:
     """The file itself where its inputs are fixed already, which saves a trial run."""
     source = ModelSource(path, path, path.absolute().parent, options, scratch, deadline)

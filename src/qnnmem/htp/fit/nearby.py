@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from qnnmem.errors import Setting
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.deadline import Deadline
 from qnnmem.htp.fit.value import Fit, Suggestion
 from qnnmem.targets.socs import Soc, socs
 from qnnmem.text import counted
@@ -40,7 +40,7 @@ def with_suggestions(
     options: CompileOptions,
     judge: Judge,
     tries: int = TRIED,
-    deadline: Deadline | None = None,
+    deadline: AnswerTime | None = None,
 ) -> Fit:
     """The same answer with nearby settings, of which the first `tries` are really compiled.
 
@@ -49,7 +49,7 @@ def with_suggestions(
     """
     if fit.fits is True:
         return fit
-    ends = deadline or Deadline.after(options.time_limit_s)
+    ends = deadline or AnswerTime.after(options.time_limit_s)
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
     good: list[Suggestion] = []
     bad: list[Suggestion] = []

@@ -24,9 +24,9 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     verdicts = [check.fits for check in checks]
     fits = False if False in verdicts else None if None in verdicts else True
     why = why_not(checks, fits)
-    # On an older Hexagon the program cannot run at all, whatever there is of each memory.
+    # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
     if wrong_arch := wrong_architecture(bill.context, soc):
-        fits, why = False, wrong_arch
+        fits, why = False if fits is False else None, wrong_arch
     return Fit(
         soc=soc,
         fits=fits,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class AnswerTime:
     """When an answer has to be there."""
 
     limit_s: float  # as the user gave it
     ends_at: float  # of the monotonic clock
 
     @classmethod
-    def after(cls, limit_s: float) -> Deadline:
+    def after(cls, limit_s: float) -> AnswerTime:
         """The end of so many seconds from now."""
         return cls(limit_s, time.monotonic() + limit_s)
 
