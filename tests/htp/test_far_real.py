@@ -52,7 +52,7 @@ def settled(value: Any) -> Any:
     return [settled(one) for one in value] if isinstance(value, list) else value
 
 
-def answer(*words: object) -> tuple[int, Any]:
+def answer(*words: str | Path) -> tuple[int, Any]:
     """Exit code and JSON of a command."""
     done = run(*words, "--json")
     return exit_code(done), settled(json.loads(done.stdout))
@@ -82,7 +82,7 @@ def external(folder: Path) -> Path:
     ids=lambda words: words[0],
 )
 def test_answers_through_a_pipe_are_those_of_this_machine(
-    far: Path, words: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    far: Path, words: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Byte for byte but for times; then the worker is gone, and its folder of work."""
     there = answer(*words)
