@@ -69,6 +69,10 @@ def marked(mark: str) -> list[int]:
 
 def strike(kind: str, pid: int) -> None:
     """Do what was drawn to the command of a worker: a shell, with the worker below it."""
+    if kind == "cut":  # all at once, as a network does
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        return
     below = children(pid)
     target = {"command": [pid], "worker": below, "hang": below}.get(kind)
     if target is None:
@@ -88,10 +92,10 @@ def ask(kind: str, worker: Worker, draw: random.Random, folder: Path) -> str:
     def disturb() -> None:
         if not sends:  # else at once, in the middle of the file
             time.sleep(delay)
-        while worker.pid is None:
+        while (pid := worker.pid) is None:
             time.sleep(0.01)
-        time.sleep(delay / 4)
-        strike("command" if kind == "cut" else kind, worker.pid)
+        time.sleep(delay / 8)
+        strike(kind, pid)
 
     thread = threading.Thread(target=disturb)
     thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from qnnmem.child import read_frame, write_frame
 from qnnmem.errors import Damaged, LoadError, OutputError
-from qnnmem.htp.far import server, store
+from qnnmem.htp.far import server
 from qnnmem.htp.far.request import RequestFolder, read_request
 from qnnmem.htp.far.server import Server, ServerLimits
 from qnnmem.htp.far.store import FileStore, IncomingFile
@@ -210,7 +211,7 @@ def test_a_full_disk_is_one_sentence(client: Client, monkeypatch: pytest.MonkeyP
     """A file for which there is no room is refused before it is sent, or where it stops."""
     with monkeypatch.context() as patch:
         usage = type("Usage", (), {"free": (20 << 20)})
-        patch.setattr(store.shutil, "disk_usage", lambda _: usage)
+        patch.setattr(shutil, "disk_usage", lambda _: usage)
         client.send({"op": "file", "sha256": "0" * 64, "size": 30 << 20})
         said = client.receive()["sentence"]
     assert said == "its disk has 4.00 MiB left, a file of 30.00 MiB is to be sent"

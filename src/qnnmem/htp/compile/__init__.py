@@ -203,6 +203,8 @@ class _Job:
 
         def show(tick: Tick) -> None:
             used = "" if tick.peak_rss is None else f", {format_size(tick.peak_rss)} of host memory"
+            if tick.sent is not None:
+                used = ", sent {} of {}".format(*map(format_size, tick.sent))
             self.progress(f"{text}{used}")
 
         outcome = self.worker.ask(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from qnnmem.errors import UsageError
-from qnnmem.text import quote, sentence
+from qnnmem.text import printable, sentence
 
 VARIABLE = "QNNMEM_HTP_WORKER"
 KEY = "htp_worker"
@@ -16,6 +16,7 @@ LOCAL = ("local",)  # stands for the library of this machine
 SEPARATOR = ";"
 _MAX_FILE = 1 << 20
 _MAX_COMMANDS = 256
+_SHOWN = 120  # characters of a command in a sentence
 
 Command = tuple[str, ...]
 
@@ -81,5 +82,5 @@ def _from_file(path: Path) -> tuple[Command, ...]:
 
 def show_command(command: Command) -> str:
     """A command in a sentence."""
-    line = shlex.join(command)
-    return line if len(line) <= 120 and line.isprintable() else quote(line)
+    line = printable(shlex.join(command))
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
