@@ -30,7 +30,9 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 # manifest of a chain.
 NEW = {
     *(
+        "qnnmem.baseline/1",
         "qnnmem.chain/1",
+        "qnnmem.check/1",
         "qnnmem.diff/1",
         "qnnmem.error/1",
         "qnnmem.fits/1",

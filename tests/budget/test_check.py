@@ -192,6 +192,26 @@ def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
     assert pools["io"] == json.loads(plan.stdout)["io_bytes"] > 0
 
 
+def test_what_a_model_leaves_open_is_said_as_the_config_writes_it(project: Path) -> None:
+    """The cure can be pasted into the file."""
+    (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
+    (project / "qnnmem.toml").write_text('models = ["models/small.onnx"]\n', "utf-8")
+    assert "dims = { N = " in values()["models"][0]["answer"]
+
+
+def test_socs_for_all_are_for_models_that_can_be_compiled(project: Path) -> None:
+    """A list of buffers stays on LPAI; a binary is judged for each of them."""
+    text = 'models = ["models"]\nsocs = ["SM8650", "SM8750"]\n'
+    (project / "qnnmem.toml").write_text(text, "utf-8")
+    targets = {(one["file"], one["target"]) for one in values()["models"]}
+    assert targets == {
+        ("models/small_htp.bin", "SM8650"),
+        ("models/small_htp.bin", "SM8750"),
+        ("models/spotter.csv", "LPAI"),
+        ("models/tiny.eaix", "LPAI"),
+    }
+
+
 def test_an_lpai_binary_is_read_by_graph(project: Path) -> None:
     """What inspect says of it."""
     (project / "models" / "a.bin").write_bytes((EXAMPLES / "small_lpai.bin").read_bytes())

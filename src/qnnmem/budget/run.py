@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from qnnmem.budget.htp import check_on_socs
@@ -9,7 +11,7 @@ from qnnmem.budget.lpai import check_binary, check_planned
 from qnnmem.budget.pools import HTP, LPAI
 from qnnmem.budget.task import BudgetTask
 from qnnmem.budget.value import NOT_READ, OPEN, CheckedModel
-from qnnmem.errors import CannotTell, QnnMemError, UsageError
+from qnnmem.errors import CannotTell, QnnMemError, Setting, UsageError
 from qnnmem.text import quote
 
 
@@ -51,9 +53,10 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: int) -> CheckedModel:
     """A file without an answer, the sentence without the path that is its name."""
-    sentence = exc.sentence().removeprefix(f"{task.path}: ")
-    socs = ", ".join(task.entry.get("socs", ()))
-    target = socs or ("HTP" if task.entry.get("target") == HTP else "LPAI")
+    sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
+    target = "LPAI"
+    if task.wished() == HTP:
+        target = ", ".join(task.entry.get("socs", ())) or "HTP"
     return CheckedModel(
         name=task.entry.name or f"{task.file} ({target})",
         file=task.file,
@@ -63,6 +66,19 @@ def _refused(task: BudgetTask, exc: QnnMemError, code: int) -> CheckedModel:
         refusal=code,
         line=task.entry.line,
     )
+
+
+def in_toml(setting: Setting) -> str:
+    """A setting as a config says it: `dims = { N = 1 }`."""
+    if not setting.value:
+        return setting.name
+    key, parts, value = setting.value.rpartition("=")
+    is_plain = re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?|true|false", value) is not None
+    word = value if is_plain else json.dumps(value)
+    if not parts:
+        return f"{setting.name} = {word}"
+    name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return f"{setting.name} = {{ {name} = {word} }}"
 
 
 def _check_names(found: Iterable[CheckedModel]) -> None:

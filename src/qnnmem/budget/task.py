@@ -33,7 +33,7 @@ class BudgetTask:
         elif kind == LPAI:
             found = LPAI
         else:
-            found = self.entry.get("target") or (HTP if "socs" in self.entry.own else LPAI)
+            found = self.wished(kind)
         said = self.entry.own.get("target", found)
         if said != found:
             raise UsageError(f"it is a binary of {found.upper()}, and target is {said}")
@@ -41,6 +41,12 @@ class BudgetTask:
             if KEYS[key][0] not in (None, found):
                 raise UsageError(f"{key} is for {str(KEYS[key][0]).upper()}, and target is {found}")
         return found
+
+    def wished(self, kind: str = "onnx") -> str:
+        """The target of a model: what is said; HTP where SoCs are named and it can be compiled."""
+        said = self.entry.get("target")
+        is_htp = kind == "onnx" and self.entry.get("socs") is not None
+        return str(said) if said is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
         """Budgets by pool of the target; common ones where the target has such a pool."""

@@ -53,6 +53,8 @@ def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
         if isinstance(name, str) and name in COMPARED:
             found = _each(ours, name) if name in _SEVERAL else _one(ours, name)
             return tuple(one if one.file else replace(one, file=where) for one in found)
+    except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
+        raise UsageError(f"it is no {name}: a name in it is no text", where=where) from exc
     except (msgspec.ValidationError, IndexError) as exc:
         raise UsageError(f"it is no {name}: {exc}", where=where) from exc
     if name == "qnnmem.error/1":
