@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _COMPLAINTS = ("error", "warning")
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-_FLAGS = (
+FLAGS = (
     "--no-sandbox",  # which root has not, and containers often have not
     "--disable-dev-shm-usage",  # 64 MB in containers
     "--disable-gpu",
@@ -58,7 +58,7 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium or Chrome found: install one to test pages")
     with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=program, args=list(_FLAGS))
+        running = started.chromium.launch(executable_path=program, args=list(FLAGS))
         try:
             yield running
         finally:

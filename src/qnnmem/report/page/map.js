@@ -261,10 +261,13 @@ class MemoryMap {
   }
 }
 
-const start = (root) => [...root.querySelectorAll("figure.map")].map((figure) => new MemoryMap(figure));
-window.qnnmemMaps = start(document); // for tests, and for whoever looks closer
-// The local workbench puts results into its page later, and says where.
-document.addEventListener("qnnmem-shown", (event) => { window.qnnmemMaps = start(event.target); });
+// Maps that came into the document since; those that left it are forgotten.
+window.qnnmemDraw = (root = document) => {
+  const known = (window.qnnmemMaps || []).filter((map) => map.figure.isConnected);
+  const figures = [...root.querySelectorAll("figure.map")].filter((one) => !known.some((map) => map.figure === one));
+  window.qnnmemMaps = [...known, ...figures.map((figure) => new MemoryMap(figure))];
+};
+window.qnnmemDraw();
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
