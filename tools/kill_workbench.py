@@ -42,6 +42,7 @@ def main() -> int:
             told |= dropped(server, port, dice, turn)
             server.kill()
             server.wait()
+            print(f"kill {turn + 1}: {len(told)} told, {len(faults)} faults", flush=True)
         server, port = start(Path(folder, "data"))
         faults += look(port, told, Path(folder, "data"))
         server.terminate()

@@ -18,7 +18,7 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(slots=True)
-class Job:
+class BenchJob:
     """Something that was asked; changed only under the lock of its queue."""
 
     id: str

@@ -19,7 +19,7 @@ _FOREVER_S = 1e8  # a child that waits has no limit of time; the job has
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobAnswer:
     """What a child said: a result, or why there is none."""
 
     exit_code: int
@@ -93,7 +93,7 @@ def ask(
     words: list[str],
     time_limit_s: float,
     tell: Callable[[str], None],
-) -> Answer:
+) -> JobAnswer:
     """Let the child do it; tells what it is doing. The child may be given up meanwhile."""
     expired = threading.Event()
 
@@ -114,25 +114,25 @@ def ask(
     finally:
         watchdog.cancel()
     if expired.is_set():
-        return Answer(3, error=f"it was ended after its {time_limit_s:,.0f} s", is_whole=False)
+        return JobAnswer(3, error=f"it was ended after its {time_limit_s:,.0f} s", is_whole=False)
     limit = describe_limit(child.memory_limit)
     said = f"its process ended without an answer; it may have needed more than {limit}"
-    return Answer(3, error=said, is_whole=False)
+    return JobAnswer(3, error=said, is_whole=False)
 
 
-def _answer(header: dict[str, Any], payload: bytes, folder: JobFolder) -> Answer:
+def _answer(header: dict[str, Any], payload: bytes, folder: JobFolder) -> JobAnswer:
     code = int(header.get("exit_code", 70))
     if error := header.get("error"):
         settings = [[str(part) for part in one] for one in header.get("settings", [])]
         traits = (bool(header.get("is_guess")), bool(header.get("is_unreadable")))
-        return Answer(code, None, folder.shown(str(error)), settings, *traits)
+        return JobAnswer(code, None, folder.shown(str(error)), settings, *traits)
     try:
         found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
-        return Answer(70, error="its result is no JSON; please report it")
+        return JobAnswer(70, error="its result is no JSON; please report it")
     if not isinstance(found, dict):
-        return Answer(70, error="its result is no JSON object; please report it")
+        return JobAnswer(70, error="its result is no JSON object; please report it")
     if reason := why_unreadable(found):
-        return Answer(code, error=reason, is_unreadable=True)
+        return JobAnswer(code, error=reason, is_unreadable=True)
     found, code = without_neighbours(found, code)
-    return Answer(code, found)
+    return JobAnswer(code, found)

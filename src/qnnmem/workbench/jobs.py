@@ -17,9 +17,9 @@ from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.report.shell import file_word, shell_line
 from qnnmem.text import sentence
 from qnnmem.workbench.history import History, KeptResult
-from qnnmem.workbench.job import Job, JobState, key_of
+from qnnmem.workbench.job import BenchJob, JobState, key_of
 from qnnmem.workbench.job_folder import JobFolder, MadeFiles
-from qnnmem.workbench.job_run import Answer, WaitingChildren, ask, end
+from qnnmem.workbench.job_run import JobAnswer, WaitingChildren, ask, end
 from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
 from qnnmem.workbench.summary import schema_of, summary_of
 from qnnmem.workbench.tasks import checked_task, task_words
@@ -47,8 +47,8 @@ class JobQueue:
     ) -> None:
         self._work, self._uploads, self._history, self._made = work, uploads, history, made
         self._changed = threading.Condition()
-        self._jobs: dict[str, Job] = {}
-        self._waiting: list[Job] = []
+        self._jobs: dict[str, BenchJob] = {}
+        self._waiting: list[BenchJob] = []
         self._listeners: set[Callable[[], None]] = set()
         self._children = WaitingChildren(keeps_spare=keeps_spare)
         self._is_closed = False
@@ -72,7 +72,7 @@ class JobQueue:
         again: bool = False,
         is_first: bool = False,
         instead_of: str | None = None,
-    ) -> Job:
+    ) -> BenchJob:
         """Take a job; what the history knows is done at once. `instead_of` is cancelled."""
         if instead_of is not None:
             self.cancel(instead_of)
@@ -81,7 +81,7 @@ class JobQueue:
             task = checked_task(held.kind, held.name, wanted)
             words = task_words(task, options)
             key = key_of(held, words, options)
-            job = Job(secrets.token_hex(8), held, task, dict(options), words, key)
+            job = BenchJob(secrets.token_hex(8), held, task, dict(options), words, key)
             job.is_first = is_first
             known = None if again else self._history.found(key)
             if known is None:
@@ -96,7 +96,7 @@ class JobQueue:
             self._remember(job)
         return job
 
-    def _queue(self, job: Job) -> None:
+    def _queue(self, job: BenchJob) -> None:
         with self._changed:
             if self._is_closed:
                 raise Busy("the workbench is being closed")
@@ -107,13 +107,13 @@ class JobQueue:
             self._changed.notify()
         self._told()
 
-    def _remember(self, job: Job) -> None:
+    def _remember(self, job: BenchJob) -> None:
         self._jobs[job.id] = job
         ended = [one.id for one in self._jobs.values() if one.has_ended]
         for old in ended[:-_REMEMBERED]:
             del self._jobs[old]
 
-    def job(self, number: str) -> Job | None:
+    def job(self, number: str) -> BenchJob | None:
         """One job."""
         with self._changed:
             return self._jobs.get(number)
@@ -185,14 +185,14 @@ class JobQueue:
                 self._do(job)
             except QnnMemError as exc:
                 said = str(exc).replace(str(self._work), "the folder of the workbench")
-                self._end(job, "failed", Answer(exc.exit_code, error=said))
+                self._end(job, "failed", JobAnswer(exc.exit_code, error=said))
             except Exception as exc:  # a worker must not end with its job
-                self._end(job, "failed", Answer(70, error=f"internal error: {sentence(exc)}"))
+                self._end(job, "failed", JobAnswer(70, error=f"internal error: {sentence(exc)}"))
             finally:
                 self._uploads.let_go(job.file.id)
                 self._told()
 
-    def _do(self, job: Job) -> None:
+    def _do(self, job: BenchJob) -> None:
         with JobFolder(self._work, job.file, self._uploads.path(job.file.id)) as folder:
             answer = self._ask(job, folder)
             with self._changed:
@@ -206,7 +206,7 @@ class JobQueue:
             job.result = kept.id
         self._end(job, "done", answer)
 
-    def _ask(self, job: Job, folder: JobFolder) -> Answer:
+    def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
         """What a child says; it is ended, or kept where it may be asked the same again."""
         child = self._children.take(job.file.id)
         is_kept = False
@@ -216,7 +216,7 @@ class JobQueue:
                 is_wanted = job.state == "running"
             self._children.prepare()
             if not is_wanted:
-                return Answer(3)
+                return JobAnswer(3)
             words = [*job.words, "--json", folder.name]
             limit = job.task.time_limit_s
             answer = ask(child, folder, words, limit, lambda doing: self._say(job, doing))
@@ -230,7 +230,7 @@ class JobQueue:
             else:
                 end(child)
 
-    def _keep(self, job: Job, answer: Answer, folder: JobFolder) -> KeptResult:
+    def _keep(self, job: BenchJob, answer: JobAnswer, folder: JobFolder) -> KeptResult:
         result = answer.result or {}
         outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
         typed = [part for word in job.words if word not in job.task.always for part in _parts(word)]
@@ -243,7 +243,7 @@ class JobQueue:
         )
         return self._history.add(job.key, new, result)
 
-    def _say(self, job: Job, doing: str) -> None:
+    def _say(self, job: BenchJob, doing: str) -> None:
         counted = _COUNTED.search(doing)
         with self._changed:
             job.doing = doing
@@ -251,7 +251,7 @@ class JobQueue:
                 job.fraction = min(1.0, max(0.0, (int(counted[1]) - 1) / of))
         self._told()
 
-    def _end(self, job: Job, state: JobState, answer: Answer) -> None:
+    def _end(self, job: BenchJob, state: JobState, answer: JobAnswer) -> None:
         is_gone = job.is_first and answer.is_unreadable and self._uploads.drop(job.file.id)
         with self._changed:
             if job.has_ended:  # it was cancelled

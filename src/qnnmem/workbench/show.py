@@ -81,16 +81,11 @@ def shown_sections(result: Mapping[str, Any], name: str) -> list[PageSection]:
     try:
         if schema == "qnnmem.lint/1":
             return [_lint(msgspec.convert(result, LintValues), name)]
-        if schema == "qnnmem.inspect/1":
+        if schema == "qnnmem.inspect/1" and schema not in SHOWN:
             return list(_binary(msgspec.convert(result["qnnmem"], BinaryValues), name))
     except (msgspec.ValidationError, KeyError) as exc:
         raise UsageError(f"{name}: it is no {schema}: {exc}") from exc
     return sections_of(result, name)
-
-
-def is_shown(schema: str) -> bool:
-    """Whether the page shows results of this schema."""
-    return schema in (*SHOWN, "qnnmem.lint/1", "qnnmem.inspect/1")
 
 
 def fragment(result: Mapping[str, Any], name: str) -> str:
@@ -154,7 +149,13 @@ def _as_plan(graph: BinaryGraph) -> PlanValues:
     """The fixed offsets of a graph as the map draws them."""
     buffers = [
         PlanBuffer(
-            *(one.name, one.pool, one.size, one.first_step, one.end_step, one.offset, one.aliases)
+            name=one.name,
+            pool=one.pool,
+            size_bytes=one.size,
+            lower=one.first_step,
+            upper=one.end_step,
+            offset_bytes=one.offset,
+            aliases=one.aliases,
         )
         for one in graph.buffers
     ]

@@ -355,8 +355,6 @@ window.qnnmemDraw = (root = document) => {
   window.qnnmemMaps = [...known, ...figures.map((figure) => new MemoryMap(figure))];
 };
 window.qnnmemDraw();
-// The local workbench puts results into its page later, and says where.
-document.addEventListener("qnnmem-shown", (event) => window.qnnmemDraw(event.target));
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");

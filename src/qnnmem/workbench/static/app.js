@@ -157,7 +157,7 @@ function put(html) {
   const place = $("shown");
   const held = place.querySelector("canvas") === document.activeElement;
   place.innerHTML = html; // made by the server, which escapes; scripts in it would not run
-  place.dispatchEvent(new CustomEvent("qnnmem-shown", { bubbles: true }));
+  window.qnnmemDraw(place);
   if (held) place.querySelector("canvas")?.focus();
 }
 function tellChange(before, after, entry) {
