@@ -6,6 +6,22 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_AS_EVER = gc.get_threshold()
+_SELDOM = (50_000, 20, 100)
+
+
+def collect_seldom() -> None:
+    """Look for cycles seldom, as at the start of a command: what is imported stays."""
+    gc.set_threshold(*_SELDOM)
+
+
+def collect_as_ever() -> None:
+    """Look for cycles as Python does by itself.
+
+    Where many values come and go, those looked through so soon are still in the processor's cache.
+    """
+    gc.set_threshold(*_AS_EVER)
+
 
 @contextmanager
 def collector_paused() -> Iterator[None]:

@@ -14,13 +14,11 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Runs the command line and leaves with its exit code."""
-    import gc
-
-    # What a run makes lives until its end, and next to nothing of it is in cycles.
-    gc.set_threshold(50_000, 20, 100)
     from qnnmem.cli import signals
 
     code = signals.unwinding(_run)
+    import gc
+
     gc.freeze()  # the system takes back what is left; looking through it for garbage takes 20 ms
     sys.exit(code)
 
@@ -29,6 +27,9 @@ def _run(is_interrupted: Callable[[], bool]) -> int:
     from qnnmem.cli.streams import open_closed
 
     open_closed()
+    from qnnmem.collector import collect_seldom
+
+    collect_seldom()
     from qnnmem.cli.outcome import outcome
 
     return outcome(is_interrupted)

@@ -309,12 +309,16 @@ def _facts_for(request: Request, diagnosis: Diagnosis) -> FoundFacts | None:
 def _diagnose(
     streams: Sequence[Stream], knowledge: Knowledge, jobs: int, cluster: str | None
 ) -> Diagnosis:
+    from qnnmem.collector import collect_as_ever
+
     if cluster is None and jobs == 1:
         from qnnmem.doctor.diagnose import diagnose
 
+        collect_as_ever()
         return diagnose(streams, knowledge)
     from qnnmem.doctor import fleet
 
+    collect_as_ever()
     if cluster is None:
         chosen = fleet.jobs_executor(jobs, fleet.bytes_of(streams))
     else:

@@ -83,7 +83,7 @@ class _Shelf:
     def _take(self, made: re.Pattern[Any]) -> _KeptPattern | None:
         """The list behind a compiled expression, if the same can be made of it again."""
         parsed = import_module("re._parser").parse(made.pattern, made.flags)
-        code = array("I", self._compiler._code(parsed, made.flags))  # noqa: SLF001 - none else has it
+        code = array("I", self._compiler._code(parsed, made.flags))
         taken = _KeptPattern(made.flags, made.groups, dict(made.groupindex), code.tobytes())
         # Patterns are equal where their lists are.
         return taken if self._made(made.pattern, taken) == made else None
