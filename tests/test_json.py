@@ -31,6 +31,7 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 NEW = {
     *(
         "qnnmem.chain/1",
+        "qnnmem.check-client/1",
         "qnnmem.error/1",
         "qnnmem.fits/1",
         "qnnmem.fix/1",
