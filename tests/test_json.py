@@ -33,6 +33,7 @@ NEW = {
         "qnnmem.baseline/1",
         "qnnmem.chain/1",
         "qnnmem.check/1",
+        "qnnmem.check-client/1",
         "qnnmem.diff/1",
         "qnnmem.error/1",
         "qnnmem.fits/1",

@@ -38,7 +38,7 @@ _NUMBERS = {  # how the value of an option lies in its union
 
 
 @dataclass(slots=True)
-class ClientContext:
+class CheckedContext:
     """A context, and the client's memory that it uses."""
 
     context: Context
@@ -57,7 +57,7 @@ def create_from_binary(call: ClientCall) -> int:
     kept = binary if context.config.persistent_binary else None
     if kept is not None and call.process.buffers.is_on_stack(kept):
         note_stack(call, kept, "the binary")
-    return give(call, "context", ClientContext(context, kept), 5)
+    return give(call, "context", CheckedContext(context, kept), 5)
 
 
 def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMemory:
@@ -110,7 +110,7 @@ def _config(call: ClientCall, address: int) -> Config:
 
 def free(call: ClientCall) -> int:
     """`QnnContext_free`."""
-    one: ClientContext = call.handle(0, "context", 5002)
+    one: CheckedContext = call.handle(0, "context", 5002)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
     one.context.free()
@@ -142,7 +142,7 @@ def get_binary(call: ClientCall) -> int:
 
 def graph_create(call: ClientCall) -> int:
     """`QnnGraph_create`: not in a context from a binary."""
-    one: ClientContext = call.handle(0, "context", 5002)
+    one: CheckedContext = call.handle(0, "context", 5002)
     one.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
     return 0
 
@@ -160,7 +160,7 @@ def no_additions(call: ClientCall) -> int:
 
 def mem_register(call: ClientCall) -> int:
     """`QnnMem_register`: the client's descriptors are opened here, so that nothing is copied."""
-    one: ClientContext = call.handle(0, "context", 5002)
+    one: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:
         call.fail(8000, finding("M2", f"{count:,} descriptors are given", call=call.name))

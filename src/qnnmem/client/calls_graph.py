@@ -10,7 +10,7 @@ from typing import Any
 
 from qnnmem.client import layout
 from qnnmem.client.calls_backend import questions
-from qnnmem.client.calls_context import ClientContext, note_stack
+from qnnmem.client.calls_context import CheckedContext, note_stack
 from qnnmem.client.memory import Unreadable
 from qnnmem.client.rules import client_finding
 from qnnmem.client.session import EARLY_TERMINATION, ClientCall, ClientProcess, Failure
@@ -33,11 +33,11 @@ _POOLS = {
 
 
 @dataclass(slots=True)
-class ClientGraph:
+class CheckedGraph:
     """A graph, and the client's memory that it uses."""
 
     graph: Graph
-    owner: ClientContext
+    owner: CheckedContext
     process: ClientProcess
     pools: dict[str, ForeignMemory] = field(default_factory=dict)
     failed: dict[tuple[str, frozenset[str]], Failure] = field(default_factory=dict)  # by call
@@ -53,20 +53,20 @@ class ClientGraph:
 
 def retrieve(call: ClientCall) -> int:
     """`QnnGraph_retrieve`."""
-    one: ClientContext = call.handle(0, "context", 5002)
+    one: CheckedContext = call.handle(0, "context", 5002)
     name = call.memory.text(call.word(1)) if call.word(1) else None
     with call.here():
         graph = one.context.graph_retrieve(name)
     number = one.graphs.get(graph.name)
     if number is None:
-        made = ClientGraph(graph, one, call.process)
+        made = CheckedGraph(graph, one, call.process)
         number = one.graphs[graph.name] = call.session.give("graph", made, call.process)
     call.memory.write(struct.pack("<Q", number), call.word(2))
     return 0
 
 
-def _graph(call: ClientCall) -> ClientGraph:
-    found: ClientGraph = call.handle(0, "graph", 6001)
+def _graph(call: ClientCall) -> CheckedGraph:
+    found: CheckedGraph = call.handle(0, "graph", 6001)
     return found
 
 
@@ -178,7 +178,7 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _io(
-    call: ClientCall, one: ClientGraph
+    call: ClientCall, one: CheckedGraph
 ) -> tuple[list[QnnTensor] | None, list[QnnTensor] | None, list[tuple[ForeignMemory, int]]]:
     given = []
     for at, known in zip((1, 3), one.tensors, strict=True):
@@ -229,7 +229,7 @@ def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
     )
 
 
-def _refresh(one: ClientGraph, *, scratch: bool) -> None:
+def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
     """See what the client has in the memory that it promised to keep."""
     buffers = one.process.buffers
     if one.owner.binary is not None:
@@ -239,21 +239,21 @@ def _refresh(one: ClientGraph, *, scratch: bool) -> None:
             buffers.refresh(buffer)
 
 
-def _read(one: ClientGraph, inputs: Sequence[QnnTensor] | None) -> None:
+def _read(one: CheckedGraph, inputs: Sequence[QnnTensor] | None) -> None:
     for tensor in inputs or ():
         if isinstance(tensor.client_buf, ForeignMemory):
             one.process.buffers.refresh(tensor.client_buf)
 
 
 def _store(
-    one: ClientGraph, outputs: Sequence[tuple[ForeignMemory, int]], *, complete: bool
+    one: CheckedGraph, outputs: Sequence[tuple[ForeignMemory, int]], *, complete: bool
 ) -> None:
     for buffer, size in outputs if complete else ():
         one.process.buffers.store(buffer, size)
     _store_pools(one)
 
 
-def _store_pools(one: ClientGraph) -> None:
+def _store_pools(one: CheckedGraph) -> None:
     for buffer in one.pools.values():
         one.process.buffers.store(buffer)
 
@@ -262,7 +262,7 @@ def _store_pools(one: ClientGraph) -> None:
 
 
 @contextlib.contextmanager
-def _kept(call: ClientCall, one: ClientGraph, *parts: str) -> Iterator[None]:
+def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
     """Remember whether the call failed on this graph; `parts` are the pools that it sets."""
     key = (call.name, frozenset(parts))
     try:
@@ -274,7 +274,7 @@ def _kept(call: ClientCall, one: ClientGraph, *parts: str) -> Iterator[None]:
     one.failed.pop(key, None)
 
 
-def _note_ignored(call: ClientCall, one: ClientGraph, *before: str) -> None:
+def _note_ignored(call: ClientCall, one: CheckedGraph, *before: str) -> None:
     for failure in one.failed.values():
         if failure.call in before:
             call.note_ignored(failure)

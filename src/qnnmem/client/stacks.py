@@ -158,7 +158,7 @@ def _real_file(frame: Frame) -> Frame:
     if not frame.file.endswith(_LOST) or tool is None:
         return frame
     name, nearest = frame.file, -1
-    for row in _output([tool, "--debug-dump=decodedline", frame.module]).splitlines():
+    for row in _output([tool, "-wL", frame.module]).splitlines():
         words = row.split()
         if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
             at = int(words[2], 16)
