@@ -77,12 +77,14 @@ def test_what_is_said_of_memory_and_is_no_shortage(text: str) -> None:
     assert not speaks_of_shortage(text)
 
 
-def answers(path: Path, text: str) -> tuple[int, list[tuple[str, object, str]]]:
+def answers(path: Path, text: str) -> tuple[int, list[tuple[str, bool | str, str]]]:
     """The exit code, and of each incident verdict, side and confidence."""
     path.write_text(text, "utf-8")
     found = diagnose(find_streams([str(path)]), built_in())
     try:
-        incidents = [(one.verdict, one.is_memory, one.confidence) for one in found.incidents()]
+        incidents: list[tuple[str, bool | str, str]] = [
+            (one.verdict, one.is_memory, one.confidence) for one in found.incidents()
+        ]
         return found.exit_code, incidents
     finally:
         found.close()
