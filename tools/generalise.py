@@ -88,7 +88,7 @@ class Base:
             for anchor, lines in self._packed.anchors.items()
         }
         # A template that no anchor leads to is never looked at, so its sign is never seen.
-        key = zlib.crc32(source.encode())
+        key = f"{zlib.crc32(source.encode()):08x}"
         folded = [one for one in self._packed.folded if one.number not in gone]
         left = msgspec.structs.replace(self._packed, anchors=anchors, folded=folded, key=key)
         return Knowledge(left)

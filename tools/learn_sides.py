@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from doctor_cases import ROOT
 from fresh_logs import FILE
@@ -62,7 +62,7 @@ def lines() -> Iterator[Line]:
             yield Line(row["text"], row["side"] == "memory", row["text"])
 
 
-def _rows(path: Path) -> Iterator[dict[str, object]]:
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
     yield from map(json.loads, path.read_text("utf-8").splitlines())
 
 
