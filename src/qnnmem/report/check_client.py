@@ -95,7 +95,8 @@ def _number(value: int | None) -> str:
 
 
 def _stack(label: str, stack: Stack) -> Iterator[str]:
-    for number, frame in enumerate(stack[:_FRAMES]):
+    own = [frame for frame in stack if frame.line] or list(stack)  # what the program can change
+    for number, frame in enumerate(own[:_FRAMES]):
         head = label if number == 0 else ""
         source = f"  {frame.source}" if frame.source else ""
         name = f"{frame.function} " if frame.function and frame.line else ""
