@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from command_line import run
 
+from qnnmem.cache_folder import cache_folder
 from qnnmem.doctor import cache, known_codes
 from qnnmem.doctor.fleet import executors
 from qnnmem.doctor.kept_patterns import kept_patterns
@@ -63,11 +64,15 @@ def _found(pattern: re.Pattern[str] | re.Pattern[bytes]) -> list[object]:
 
 
 def _no_compiling(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    compiler, asked = import_module("re._compiler"), []
+    compiler = import_module("re._compiler")
     plain = compiler.compile
-    monkeypatch.setattr(
-        compiler, "compile", lambda text, flags=0: (asked.append(text), plain(text, flags))[1]
-    )
+    asked: list[object] = []
+
+    def compile_noted(text: object, flags: int = 0) -> object:
+        asked.append(text)
+        return plain(text, flags)
+
+    monkeypatch.setattr(compiler, "compile", compile_noted)
     return asked
 
 
@@ -91,8 +96,7 @@ def test_a_kept_list_that_is_no_good_is_compiled_anew(monkeypatch: pytest.Monkey
     plain = _compiled()
     with kept_patterns():
         _compiled()
-    folder = cache.cache_folder()
-    (path,) = folder.glob("patterns-*")
+    (path,) = cache_folder().glob("patterns-*")
     data = cache.load(path.name) or b""
     code = b"\x01\x00\x00\x00" * 4
     for bad in (data[:-1], b"", b"\x81", data.replace(data[-400:-300], code * 6 + code[:4])):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-FEW = 1024  # bytes in which line ends are counted without help
+_FEW = 1024  # bytes in which line ends are counted without help
 
 
 def newline_counter(buffer: bytearray, view: memoryview, large: int) -> Callable[[int, int], int]:
@@ -21,7 +21,7 @@ def newline_counter(buffer: bytearray, view: memoryview, large: int) -> Callable
             count = stringzilla.count
             return lambda low, high: (
                 int(count(view[low:high], b"\n"))
-                if high - low > FEW
+                if high - low > _FEW
                 else buffer.count(b"\n", low, high)
             )
     return lambda low, high: buffer.count(b"\n", low, high)

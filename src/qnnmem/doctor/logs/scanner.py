@@ -37,7 +37,7 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
-from qnnmem.doctor.logs.newlines import FEW, newline_counter
+from qnnmem.doctor.logs.newlines import newline_counter
 from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
@@ -115,7 +115,8 @@ class LogScanner:
             stop, ended = self._region(ended)
             if stop > self._at:
                 found = self._scan(stop)
-                self.ours = self.ours or bool(found) or self._has_name(stop)
+                low, named = max(self._at - _OVERLAP, 0), self._engine.has_name
+                self.ours = self.ours or bool(found) or named(self._buffer, low, stop)
                 self._failed = self._failed or any(hit.opens for hit in found)
                 if self._at <= LOOK:
                     self._seen.update(hit.number for hit in found)
@@ -128,10 +129,6 @@ class LogScanner:
         """What a log without a word of ours is instead; the range at its start can tell."""
         return "" if self.ours or not self._head else header.look(self._head)
 
-    def _has_name(self, stop: int) -> bool:
-        low = max(self._at - _OVERLAP, 0)
-        return self._engine.has_name(self._buffer, low, stop)
-
     def hits_of_log(self) -> Iterator[Hit]:
         """As `hits`; in a short log in which nothing failed also what only says so.
 
@@ -139,16 +136,11 @@ class LogScanner:
         """
         waiting: list[Hit] = []
         for found in self._regions():
-            if found and (not self._ended or self._fill > SHORT_LOG):
+            waiting += found
+            long = not self._ended or self._fill > SHORT_LOG
+            if found and (long or any(hit.offset >= SHORT_LOG for hit in found)):
                 yield from waiting
                 waiting.clear()
-                yield from found
-                continue
-            for hit in found:
-                waiting.append(hit)
-                if hit.offset >= SHORT_LOG:
-                    yield from waiting
-                    waiting.clear()
         first = next((hit.number for hit in waiting if hit.opens), 0)
         yield from sorted((*waiting, *self._chosen(first)), key=lambda hit: hit.offset)
         yield from self._last_words()
@@ -485,12 +477,8 @@ class LogScanner:
 
     def _number(self, index: int) -> int:
         """Number of the line that starts at an index of the buffer."""
-        counted = self._counted
-        if index > counted:
-            if index - counted <= FEW:  # as between most hits
-                self.lines += self._buffer.count(b"\n", counted, index)
-            else:
-                self.lines += self._count(counted, index)
+        if index > self._counted:
+            self.lines += self._count(self._counted, index)
             self._counted = index
         return self.lines + 1
 
