@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import verb
+from command_line import exit_code, verb
 from sliced_model import sliced
 
 from qnnmem.errors import QnnMemError
@@ -100,3 +100,24 @@ class TestRealLibrary:
             *("--cache", tmp_path / "cache"),
         )
         assert isinstance(done.exception, QnnMemError)
+
+
+def test_a_cluster_without_the_library_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers are asked before anything is sent to them; that is exit code 3."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from qnnmem.errors import NoCompiler
+
+    def missing() -> None:
+        raise NoCompiler("it is not installed")
+
+    place = "qnnmem.doctor.fleet.executors.cluster_executor"
+    monkeypatch.setattr(place, lambda _address: ThreadPoolExecutor(1))
+    monkeypatch.setattr("qnnmem.htp.library.find_library", missing)
+    words = ("--soc", "SM8650", "--vary", "N=1,2", "--cluster", "tcp://there:8786")
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    done = run(model, *words, "--cache", tmp_path)
+    assert exit_code(done) == 3
+    assert "the workers of the cluster have no library: it is not installed" in str(done.exception)
