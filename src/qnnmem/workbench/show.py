@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from qnnmem.errors import UsageError
 from qnnmem.report.page.document import PageSection, render_page
-from qnnmem.report.page.markup import Html, badge, details, lines, table, tag
-from qnnmem.report.page.plan import memory_map
-from qnnmem.report.page.sections import SHOWN, sections_of
-from qnnmem.report.page.values import Count, Loose, PlanBuffer, PlanValues
+from qnnmem.report.page.markup import Html, badge, lines, table, tag
+from qnnmem.report.page.sections import sections_of
+from qnnmem.report.page.values import Count, Loose
 from qnnmem.text import counted
 from qnnmem.workbench.summary import schema_of
 
-_MOST = 8  # graphs of a binary that are drawn
 _SEVERITIES = {"error": "bad", "warning": "open", "note": "faint"}
 
 
@@ -41,49 +39,13 @@ class LintValues(Loose, frozen=True):
     findings: list[LintFinding]
 
 
-class BinaryBuffer(Loose, frozen=True):
-    """A buffer of a graph in a binary."""
-
-    name: str
-    pool: str
-    offset: Count
-    size: Count
-    first_step: Count
-    end_step: Count
-    aliases: list[str]
-
-
-class BinaryGraph(Loose, frozen=True):
-    """A graph of a context binary of LPAI."""
-
-    name: str
-    ops: Count
-    align: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
-    io: str
-    pools: dict[str, Count]
-    buffers: list[BinaryBuffer]
-    notes: list[str]
-
-
-class BinaryValues(Loose, frozen=True):
-    """What is ours in the result of `inspect`."""
-
-    producer: str
-    hw_version: str
-    file_bytes: Count
-    constants_bytes: Count
-    graphs: list[BinaryGraph]
-
-
 def shown_sections(result: Mapping[str, Any], name: str) -> list[PageSection]:
     """The parts of a page that show a result; UsageError where nothing shows it."""
     schema = schema_of(result)
     try:
         if schema == "qnnmem.lint/1":
             return [_lint(msgspec.convert(result, LintValues), name)]
-        if schema == "qnnmem.inspect/1" and schema not in SHOWN:
-            return list(_binary(msgspec.convert(result["qnnmem"], BinaryValues), name))
-    except (msgspec.ValidationError, KeyError) as exc:
+    except msgspec.ValidationError as exc:
         raise UsageError(f"{name}: it is no {schema}: {exc}") from exc
     return sections_of(result, name)
 
@@ -119,56 +81,3 @@ def _lint(lint: LintValues, name: str) -> PageSection:
     if rows:
         body.append(table(("", "where", "key", "what is wrong", "what to write"), rows))
     return PageSection(f"Lint of {name}", lines(body))
-
-
-def _binary(binary: BinaryValues, name: str) -> Iterator[PageSection]:
-    facts: list[tuple[str, str | int]] = [
-        ("made by", binary.producer),
-        ("hardware", binary.hw_version),
-        ("bytes of the file", binary.file_bytes),
-        ("bytes of constants", binary.constants_bytes),
-        ("graphs", len(binary.graphs)),
-    ]
-    yield PageSection(f"Context binary {name}", table(("what", "value"), facts))
-    for graph in binary.graphs[:_MOST]:
-        yield PageSection(f"Graph {graph.name}", _graph(graph))
-
-
-def _graph(graph: BinaryGraph) -> Html:
-    plan = _as_plan(graph)
-    pools = [(pool, size) for pool, size in graph.pools.items()]
-    rows = [(one.name, one.pool, one.size, one.offset) for one in graph.buffers]
-    listed = details(
-        counted(len(rows), "buffer"), table(("tensor", "pool", "bytes", "offset"), rows[:2000])
-    )
-    notes = (tag("p", note) for note in graph.notes)
-    return lines([table(("pool", "bytes"), pools), memory_map(plan), *notes, listed])
-
-
-def _as_plan(graph: BinaryGraph) -> PlanValues:
-    """The fixed offsets of a graph as the map draws them."""
-    buffers = [
-        PlanBuffer(
-            name=one.name,
-            pool=one.pool,
-            size_bytes=one.size,
-            lower=one.first_step,
-            upper=one.end_step,
-            offset_bytes=one.offset,
-            aliases=one.aliases,
-        )
-        for one in graph.buffers
-    ]
-    scratch = graph.pools.get("scratch", 0)
-    return PlanValues(
-        input=graph.name,
-        scratch_bytes=scratch,
-        persistent_bytes=graph.pools.get("persistent", 0),
-        io_bytes=graph.pools.get("io", 0),
-        constant_bytes=0,
-        lower_bound_bytes=scratch,
-        optimal=False,
-        align_bytes=graph.align,
-        io=graph.io,
-        buffers=buffers,
-    )
