@@ -153,8 +153,8 @@ class Processes(Executor):
 def _may_fork() -> bool:
     """Whether a worker can begin as a copy of this process, with all that is imported.
 
-    That takes a hundredth of what starting anew takes, and is safe where no other thread may hold
-    a lock, so not for the pool that takes the place of another. Libraries of macOS do not bear it.
+    It need not import all that again. That is safe where no other thread may hold a lock, so not
+    for the pool that takes the place of another. Libraries of macOS do not bear it.
     """
     return sys.platform == "linux" and threading.active_count() == 1
 
