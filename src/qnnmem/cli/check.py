@@ -124,7 +124,7 @@ def _config(
 def _form_of(name: str) -> str:
     form = texts.form_of(name)
     if form not in _FORMS:
-        raise UsageError(f"the suffix of {quote(name)} says no form; .sarif, .xml or .json does")
+        raise UsageError(f"the suffix of {quote(name)} says no form; .sarif, .xml, .json, .md or .txt does")
     return form
 
 
@@ -211,7 +211,7 @@ def _is_checked(path: Path) -> bool:
         return False
 
 
-_KINDS = ("onnx", "tflite", "eaix", "csv", "lpai", "htp", "epcontext")
+_KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext")
 
 
 def _shown(path: Path, base: Path) -> str:

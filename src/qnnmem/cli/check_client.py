@@ -90,9 +90,9 @@ def check_client(
     )
     report = check_client(options, _say)
     write(_render(report, form), target, force, verdict(report))
-    if report.findings:
-        return 1
-    return report.exit_code if report.called or report.exit_code else 2
+    if not report.called:
+        return 2 if report.timed_out else report.exit_code or 2
+    return 1 if report.findings else report.exit_code
 
 
 def _platform(

@@ -25,7 +25,7 @@ from click.shell_completion import (
 _VARIABLE = "_QNNMEM_COMPLETE"  # click looks for it by this name
 _MOST = 200  # names that are worth a list
 # Endings of the files that a verb takes; other verbs and options take any.
-_MODEL = (".onnx", ".tflite", ".eaix", ".csv")
+_MODEL = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
 _BINARY = (".bin", ".onnx")
 _ENDINGS = {
     **dict.fromkeys(("plan", "prepare"), _MODEL),

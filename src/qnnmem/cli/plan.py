@@ -132,7 +132,7 @@ def _is_model(path: Path) -> bool:
 
     suffix = path.suffix.lower()
     if suffix != ".csv":
-        return suffix in (".onnx", ".tflite", ".eaix")
+        return suffix in (".onnx", ".tflite", ".dlc", ".eaix")
     try:
         return is_header(read_head(path, 4096).decode("utf-8-sig", "replace").split("\n", 1)[0])
     except QnnMemError:

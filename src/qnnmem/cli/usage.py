@@ -13,7 +13,7 @@ from qnnmem.text import nearest, plain_or_quoted, quote, shorten
 
 # Whoever gives a file and no verb most likely wants this one.
 _VERB_OF = {".log": "doctor", ".json": "lint", ".conf": "lint", ".bin": "inspect"}
-_MODELS = (".onnx", ".tflite", ".eaix", ".csv")
+_MODELS = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
 _CODE = re.compile(r"-?(?:\d+|0x[\da-f]+)|QNN_\w+|AEE_\w+", re.I)
 _GIVEN = re.compile(r"'(?P<value>.*)' is not ", re.S)
 

@@ -57,14 +57,10 @@ def _lines(report: ClientReport) -> Iterator[str]:
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
     if report.left_out:
         yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
-    if report.findings:
-        yield ""
-        yield f"next: what a rule says: qnnmem lpai rules {_first_rule(report)}"
-
-
-def _first_rule(report: ClientReport) -> str:
     rules = [one.finding.rule for one in report.findings if not one.finding.rule.startswith("C")]
-    return rules[0] if rules else "R1"
+    if rules:  # those of programs alone say all they have
+        yield ""
+        yield f"next: what a rule says: qnnmem lpai rules {rules[0]}"
 
 
 def headline(one: ClientFinding) -> str:

@@ -24,7 +24,8 @@ _MOST = 64  # files of one job
 _TEXTS = 1 << 20  # bytes of a text in which names are replaced
 # By which some readers tell what a file is meant to be.
 _SUFFIXES = {
-    **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "eaix": ".eaix", "csv": ".csv"},
+    **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "dlc": ".dlc"},
+    **{"eaix": ".eaix", "csv": ".csv"},
     **{"htp": ".bin", "lpai": ".bin", "config": ".json", "graphs": ".json", "json": ".json"},
 }
 

@@ -13,7 +13,7 @@ from qnnmem.workbench.controls import Control, words_of
 
 _SHAPE = (controls.DIMS, controls.SHAPES, controls.VALUES)
 _COMPILE = (controls.SOC, controls.PRECISION, controls.VTCM, *_SHAPE)
-_MODELS = ("onnx", "tflite", "eaix", "csv")
+_MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
 _BINARIES = ("htp", "epcontext")
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
 
