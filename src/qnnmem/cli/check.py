@@ -124,7 +124,9 @@ def _config(
 def _form_of(name: str) -> str:
     form = texts.form_of(name)
     if form not in _FORMS:
-        raise UsageError(f"the suffix of {quote(name)} says no form; .sarif, .xml, .json, .md or .txt does")
+        raise UsageError(
+            f"the suffix of {quote(name)} says no form; .sarif, .xml, .json, .md or .txt does"
+        )
     return form
 
 

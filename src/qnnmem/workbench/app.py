@@ -171,7 +171,10 @@ class Workbench:
 
     async def remove_file(self, request: Request) -> Response:
         """Forget a file."""
-        await asyncio.to_thread(self.bench.uploads.remove, request.path_params["file"])
+        file = request.path_params["file"]
+        if not (file.isascii() and file.isalnum()):
+            raise RequestRefused(404, "this file is not here any more")
+        await asyncio.to_thread(self.bench.uploads.remove, file)
         return json_answer({})
 
     async def ask(self, request: Request) -> Response:

@@ -72,7 +72,7 @@ class Bench:
 
 def _exit_code(result: Mapping[str, Any]) -> int:
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
-    if isinstance(code, int) and not isinstance(code, bool):
+    if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255:
         return code
     return 1 if fits is False else 0
 

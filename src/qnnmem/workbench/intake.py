@@ -17,6 +17,7 @@ from qnnmem.workbench.limits import IDLE_S, MAX_REQUEST, UPLOAD_S
 _PIECE = 1 << 20  # bytes that are written at once
 _DRAINED = 1 << 20  # bytes of a refused body that are read, so that its sender hears the answer
 _DRAIN_S = 1.0
+_SMALL_S = 10.0  # for the whole of a small request, however steadily it comes
 _KIND = "application/octet-stream"
 
 
@@ -85,10 +86,11 @@ async def receive_json(request: Request) -> dict[str, Any]:
         raise RequestRefused(413, "the request is too large")
     body = bytearray()
     try:
-        async for piece in _pieces(request):
-            body += piece
-            if len(body) > MAX_REQUEST:
-                raise RequestRefused(413, "the request is too large")
+        async with asyncio.timeout(_SMALL_S):
+            async for piece in _pieces(request):
+                body += piece
+                if len(body) > MAX_REQUEST:
+                    raise RequestRefused(413, "the request is too large")
         found = json.loads(bytes(body))
     except TimeoutError as exc:
         raise RequestRefused(408, "the request came too slowly") from exc

@@ -84,9 +84,15 @@ class Connection:
         except (OSError, ValueError):
             raise self.lost() from None
 
-    def receive(self) -> Frame:
-        """The next frame that is not a beat."""
-        frame = self._frames.get()
+    def receive(self, until: float | None = None) -> Frame:
+        """The next frame that is not a beat, `until` a moment at the latest."""
+        try:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            frame = self._frames.get(timeout=left)
+        except queue.Empty:
+            self._why = self._why or "does not keep the time limit"
+            kill_group(self._process)
+            raise self.lost() from None
         if frame is None:
             self._frames.put(None)
             raise self.lost()
@@ -171,7 +177,7 @@ class Connection:
             package, runtime, folder = (str(word)[:1000] for word in hello["library"])
             library = Library(package, runtime, Path(folder), self.command)
             return FarHello(library, float(hello["time_limit_s"]), int(hello["memory_limit"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self.nonsense() from None
 
     def _sentence(self, what: str) -> str:

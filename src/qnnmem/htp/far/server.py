@@ -114,7 +114,9 @@ class Server:
         line = self._requests.readline(len(wire.CLIENT_LINE)) and self._requests.readline(
             len(wire.CLIENT_LINE)
         )
-        theirs = read_frame(self._requests, wire.MAX_REQUEST) if line else None
+        theirs = None
+        with suppress(ValueError, RecursionError):  # no client of ours
+            theirs = read_frame(self._requests, wire.MAX_REQUEST) if line else None
         known = theirs is not None and theirs[0].get("hello") == wire.PROTOCOL
         return found is not None and known
 
@@ -239,7 +241,7 @@ class Server:
                 options,
                 time_limit_s=min(_number(header, "time_limit_s"), self._limits.time_limit_s),
                 memory_limit=self._memory(header),
-                stop_at=stop_at.encode() if isinstance(stop_at, str) else None,
+                stop_at=stop_at.encode("utf-8", "replace") if isinstance(stop_at, str) else None,
                 log_file=log,
                 progress=self._tick,
             )

@@ -76,11 +76,13 @@ class FileStore:
 
     def make_room(self, size: int) -> None:
         """Refuse a file for which the disk has no room, even with nothing kept on it."""
+        kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
         for most in (None, 0):
             free = shutil.disk_usage(self.folder).free
             if free >= size + _ROOM:
                 return
-            self.trim(most)
+            if free + kept >= size + _ROOM:  # else nothing is gained by letting files go
+                self.trim(most)
         free = shutil.disk_usage(self.folder).free
         if free < size + _ROOM:
             has, needs = format_size(max(0, free - _ROOM)), format_size(size)

@@ -20,6 +20,13 @@ from qnnmem.text import printable
 _KINDS = get_args(OutcomeKind)
 _MAX_FILE = 1 << 36  # bytes of a result
 _MAX_LOG = 256 << 20  # bytes
+_MAX_RESULTS = 64  # files of one answer
+_LATE_S = 60.0  # beyond the limit, for files on their way
+# Where replies name files, which can only be those that came with them.
+_FILES = {"compile": ("binaries", "epcontext"), "quantize": ("model",)}
+_KEYS: dict[str, type | tuple[type, ...]] = {
+    **{"on_htp": int, "on_cpu": list, "seconds": (int, float)},
+}
 _PAUSE_S = 0.2  # between two signs of life while files are sent
 
 Keep = Callable[[bytes], None]
@@ -74,7 +81,7 @@ class FarLibrary:
                 }
             )
             folder = Path(options["output"]).parent if "output" in options else None
-            return _Answer(connection, parcel, folder, watch, keep).gather()
+            return _Answer(connection, verb, parcel, folder, watch, keep).gather()
         except WorkerLost:
             self.close()
             raise
@@ -100,6 +107,8 @@ class FarLibrary:
                     raise
                 continue  # it went while nobody asked anything of it
             if not isinstance(missing, list) or not set(map(str, missing)) <= parcel.files.keys():
+                raise connection.nonsense()
+            if len(set(missing)) < len(missing):
                 raise connection.nonsense()
             return connection, missing
         raise AssertionError  # the second is new
@@ -150,20 +159,23 @@ class _Answer:
     def __init__(
         self,
         connection: Connection,
+        verb: str,
         parcel: Parcel,
         folder: Path | None,
         watch: Watch,
         keep: Keep | None,
     ) -> None:
         self._connection, self._parcel, self._folder = connection, parcel, folder
-        self._watch, self._keep = watch, keep
+        self._verb, self._watch, self._keep = verb, watch, keep
+        self._until = watch.started + watch.time_limit_s + _LATE_S
         self._made: dict[int, str] = {}
         self._log: list[bytes] = []
+        self._room = {"log": _MAX_LOG, "results": _MAX_FILE}
 
     def gather(self) -> RequestOutcome:
         """All frames of an answer, up to its outcome."""
         while True:
-            header = self._connection.receive()[0]
+            header = self._connection.receive(self._until)[0]
             event = header.get("event")
             if event == "tick":
                 self._tick(header)
@@ -186,19 +198,22 @@ class _Answer:
             self._watch.progress(Tick(seconds, self._watch.peak_rss, None))
 
     def _file(self, header: Mapping[str, Any]) -> None:
-        size = header.get("size")
-        if not wire.is_count(size, _MAX_FILE):
+        given, is_log = header.get("size"), header.get("log") is True
+        size = int(given or 0) if wire.is_count(given, _MAX_FILE) else _MAX_FILE + 1
+        kind = "log" if is_log else "results"
+        self._room[kind] -= size
+        if self._room[kind] < 0 or len(self._made) >= _MAX_RESULTS:
             raise self._connection.nonsense()
-        if header.get("log") is True and int(size or 0) <= _MAX_LOG:
-            self._parts(int(size or 0), self._log.append)
+        if is_log:
+            self._parts(size, self._log.append)
         elif "shared" in header:
-            self._fill(header["shared"], int(size or 0))
+            self._fill(header["shared"], size)
         else:
-            self._write(header, int(size or 0))
+            self._write(header, size)
 
     def _parts(self, left: int, take: Callable[[bytes], object]) -> None:
         while left > 0:
-            header, part = self._connection.receive()
+            header, part = self._connection.receive(self._until)
             left -= len(part)
             if header.get("event") != "part" or not part or left < 0:
                 raise self._connection.nonsense()
@@ -219,7 +234,9 @@ class _Answer:
         """Put a result beside the one that was asked for, by a name that belongs to it."""
         name, wanted = header.get("name"), self._parcel.options.get("output")
         stem = Path(str(wanted)).stem
-        plain = isinstance(name, str) and name == Path(name).name and "\\" not in name
+        index = header.get("index")
+        plain = isinstance(name, str) and name.isprintable() and name == Path(name).name
+        plain = plain and "\\" not in str(name) and type(index) is int
         if (
             self._folder is None
             or not plain
@@ -235,12 +252,12 @@ class _Answer:
             raise OutputError(
                 f"{target} cannot be written ({(exc.strerror or str(exc)).lower()})"
             ) from exc
-        self._made[int(header.get("index", -1))] = str(target)
+        self._made[int(index or 0)] = str(target)
 
     def _outcome(self, header: Mapping[str, Any]) -> RequestOutcome:
         try:
             return self._checked(header)
-        except (KeyError, TypeError, ValueError, RecursionError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError):
             raise self._connection.nonsense() from None
 
     def _checked(self, header: Mapping[str, Any]) -> RequestOutcome:
@@ -251,6 +268,7 @@ class _Answer:
         reply = self._with_paths(header["reply"])
         if not isinstance(reply, dict):
             raise TypeError("no reply")
+        self._check_files(reply, done=header["kind"] == "done")
         optional = ("code", "exit_status", "signal", "peak_rss")
         return RequestOutcome(
             header["kind"],
@@ -265,9 +283,27 @@ class _Answer:
             **{name: None if header[name] is None else int(header[name]) for name in optional},
         )
 
+    def _check_files(self, reply: dict[str, Any], *, done: bool) -> None:
+        """Refuse a reply that names a file of this machine: only those that came are meant."""
+        came = {None, *self._made.values()}
+        for key in _FILES.get(self._verb, ()):
+            if key not in reply and not done:
+                continue
+            named = reply[key]
+            if key == "binaries" and not isinstance(named, list):
+                raise TypeError("no list of binaries")
+            if not came.issuperset(named if isinstance(named, list) else [named]):
+                raise ValueError("a file that did not come")
+        if self._verb == "compile" and done:
+            for key, kind in _KEYS.items():
+                if not isinstance(reply[key], kind):
+                    raise TypeError(key)
+
     def _names(self, work: Mapping[str, str]) -> list[tuple[str, str]]:
         """What folders of the far end are called here."""
         out = str(work["out"])
+        if not out or not work["root"]:
+            raise ValueError("folders without names")
         here = out if self._folder is None else str(self._folder)
         return [(out, here), (f"{work['root']}/", "")]
 

@@ -68,5 +68,5 @@ def section_of(result: Any, where: str) -> PageSection:
         found: Any = msgspec.convert(result, kind)
         # The description of a binary does not name its file.
         return lpai.binary_section(found, where) if kind is values.InspectValues else render(found)
-    except (msgspec.ValidationError, IndexError) as exc:
+    except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc
