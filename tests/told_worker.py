@@ -21,6 +21,7 @@ class ToldWorker:
 
     def __init__(self, answer: Answer, context: HtpContext | None = None) -> None:
         self.library = Library("2.7.0", "1.31.1", Path("libraries"))
+        self.memory_limit = 1 << 33
         self.asked: list[tuple[str, Mapping[str, Any], float]] = []
         self._answer = answer
         self._context = example_context() if context is None else context

@@ -14,8 +14,8 @@ from qnnmem.report.schema import load_schema
 from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-# Those whose results are files: a binary, the tree of the real tool, a script, a page.
-WITHOUT = {"net-run", "context-binary-generator", "completion", "report"}
+# Those whose results are files (a binary, the tree of the real tool, a script, a page) or none.
+WITHOUT = {"net-run", "context-binary-generator", "completion", "report", "serve", "htp-worker"}
 VERBS = {
     words: verb
     for words, verb in every_verb().items()

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from command_line import every_verb, exit_code, run
 
-from qnnmem.cli.examples import BY_THE_LIBRARY, ENDLESS, EXAMPLES
+from qnnmem.cli.examples import BY_THE_LIBRARY, ELSEWHERE, EXAMPLES
 from qnnmem.cli.verbs import SECTIONS, qnnmem
 from qnnmem.htp.library import library_there
 
@@ -75,9 +75,9 @@ def test_no_example_is_of_another_verb() -> None:
 
 
 def examples(*, by_the_library: bool) -> list[str]:
-    """Every example once, save those that a test of their verb has to end."""
+    """Every example once, save those that a test of their verb runs."""
     every = dict.fromkeys(one for pair in EXAMPLES.values() for one in pair)
-    ending = (one for one in every if one not in ENDLESS)
+    ending = (one for one in every if one not in ELSEWHERE)
     return [one for one in ending if (one in BY_THE_LIBRARY) == by_the_library]
 
 

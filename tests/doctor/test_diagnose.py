@@ -228,13 +228,13 @@ def test_similar_entries_give_candidates_and_no_side(tmp_path: Path) -> None:
         ("HTP backend: watchdog bite\n", 1),
         ("QNN 内存不足\n", 1),
         ("QNN 没有输出\n", 3),
-        ("QNN outputs are all zeros\nqnn ret: nothing\n", 3),
+        ("QNN outputs are all zeros\nqnn ret: nothing\n", 1),
         ("QNN loaded\n", 0),
         ("I QnnDsp: nothing to say\n", 3),
         ("[INFO] rpcmem_alloc: 0x0\n", 3),
-        ('{"success": false, "backend": "qnn"}\n', 3),
+        ('{"success": false, "backend": "qnn"}\n', 1),
         ("qnn: error count: 0, all ok\n", 0),
-        ("qnn one\nqnn two\nqnn three\nqnn four\n", 0),
+        ("qnn one\nqnn two\nqnn three\nqnn four\n", 3),
     ],
 )
 def test_a_message_that_says_nothing_is_not_healthy(tmp_path: Path, text: str, code: int) -> None:

@@ -49,8 +49,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem net-run examples/small_lpai.bin --random-inputs 3 --output_dir results",
     ),
     "check-client": (
-        "cc -g examples/lpai_client.c -o lpai_client -ldl -lpthread",
-        "qnnmem check-client -- ./lpai_client examples/small_lpai.bin scratch-misaligned",
+        "qnnmem check-client -- ./lpai_client examples/small_lpai.bin",
+        "qnnmem check-client --json -- ./lpai_client examples/small_lpai.bin scratch-misaligned",
     ),
     "config": (
         "qnnmem config --backend lpai --mem-type tcm -o direct",
@@ -158,5 +158,5 @@ BY_THE_LIBRARY = tuple(
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
-# Those that go on until they are ended.
-ENDLESS = EXAMPLES["serve"]
+# Those that go on until they are ended, or check a program that has to be built first.
+ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"])

@@ -156,10 +156,11 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
 def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.load.dims import dims_in
 
     with opened(file, _LARGEST_INPUT) as path, ProgressBar(f"reading {Path(file).name}") as bar:
         if one_of_many and wish.dims:
+            from qnnmem.load.dims import dims_in
+
             wish = wish._replace(dims=dims_in(path, wish.dims))
         return _plan(path, file, wish, bar, one_of_many=one_of_many)
 

@@ -17,7 +17,7 @@ from qnnmem.client.findings import ClientFinding
 from qnnmem.client.rules import client_finding
 from qnnmem.client.session import ClientCall, ClientProcess, ClientSession
 from qnnmem.client.stacks import of_program
-from qnnmem.client.wire import Action, Connection, Hangup, Kind, Message
+from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
 from qnnmem.errors import Fault
 
 _MOST_CONNECTIONS = 512
@@ -36,7 +36,7 @@ class ClientServer:
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(str(self.path))
         self._door.listen(64)
-        self._lines: set[Connection] = set()
+        self._lines: set[ClientLine] = set()
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -78,13 +78,13 @@ class ClientServer:
                 if len(self._lines) >= _MOST_CONNECTIONS:
                     line.close()
                     continue
-                connection = Connection(line)
+                connection = ClientLine(line)
                 self._lines.add(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
                 self._threads.add(thread)
             thread.start()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: ClientLine) -> None:
         parked = False
         try:
             parked = self._talk(connection)
@@ -100,7 +100,7 @@ class ClientServer:
             if not parked:
                 connection.close()
 
-    def _talk(self, connection: Connection) -> bool:
+    def _talk(self, connection: ClientLine) -> bool:
         """Serve one thread of the client; whether the line stays open for notifications."""
         hello = connection.receive()
         known = hello.kind is Kind.HELLO and len(hello.words) == _HELLO_WORDS
@@ -117,7 +117,7 @@ class ClientServer:
 
 class _ClientThread:
     def __init__(
-        self, session: ClientSession, process: ClientProcess, connection: Connection
+        self, session: ClientSession, process: ClientProcess, connection: ClientLine
     ) -> None:
         self._session, self._process, self._connection = session, process, connection
         self._depth = 0

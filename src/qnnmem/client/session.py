@@ -16,7 +16,7 @@ from qnnmem.client.functions import FIRST_SYSTEM, name_of
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory
 from qnnmem.client.rules import client_finding
 from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
-from qnnmem.client.wire import Action, Connection, Hangup, Kind, Message
+from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
@@ -57,7 +57,7 @@ class ClientProcess:
         self.pid, self.forked_from = pid, forked_from
         self.memory = ClientMemory(pid, shared if shared_bytes == SHARED_BYTES else 0)
         self.buffers = ClientBuffers(self.memory, (low, low + size))
-        self.notifier: Connection | None = None
+        self.notifier: ClientLine | None = None
         self.notifying = threading.Lock()
         self.texts: dict[str, int] = {}  # strings that were put into it, by their text
 
@@ -176,7 +176,7 @@ class ClientCall:
 
     session: ClientSession
     process: ClientProcess
-    connection: Connection
+    connection: ClientLine
     message: Message
     nested: Callable[[Message], None]  # what else may come while a demand is served
     found: list[Finding] = field(default_factory=list)

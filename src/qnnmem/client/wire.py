@@ -57,7 +57,7 @@ class Message:
     words: tuple[int, ...]
 
 
-class Connection:
+class ClientLine:
     """One thread of a client."""
 
     def __init__(self, line: socket.socket) -> None:

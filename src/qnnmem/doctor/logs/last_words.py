@@ -88,12 +88,14 @@ def named_before(
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
     """Whether lines of which none says that something failed say that all went well.
 
-    Each of a message has to; of a few lines that somebody chose, one, or all are known.
+    Each of a message has to; of a few lines that somebody chose, one, or one is known to be of a
+    good run.
     """
-    left = [line for number, line in enumerate(lines, 1) if line.strip() and number not in seen]
     if message:
+        left = [line for at, line in enumerate(lines, 1) if line.strip() and at not in seen]
         return all(map(says_well, left))
-    return not left or len(lines) > _FEW or any(map(says_well, lines))
+    known = any(at in seen for at in range(1, len(lines) + 1))
+    return known or len(lines) > _FEW or any(map(says_well, lines))
 
 
 def named_anyhow(

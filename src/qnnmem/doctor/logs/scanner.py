@@ -18,16 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs import header, last_words
 from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
 from qnnmem.doctor.logs.hit import Hit, Values
-from qnnmem.doctor.logs.last_words import (
-    at_the_limit,
-    last_words,
-    named_anyhow,
-    named_before,
-    tells_outcome,
-)
 from qnnmem.doctor.logs.line import (
     bare_line,
     code_below,
@@ -155,7 +148,7 @@ class LogScanner:
         if self._base + low:  # not in the middle of a line
             low = self._buffer.find(b"\n", low, self._fill) + 1 or self._fill
         every = range(len(self._knowledge.plain))
-        ends = last_words if size > SHORT_LOG else at_the_limit
+        ends = last_words.last_words if size > SHORT_LOG else last_words.at_the_limit
         for word in ends(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
             if self._opens(match(self._knowledge, text, every)):
@@ -171,7 +164,7 @@ class LogScanner:
         if cut or self._base or self._fill > SHORT_LOG:
             return
         if first:  # a line that failed
-            for low, number, text, found in named_before(
+            for low, number, text, found in last_words.named_before(
                 self._knowledge, bytes(self._view[: self._fill]), first, self._seen
             ):
                 yield Hit(low, number, *process_of(text), text, found, self._opens(found))
@@ -191,9 +184,11 @@ class LogScanner:
                 failed = True
             low += len(line) + 1
             message = message and not known
-        self.unclear = not failed and not tells_outcome(lines, message, self._seen)
+        self.unclear = not failed and not last_words.tells_outcome(lines, message, self._seen)
         if not failed:
-            named = named_anyhow(self._knowledge, lines, self.unclear and message, self._seen)
+            named = last_words.named_anyhow(
+                self._knowledge, lines, self.unclear and message, self._seen
+            )
             for low, number, text, found in named:
                 self.unclear, self.ours = False, True
                 yield Hit(low, number, *process_of(text), text, found, self._opens(found))
@@ -501,7 +496,5 @@ class LogScanner:
             return
         left = self._fill - index
         self._view[:left] = self._view[index : self._fill]
-        self._base += index
-        self._fill = left
-        self._at -= index
-        self._counted -= index
+        self._base, self._fill = self._base + index, left
+        self._at, self._counted = self._at - index, self._counted - index
