@@ -13,11 +13,13 @@ import argparse
 import json
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,9 @@ def dropped(server: subprocess.Popen[str], port: int, dice: random.Random, turn:
 def look(port: int, told: set[str], data: Path) -> list[str]:
     """What is wrong after a restart."""
     _, state = ask(port, "GET", "/api/state")
-    names = [one["name"] for one in state["results"]]
+    # The page lists the last few hundred only.
+    with closing(sqlite3.connect(data / "history.sqlite")) as base:
+        names = [name for (name,) in base.execute("SELECT name FROM results")]
     faults = [f"{name} is lost" for name in told - set(names)]
     faults += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
     for one in state["results"][:40]:
