@@ -294,12 +294,7 @@ def _evidence(
         kept = rows[: _MAX_EVIDENCE - 2]
         kept += [row for row in rows[_MAX_EVIDENCE - 2 : -1] if row is decider]
         rows = [*kept, rows[-1]]
-    return tuple(
-        [
-            Evidence(parts[one.part], one.line, _text(one.text), one.times, one is decider)
-            for one in rows
-        ]
-    )
+    return tuple([_shown(one, parts, one is decider) for one in rows])
 
 
 def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Evidence:

@@ -1,4 +1,4 @@
-"""The package that carries the vendor's libraries: where it lies, and its version."""
+"""The package that carries the vendor's libraries: where it lies."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = "onnxruntime-qnn"
-
-
-def package_version() -> str:
-    """Version of the installed package, or nothing."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return ""
 
 
 def package_folder(libraries: Iterable[str]) -> Path | None:

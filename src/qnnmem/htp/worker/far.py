@@ -25,7 +25,9 @@ _LATE_S = 60.0  # beyond the limit, for files on their way
 # Where replies name files, which can only be those that came with them.
 _FILES = {"compile": ("binaries", "epcontext"), "quantize": ("model",)}
 _KEYS: dict[str, type | tuple[type, ...]] = {
-    **{"on_htp": int, "on_cpu": list, "seconds": (int, float)},
+    "on_htp": int,
+    "on_cpu": list,
+    "seconds": (int, float),
 }
 _PAUSE_S = 0.2  # between two signs of life while files are sent
 

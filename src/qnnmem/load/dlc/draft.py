@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import Fault
 from qnnmem.qnn.enums import DataType
-from qnnmem.qnn.graph import ComposedOp, ComposedTensor, Quantization
+from qnnmem.qnn.graph import ComposedOp, ComposedTensor
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -178,15 +178,11 @@ class Step:
         zeros = [-offset for offset in quant.offsets]
         if quant.axis is None:
             return self.constant(quant.scales[0], "f4"), self.constant(zeros[0], kind), {}
-        return self.constant(quant.scales, "f4"), self.constant(zeros, kind), _axis(quant)
+        return self.constant(quant.scales, "f4"), self.constant(zeros, kind), {"axis": quant.axis}
 
     def _fresh(self) -> str:
         self._made += 1
         return f"op {self._place}: {self._made}"
-
-
-def _axis(quant: Quantization) -> dict[str, int]:
-    return {} if quant.axis is None else {"axis": quant.axis}
 
 
 def _elements(shape: Sequence[int]) -> int:
