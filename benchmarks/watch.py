@@ -1,0 +1,153 @@
+"""Measures what watching costs a call of QNN, and writes its page.
+
+    python benchmarks/watch.py            needs a C compiler and the package onnxruntime-qnn
+    python benchmarks/watch.py --quick    nothing written
+
+A small program in C, or in Python by ctypes, calls one function of libQnnSaver.so again and again:
+bare, and with the observer in it. Ratios are of one run; the least disturbed of seven turns counts
+on each side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from qnnmem.client.functions import NUMBERS
+from qnnmem.qnn.package import package_folder
+from qnnmem.version import __version__
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "reference" / "benchmarks" / "watch.md"
+# Who calls what, how it is watched, and the options for that.
+CASES = (
+    ("C", "QnnBackend_getBuildId", "only counted", ()),
+    ("ctypes", "QnnBackend_getBuildId", "only counted", ()),
+    ("C", "QnnLog_setLogLevel", "told afterwards", ()),
+    (
+        "C",
+        "QnnBackend_getBuildId",
+        "asked first",
+        ("--fail", "backendGetBuildId#999999999=1002"),
+    ),
+)
+ROUNDS = 3
+# The same loop in Python, as the trial of the design measured it.
+SCRIPT = """
+import sys, time
+from ctypes import *
+lists, n, out = POINTER(c_void_p)(), c_uint32(), c_char_p()
+CDLL(sys.argv[1]).QnnInterface_getProviders(byref(lists), byref(n))
+call = CFUNCTYPE(c_uint64, c_void_p)(cast(lists[0] + 40, POINTER(c_void_p))[int(sys.argv[2])])
+def turn(times):
+    begun = time.perf_counter_ns()
+    for _ in range(times):
+        call(byref(out))
+    return (time.perf_counter_ns() - begun) / times
+print(min(turn(int(sys.argv[3])) for _ in range(7)))
+"""
+
+
+def main() -> int:
+    """Builds, measures and writes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="nothing written")
+    given = parser.parse_args()
+    folder = package_folder(["libQnnSaver.so"])
+    compiler = shutil.which("cc")
+    if folder is None or compiler is None:
+        parser.error("needs a C compiler and the package onnxruntime-qnn")
+    with tempfile.TemporaryDirectory() as name:
+        program = Path(name, "watch")
+        words = [compiler, "-O2", str(HERE / "watch.c"), "-o", str(program), "-ldl"]
+        subprocess.run(words, check=True)  # noqa: S603  # a compiler
+        library = folder / "libQnnSaver.so"
+        rows = [row(program, library, *case) for case in CASES]
+        clock = once([str(program), str(library), str(NUMBERS[CASES[0][1]]), "50000"], Path(name))[
+            1
+        ]
+    text = "\n".join([*page(rows), *summary(rows, clock)])
+    print(text)
+    if not given.quick:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(HERE.parent)}")
+    return 0
+
+
+def row(
+    program: Path, library: Path, caller: str, function: str, how: str, options: tuple[str, ...]
+) -> tuple[str, str, float, float]:
+    """What is called by whom, how it is watched, nanoseconds bare and watched."""
+    times = "50000" if how == "only counted" else "1000"
+    own = [str(program)] if caller == "C" else [sys.executable, "-c", SCRIPT]
+    words = [*own, str(library), str(NUMBERS[function]), times]
+    watched = [sys.executable, "-m", "qnnmem", "watch", *options, "-o", "trace.jsonl", "--force"]
+    pairs = []
+    for _ in range(ROUNDS):  # in turns
+        both = (words, [*watched, "--", *words])
+        pairs.append([once(one, program.parent)[0] for one in both])
+    bare, seen = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return f"{function} from {caller}", how, bare, seen
+
+
+def once(words: list[str], folder: Path) -> list[float]:
+    """The numbers that the program prints first."""
+    done = subprocess.run(  # noqa: S603  # our own programs
+        words, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.stdout == "":
+        raise SystemExit(f"{words} ended with {done.returncode}: {done.stderr[-300:]}")
+    return [float(word) for word in done.stdout.split("\n")[0].split()]
+
+
+def page(rows: list[tuple[str, str, float, float]]) -> list[str]:
+    """The numbers as Markdown."""
+    lines = [
+        "# Benchmarks of watching",
+        "",
+        "Written by `python benchmarks/watch.py`: a program calls one function of the vendor's "
+        "libQnnSaver.so in a loop, bare and under `qnnmem watch`. These calls do next to nothing, "
+        "so a ratio is the worst that a call can show; what watching adds is the difference.",
+        "",
+        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, a load "
+        f"of {os.getloadavg()[0]:.1f} from other work.",
+        "",
+        "| call | watched how | bare, ns | watched, ns | added, ns | ratio |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for called, how, bare, seen in rows:
+        lines.append(
+            f"| {called} | {how} | {bare:,.0f} | {seen:,.0f} | {seen - bare:,.0f} | "
+            f"{seen / bare:.2f} |"
+        )
+    return lines
+
+
+def summary(rows: list[tuple[str, str, float, float]], clock: float) -> list[str]:
+    """What the numbers say about the goal: silent, at most 1.2 times a bare call."""
+    (_, _, c_bare, c_seen), (_, _, python_bare, python_seen) = rows[:2]
+    added = c_seen - c_bare
+    return [
+        "",
+        f"A call that is only counted costs {added:,.0f} ns more. From C, where this one takes "
+        f"{c_bare:,.0f} ns by itself, that is {c_seen / c_bare:,.0f} times as much; from Python by "
+        f"ctypes, where a call takes {python_bare / 1000:,.1f} us, {python_seen / python_bare:.2f} "
+        f"times. The goal of 1.2 holds for calls of {added / 0.2 / 1000:,.2f} us and more, and "
+        "fails for shorter ones. Of functions that are only counted and take less than 2 us, one "
+        "call in 16 is timed and stands for the others; longer ones are timed each, which is two "
+        f"readings of the clock ({2 * clock:,.0f} ns here, {2 * clock / 20:.0f} % of 2 us).",
+        "",
+        "Calls that are told afterwards (what makes, frees, finalizes or executes) cost what a "
+        "message to another process takes, and on a busy machine the wait for a processor.",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Traces from elsewhere: whatever stands in them is data, refused in a sentence or shown safely."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import exit_code, sentence, verb
+
+from qnnmem.watch import summary, trace
+
+watch = verb("watch")
+HEAD = {"schema": "qnnmem.trace/1", "tool": "x", "command": ["x"]}
+LIBRARY = {
+    **{"event": "library", "process": 1, "time": 0, "slot": 0, "backend": 6, "name": "HTP"},
+    **{"api": "2.0.0", "version": "5.0.0", "path": "/l.so"},
+}
+END = {
+    **{"event": "end", "time": 9, "exit_code": 0, "ended_by": "", "timed_out": False},
+    **{"totals": {}, "left_out": 0, "has_lines": True},
+}
+FRAME = {"function": "f", "file": "", "line": 0, "module": "/m", "offset": 0}
+HOSTILE = "a\x1b[2J\x07\x00\u202e\x9b1m\nb"
+
+
+def call(function: str, **fields: Any) -> dict[str, Any]:
+    """One call."""
+    usual = {"process": 1, "thread": 1, "slot": 0, "begin": 1, "end": 2, "code": 0}
+    return {"event": "call", **usual, "function": function, **fields}
+
+
+def write(folder: Path, *lines: Any) -> Path:
+    """A trace of these lines."""
+    path = folder / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return path
+
+
+def test_reading_a_trace_reads_no_file_that_it_names(tmp_path: Path) -> None:
+    """Neither a secret nor a pipe, which would wait forever."""
+    (tmp_path / "secret").write_text("first\nTHE SECRET\n")
+    os.mkfifo(tmp_path / "pipe")
+    frames = [
+        {**FRAME, "file": str(tmp_path / name), "line": 2}
+        for name in ("secret", "secret", "secret", "pipe", "pipe")
+    ]
+    place = {"event": "place", "id": 1, "stack": frames}
+    failed = call("QnnGraph_finalize", code=1002, place=1)
+    done = watch("--read", write(tmp_path, HEAD, LIBRARY, place, failed, END))
+    assert exit_code(done) == 1
+    assert "secret:2" in done.stdout
+    assert "THE SECRET" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "fields"),
+    [
+        *((HEAD, {"command": one}) for one in ([], [1])),
+        *((END, {"exit_code": one}) for one in (-1, 256, 10**400)),
+        *((END, {key: -1}) for key in ("time", "left_out")),
+        *(
+            (END, {"totals": {"f": {"count": 1, "ns": 1, "failed": 1, key: -1}}})
+            for key in ("count",)
+        ),
+        (END, {"totals": {"f": {"count": 10**400, "ns": 1, "failed": 1}}}),
+        (END, {"ended_by": "S" * 1000}),
+        *((LIBRARY, {key: -1}) for key in ("process", "time", "slot", "backend")),
+        *((LIBRARY, {key: "x" * 5000}) for key in ("name", "api", "version", "path")),
+        *(
+            (call("QnnContext_create"), {key: one})
+            for key in ("process", "thread", "slot", "begin", "end", "code", "bytes", "place", "on")
+            for one in (-1, 10**400)
+        ),
+        (call("QnnContext_create"), {"begin": 3}),
+        (call("QnnContext_create"), {"handles": [-1]}),
+        (call("QnnContext_create"), {"handles": [1 << 64]}),
+        (call("QnnContext_create"), {"handles": [1] * 5000}),
+        (call("QnnContext_create"), {"function": "x" * 5000}),
+        ({"event": "place", "id": 1, "stack": [{**FRAME, "line": -1}]}, {}),
+        ({"event": "place", "id": 1, "stack": [{**FRAME, "offset": 10**400}]}, {}),
+        ({"event": "place", "id": 1, "stack": [FRAME] * 5000}, {}),
+        ({"event": "log", "process": 1, "thread": 1, "time": -1, "level": 1, "text": "x"}, {}),
+    ],
+)
+def test_a_value_that_no_recorder_writes_is_refused(
+    tmp_path: Path, where: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    """In a sentence, before anything is shown."""
+    wrong = {**where, **fields}
+    others = [one for one in (HEAD, LIBRARY, END) if one is not where]
+    lines = [wrong, *others] if where is HEAD else [*others[:-1], wrong, *others[-1:]]
+    done = watch("--read", write(tmp_path, *lines), "--format", "perfetto")
+    assert (exit_code(done), done.stdout) == (2, ""), sentence(done)
+    assert "trace" in sentence(done)
+
+
+def test_the_code_in_a_trace_is_not_that_of_reading_it(tmp_path: Path) -> None:
+    """0 or 1 for findings, 2 where QNN was not used."""
+    ended = {**END, "exit_code": 77}
+    assert exit_code(watch("--read", write(tmp_path, HEAD, LIBRARY, ended))) == 0
+    assert exit_code(watch("--read", write(tmp_path, HEAD, ended))) == 2
+    failed = call("QnnGraph_finalize", code=1002)
+    assert exit_code(watch("--read", write(tmp_path, HEAD, LIBRARY, failed, ended))) == 1
+
+
+def test_what_a_trace_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Everything that is printed is printable, and stays in its line."""
+    head = {**HEAD, "command": [HOSTILE], "injected": [HOSTILE]}
+    library = {**LIBRARY, **dict.fromkeys(("name", "api", "version", "path"), HOSTILE)}
+    frame = {**FRAME, **dict.fromkeys(("function", "file", "module", "source"), HOSTILE)}
+    place = {"event": "place", "id": 1, "stack": [{**frame, "line": 0}, {**frame, "line": 1}] * 3}
+    made = call("QnnContext_create", handles=[5], name=HOSTILE, place=1)
+    failed = [call(HOSTILE, code=1002, place=one) for one in (0, 1)]
+    log = {"event": "log", "process": 1, "thread": 1, "time": 1, "level": 1, "text": HOSTILE}
+    totals = {HOSTILE: {"count": 1, "ns": 1, "failed": 0}}
+    for ended_by in ("", HOSTILE):
+        end = {**END, "ended_by": ended_by, "totals": totals, "unmatched": [HOSTILE]}
+        for lines in ((library, place, made, log, *failed), ()):
+            done = watch("--read", write(tmp_path, head, *lines, end))
+            assert done.stdout.replace("\n", "").isprintable()
+            assert not any(line.startswith("b") for line in done.stdout.splitlines())
+
+
+def test_a_backend_that_is_freed_again_and_again_names_its_contexts_once(tmp_path: Path) -> None:
+    """Not once more for each time; the list is bounded, the number is not."""
+    made = [call("QnnContext_create", on=7, handles=[at]) for at in range(1, 2001)]
+    freed = [call("QnnBackend_free", on=7, begin=5, end=6)] * 2000
+    done = watch("--json", "--read", write(tmp_path, HEAD, LIBRARY, *made, *freed, END))
+    found = json.loads(done.stdout)
+    assert "2,000 contexts alive when the backend was freed" in found["verdict"]
+    assert len(found["freed_after_backend"]) == 200
+
+
+def test_a_context_takes_only_its_own_graphs_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handle that is used again and again is not compared with all that is alive."""
+
+    class Watched(dict[Any, Any]):
+        def items(self) -> Any:
+            raise AssertionError("all that is alive is gone through")
+
+    begun = summary._Life.__init__
+
+    def begin(self: Any, stacks: Any) -> None:
+        begun(self, stacks)
+        self._alive = Watched()
+
+    monkeypatch.setattr(summary._Life, "__init__", begin)
+    graphs = [call("QnnGraph_create", on=3, handles=[at]) for at in range(10, 20)]
+    mine = [call("QnnGraph_create", on=5, handles=[at], begin=7, end=7) for at in range(30, 34)]
+    made = [call("QnnContext_create", on=7, handles=[5], begin=3, end=at) for at in (4, 5, 6)]
+    freed = call("QnnContext_free", on=5, begin=8, end=8)
+    lines = (HEAD, LIBRARY, *graphs, *made, *mine, freed, END)
+    found = json.loads(watch("--json", "--read", write(tmp_path, *lines)).stdout)
+    assert found["peak"]["graphs"] == 14
+    assert found["timeline"][-1]["graphs"] == 10
+
+
+def test_a_trace_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes, and in what has to be kept of it."""
+    path = write(tmp_path, HEAD, LIBRARY, call("QnnMem_register", handles=[1] * 90), END)
+    assert exit_code(watch("--read", path)) == 1
+    monkeypatch.setattr(trace, "MOST_PARTS", 90)
+    assert "parts" in sentence(watch("--read", path))
+    with path.open("r+b") as file:
+        file.truncate(trace.MOST_BYTES + 1)
+    assert "MiB" in sentence(watch("--read", path))

@@ -1,0 +1,397 @@
+"""Programs watched: what is seen, what fails on purpose, and what a trace from elsewhere may do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from command_line import exit_code, run, sentence, verb
+
+from qnnmem.client.functions import NAMES
+from qnnmem.errors import UsageError
+from qnnmem.htp.library import library_there
+from qnnmem.qnn.package import package_folder
+from qnnmem.report.schema import load_schema
+from qnnmem.watch import server
+from qnnmem.watch.functions import in_table, number_of
+from qnnmem.watch.injections import Injection, read_injection
+
+watch = verb("watch")
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "examples" / "run_on_htp.py"
+
+
+def seen(tmp_path: Path, *words: str | Path) -> dict[str, Any]:
+    """What watching shows, as JSON that fits its schema."""
+    target = tmp_path / "seen.json"
+    done = watch("--json", "-o", target, "--force", *words)
+    assert done.exception is None, done.exception
+    found: dict[str, Any] = json.loads(target.read_text("utf-8"))
+    jsonschema.validate(found, load_schema(found["schema"]))
+    return {**found, "left_with": exit_code(done)}
+
+
+def line(mark: str) -> int:
+    """A marked line of the program."""
+    text = (HERE / "program.c").read_text("utf-8").splitlines()
+    return next(at for at, row in enumerate(text, 1) if f"line: {mark} " in row)
+
+
+def test_every_function_gets_its_arguments(program: Path, backend: Path, tmp_path: Path) -> None:
+    """Also those on the stack and those by value: the library itself compares them."""
+    found = seen(tmp_path, "--", program, backend, "arguments")
+    assert found["exit_code"] == 0
+    assert len(found["functions"]) == 70  # of 72: one logs, one takes a struct of unknown size
+    assert found["libraries"][0]["name"] == "TEST_BACKEND"
+    assert found["libraries"][0]["path"] == str(backend)
+
+
+def test_a_program_without_mistakes_has_nothing_said_about_it(
+    program: Path, backend: Path, tmp_path: Path
+) -> None:
+    """Contexts, graphs, bytes registered, calls and log lines; the exit code is the program's."""
+    found = seen(tmp_path, "--", program, backend)
+    assert (found["left_with"], found["passes"], found["log_lines"]) == (0, True, 2)
+    peak = {key: value for key, value in found["peak"].items() if key != "time_ns"}
+    size = 1024 * 1024 * 5  # one of floats, one of bytes
+    assert peak == {"contexts": 2, "graphs": 1, "memory_handles": 2, "memory_bytes": size}
+    assert found["functions"]["QnnContext_createFromBinary"]["count"] == 2
+    assert [row["contexts"] for row in found["timeline"]] == [1, 2, 2, 2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("what", ["threads", "fork"])
+def test_threads_and_forked_processes_are_followed(
+    program: Path, backend: Path, tmp_path: Path, what: str
+) -> None:
+    """Every context of each of them, and none counts as left."""
+    found = seen(tmp_path, "--", program, backend, what)
+    made = {"threads": 80, "fork": 20}[what]
+    assert (found["left_with"], found["functions"]["QnnContext_create"]["count"]) == (0, made)
+
+
+def test_a_linked_library_is_watched_too(linked: Path, tmp_path: Path) -> None:
+    """Not only what is opened by hand."""
+    assert seen(tmp_path, "--", linked)["peak"]["contexts"] == 2
+
+
+def test_what_is_left_is_named_with_its_line(program: Path, backend: Path, tmp_path: Path) -> None:
+    """A context that outlives its backend, and memory that is never given back."""
+    found = seen(tmp_path, "--", program, backend, "leak")
+    assert found["left_with"] == 1
+    [one] = found["freed_after_backend"]
+    assert (one["kind"], one["bytes"]) == ("context", 50)
+    assert one["place"].endswith(f"program.c:{line('second')}")
+    found = seen(tmp_path, "--", program, backend, "memory-leaked")
+    assert [row["kind"] for row in found["unreleased"]] == ["memory", "memory"]
+
+
+def test_a_failed_call_comes_with_its_log_and_a_diagnosis(
+    program: Path, backend: Path, tmp_path: Path
+) -> None:
+    """The line that was logged during the call, and what the doctor makes of it."""
+    found = seen(tmp_path, "--", program, backend, "finalize-fails")
+    [one] = found["failed_calls"]
+    assert (found["left_with"], one["function"], one["code"]) == (1, "QnnGraph_finalize", 1002)
+    assert one["place"].endswith(f"program.c:{line('finalize')}")
+    assert "Requires 10000384 bytes" in one["log"][0]["text"]
+    assert "op-over-vtcm" in one["diagnosis"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "printed"),
+    [
+        ("contextCreateFromBinary#2=1002", "fallback"),
+        ("QnnContext_createFromBinary#2=MEM_ALLOC", "fallback"),
+        ("memRegister>4M=1002", "registered: 1002"),
+        ("memRegister>5M=1002", "registered: 0"),
+    ],
+)
+def test_calls_fail_on_purpose(
+    program: Path,
+    backend: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    rule: str,
+    printed: str,
+) -> None:
+    """The one that is meant, or those about more bytes; the program takes its other way."""
+    found = seen(tmp_path, "--fail", rule, "--", program, backend)
+    assert printed in capfd.readouterr().out
+    missed = printed == "registered: 0"
+    assert any(one["injected"] for one in found["failed_calls"]) != missed
+    assert (found["unmatched"], found["left_with"]) == (
+        (["memRegister>5242880=1002"], 1) if missed else ([], 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome", "code"),
+    [("crash-on-error", "crashed", 1), ("leak-on-error", "leaked", 1), ("", "exited 0", 1)],
+)
+def test_each_call_fails_in_turn(
+    program: Path, backend: Path, tmp_path: Path, what: str, outcome: str, code: int
+) -> None:
+    """The first failure leaves a backend behind in every case, the second one ends as chosen."""
+    each = ("--fail-each", "contextCreateFromBinary")
+    found = seen(tmp_path, *each, "--", program, backend, what)
+    assert [run["outcome"] for run in found["runs"]] == ["leaked", outcome]
+    assert found["left_with"] == code
+    assert found["runs"][1]["place"].endswith(f"program.c:{line('second')}")
+
+
+def test_a_run_that_hangs_is_ended(program: Path, backend: Path, tmp_path: Path) -> None:
+    """And is listed as such; at most so many runs are made."""
+    each = ("--fail-each", "contextCreateFromBinary=QNN_COMMON_ERROR_SYSTEM", "--time-limit", "2")
+    found = seen(tmp_path, *each, "--", program, backend, "hang-on-error")
+    assert [run["outcome"] for run in found["runs"]] == ["leaked", "hung"]
+    found = seen(tmp_path, *each, "--most-runs", "1", "--", program, backend, "hang-on-error")
+    assert len(found["runs"]) == 1
+
+
+def test_a_trace_shows_the_same_again(program: Path, backend: Path, tmp_path: Path) -> None:
+    """As text, as JSON and for Perfetto; its last line is there."""
+    trace = tmp_path / "trace.jsonl"
+    done = watch("-o", trace, "--", program, backend, "leak")
+    assert exit_code(done) == 1
+    assert '"source":"if (CALL(13' in trace.read_text("utf-8")  # it need not be here later
+    again = watch("--read", trace)
+    assert exit_code(again) == 1
+    assert again.stdout == done.stdout
+    assert watch("-o", trace, "--", program, backend).exception is not None  # it is in the way
+    shown = json.loads(watch("--read", trace, "--format", "perfetto").stdout)
+    calls = [one for one in shown["traceEvents"] if one["ph"] == "X"]
+    alive = [one["args"]["contexts"] for one in shown["traceEvents"] if one["name"] == "alive"]
+    assert (len(calls), max(alive)) == (10, 2)
+    assert exit_code(run("report", trace, "-o", tmp_path / "page.html")) == 0
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert f"program.c:{line('second')}" in page  # where what is left was made
+
+
+def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    """Whatever they hold."""
+    head = b'{"schema":"qnnmem.trace/1","tool":"x","command":["x"]}\n'
+    cases = {
+        b"": "empty",
+        b"\xff\xfe": "no trace",
+        b'{"schema": 3}\n': "no trace",
+        b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "no trace",
+        head: "stops before",
+        head + b'{"event":"call"}\n': "line 2",
+        head + b"[" * 100_000 + b"\n": "line 2",
+        head + b'{"event":"place","id":1,"stack":[{"function":1}]}\n': "line 2",
+    }
+    for data, words in cases.items():
+        (tmp_path / "trace.jsonl").write_bytes(data)
+        done = watch("--read", tmp_path / "trace.jsonl")
+        assert (exit_code(done), words in sentence(done)) == (2, True), sentence(done)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no program"),
+        (("--read", "x", "--", "y"), "--read"),
+        (("--fail", "memRegister", "--", "true"), "which calls"),
+        (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
+        (("--fail", "memRegister=0", "--", "true"), "no code"),
+        (("--fail", "graphExecute>1M=1002", "--", "true"), "no number of bytes"),
+        (("--fail", "memRegister#0=1002", "--", "true"), "from 1"),
+        (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
+        (("--fail-each", "memRegister", "--format", "perfetto", "--", "true"), "--fail-each"),
+        (("--", "no-such-program"), "is not there"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(words: tuple[str, ...], said: str) -> None:
+    """Exit code 2."""
+    done = watch(*words)
+    assert (exit_code(done), said in sentence(done)) == (2, True), sentence(done)
+
+
+def test_a_program_without_qnn_cannot_be_judged() -> None:
+    """That is not the same as clean, whatever its own code is."""
+    for words in (("true",), ("sh", "-c", "exit 8")):
+        done = watch("--", *words)
+        assert exit_code(done) == 2
+        assert "never called QNN" in done.stdout
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    """One for real time; and a command that is longer than a line of a trace is cut in it."""
+    done = watch("--", "sh", "-c", "kill -40 $$", *["x" * 5000] * 250)
+    assert (exit_code(done), "ended by SIGRTMIN+6" in done.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("instead", ["mkfifo", "mkdir", ":"])
+def test_a_program_cannot_put_anything_in_the_way(
+    program: Path, backend: Path, tmp_path: Path, instead: str
+) -> None:
+    """What is written while it runs is read by the descriptor that it was opened with."""
+    spoil = (
+        'cd "${QNNMEM_WATCH_COUNTERS%/*}"; for f in counters events trace.jsonl; do '
+        f'rm -f "$f"; {instead} "$f"; done'
+    )
+    found = seen(tmp_path, "--", "sh", "-c", f'"$0" "$1" && {spoil}', program, backend)
+    assert found["functions"]["QnnContext_createFromBinary"]["count"] == 2
+    assert found["peak"]["contexts"] == 2
+
+
+def test_what_any_thread_has_started_is_ended_too(tmp_path: Path) -> None:
+    """When the time of a program is over."""
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import pathlib, subprocess, sys, threading, time\n"
+        "def start():\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        "    pathlib.Path(sys.argv[1]).write_text(str(child.pid))\n"
+        "    time.sleep(60)\n"
+        "threading.Thread(target=start).start()\n"
+    )
+    watch("--time-limit", "1.5", "--", sys.executable, script, tmp_path / "pid")
+    child = Path("/proc", (tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while _lives(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _lives(child)
+
+
+def _lives(process: Path) -> bool:
+    """Not where only its parent has to be told of its end."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_all_lines_that_are_held_are_waited_for_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one after the other."""
+    given: list[float] = []
+
+    class Held:
+        def join(self, seconds: float) -> None:
+            given.append(seconds)
+            clock[0] += seconds
+
+    clock = [100.0]
+    monkeypatch.setattr(server, "monotonic", lambda: clock[0])
+    server._join([Held()] * 6)  # type: ignore[list-item]
+    assert sum(given) == server._JOIN_S
+
+
+def test_a_program_with_other_rights_is_refused(
+    program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loader would leave the observer out, and nothing would be seen."""
+    copy = tmp_path / "copy"
+    copy.write_bytes(program.read_bytes())
+    copy.chmod(0o4755)
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert "rights of another user" in sentence(watch("--", copy))
+
+
+def test_functions_have_both_names() -> None:
+    """Those of the headers and those of the table; each is found."""
+    assert [number_of(in_table(name)) for name in NAMES.values()] == list(NAMES)
+    assert [number_of(name) for name in NAMES.values()] == list(NAMES)
+    rule = read_injection("memRegister#3>64M=0x3ea")
+    assert rule == Injection(number_of("memRegister"), 1002, 3, 64 << 20)
+    assert str(rule) == "memRegister#3>67108864=1002"
+    with pytest.raises(UsageError):
+        read_injection("memRegister=70000")
+
+
+def _watching(program: Path, backend: Path, what: str) -> tuple[subprocess.Popen[bytes], int]:
+    """`qnnmem watch` around a program that goes on, and the number of that."""
+    words = [sys.executable, "-m", "qnnmem", "watch", "--", str(program), str(backend), what]
+    parent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    while b"registered" not in parent.stdout.readline():
+        assert parent.poll() is None
+    listed = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    return parent, int(listed[0])
+
+
+@pytest.mark.parametrize("killed", ["program", "watcher"])
+def test_neither_side_waits_for_one_that_is_killed(
+    program: Path, backend: Path, killed: str
+) -> None:
+    """A killed program ends the watching with a report; a killed watcher takes it along."""
+    parent, child = _watching(program, backend, "hang")
+    os.kill(child if killed == "program" else parent.pid, signal.SIGKILL)
+    said = parent.communicate(timeout=30)[0].decode()
+    assert ("SIGKILL" in said) == (killed == "program")
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Path) -> None:
+    """Whoever can reach the socket cannot stop the run."""
+    script = tmp_path / "nonsense.py"
+    script.write_text(
+        "import contextlib, ctypes, os, socket, struct, sys\n"
+        "for kind in range(8):\n"
+        "    for words in (0, 3, 4, 40):\n"
+        "        line = socket.socket(socket.AF_UNIX)\n"
+        "        line.connect(os.environ['QNNMEM_WATCH_SOCKET'])\n"
+        "        hello = struct.pack('<IHH4Q', 40, 1, 0, 1, 0, 0, 7)\n"
+        "        body = struct.pack(f'<{words}Q', *range(1 << 62, (1 << 62) + words))\n"
+        "        line.sendall(hello + struct.pack('<IHH', 8 + 8 * words, kind, 35) + body)\n"
+        "        with contextlib.suppress(OSError):  # hung up already\n"
+        "            line.sendall(struct.pack('<IHH', 0xFFFFFFFF, 3, 900))\n"
+        "        line.close()\n"
+        "lib = ctypes.CDLL(sys.argv[1])\n"
+        "where, count = ctypes.c_void_p(), ctypes.c_uint32()\n"
+        "code = lib.QnnInterface_getProviders(ctypes.byref(where), ctypes.byref(count))\n"
+        "sys.exit(code)\n"
+    )
+    found = seen(tmp_path, "--", sys.executable, script, backend)
+    assert [one["name"] for one in found["libraries"]] == ["TEST_BACKEND"]
+
+
+def test_the_saver_of_the_vendor_is_watched_from_ctypes(tmp_path: Path) -> None:
+    """A real library, on both architectures: contexts that are left, and one that fails."""
+    folder = package_folder(["libQnnSaver.so"])
+    if folder is None:
+        pytest.skip("onnxruntime-qnn with libQnnSaver.so is not installed")
+    words = ("--fail", "contextCreate#2=1002", "--")
+    script, library = HERE / "drive_saver.py", folder / "libQnnSaver.so"
+    here = Path.cwd()
+    os.chdir(tmp_path)  # it records the calls into files
+    try:
+        found = seen(tmp_path, *words, sys.executable, script, library)
+    finally:
+        os.chdir(here)
+    assert found["libraries"][0]["name"] == "SAVER_QTI_AISW"
+    assert (found["exit_code"], found["peak"]["contexts"]) == (0, 2)
+    assert [one["code"] for one in found["failed_calls"] if one["injected"]] == [1002]
+    assert [one["kind"] for one in found["freed_after_backend"]] == ["context"]
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
+@pytest.mark.parametrize(
+    ("rule", "contexts", "left_with"),
+    [("contextCreate#7=1002", 1, 1), ("contextCreate=1002", 0, 0)],
+)
+def test_onnxruntime_is_watched_with_the_real_library(
+    tmp_path: Path, rule: str, contexts: int, left_with: int
+) -> None:
+    """Its calls, its context released; and with a failure the provider of the CPU takes over."""
+    found = seen(tmp_path, "--fail", rule, "--", sys.executable, EXAMPLE)
+    assert (found["exit_code"], found["left_with"], found["unreleased"]) == (0, left_with, [])
+    assert found["unmatched"] == [rule] * left_with
+    assert found["libraries"][0]["name"] == "HTP_QTI_AISW"
+    assert found["peak"]["contexts"] == contexts
+    assert ("QnnGraph_execute" in found["functions"]) == bool(contexts)
