@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
+_MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
 HOW = {0: "freed", 1: "reallocated", 2: "unmapped", 3: "freed"}
 
 
@@ -37,11 +38,42 @@ class Freeing:
     trace: Trace
 
 
+class Answers:
+    """Memory of a client that held answers of ours, and went with what gave them.
+
+    It is given back late, so that nothing else lies there soon and a pointer into it tells.
+    """
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[int, int], Trace] = {}
+        self._bytes = 0
+
+    def release(self, address: int, size: int, trace: Trace) -> list[int]:
+        """It is not the client's any more; what is to be freed now, oldest first."""
+        self._gone[address, address + size] = trace
+        self._bytes += size
+        freed = []
+        while self._bytes > _MOST_GONE_BYTES or len(self._gone) > _MOST_GONE:
+            start, end = next(iter(self._gone))
+            del self._gone[start, end]
+            self._bytes -= end - start
+            freed.append(start)
+        return freed
+
+    def freeing(self, pointer: int) -> Trace | None:
+        """Where what a pointer points to was freed; None where it points elsewhere."""
+        for (start, end), trace in self._gone.items():
+            if start <= pointer < end:
+                return trace
+        return None
+
+
 class ClientBuffers:
     """Buffers of one client process by address and size."""
 
     def __init__(self, memory: ClientMemory, stack_range: tuple[int, int] = (0, 0)) -> None:
         self._memory = memory
+        self.answers = Answers()
         self._known: dict[tuple[int, int], ForeignMemory] = {}
         self._freed: dict[int, Freeing] = {}  # by the id of the buffer
         self._bytes = 0

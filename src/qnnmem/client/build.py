@@ -7,8 +7,10 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,17 +29,25 @@ _SECONDS = 120
 
 
 def shim_folder(target: Path) -> Path:
-    """Put the objects into a folder of this run, from the cache or freshly compiled."""
+    """Put the objects of `check-client` into a folder of this run."""
+    source = files("qnnmem.client").joinpath("shim.c").read_bytes()
+    return build_objects(target, source, _OBJECTS)
+
+
+def build_objects(target: Path, source: bytes, objects: Mapping[str, tuple[str, ...]]) -> Path:
+    """Put objects made of one source into a folder, from the cache or freshly compiled."""
     if not sys.platform.startswith("linux"):
         raise UsageError(
             "programs can be checked on Linux only; elsewhere run this in a Linux container"
         )
-    source = files("qnnmem.client").joinpath("shim.c").read_bytes()
+    shared = files("qnnmem.client").joinpath("line.h").read_bytes()
+    whole = source.replace(b'#include "line.h"\n', shared)
     compiler = find_compiler()
-    said = "\0".join((compiler or "", *_FLAGS, os.uname().machine)).encode()
-    kept = cache_folder() / "client" / hashlib.sha256(source + said).hexdigest()[:32]
-    for name, flags in _OBJECTS.items():
-        (target / name).write_bytes(_object(kept / name, source, compiler, flags))
+    # Whatever compiler made it: an image may have none any more.
+    said = "\0".join((*_FLAGS, os.uname().machine)).encode()
+    kept = cache_folder() / "client" / hashlib.sha256(whole + said).hexdigest()[:32]
+    for name, flags in objects.items():
+        (target / name).write_bytes(_object(kept / name, whole, compiler, flags))
     return target
 
 
@@ -94,6 +104,20 @@ def check_program(command: str) -> str:
     if found is None:
         reason = "cannot be run" if Path(command).exists() else "is not there"
         raise UsageError(f"the program {shorten(command, 200)!r} {reason}")
+    status = Path(found).stat()
+    if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
+        raise UsageError(
+            f"{shorten(command, 200)!r} changes its user when it starts (setuid), so the system "
+            "lets nothing be put into it; check a copy of it without that bit"
+        )
+    with Path(found).open("rb") as file:
+        head = file.read(4096)
+    if head[:5] == b"\x7fELF\x01":
+        raise UsageError(f"{shorten(command, 200)!r} is a 32-bit program; build it for 64 bits")
+    if head[:4] == b"\x7fELF" and b"/ld-musl-" in head:
+        raise UsageError(
+            f"{shorten(command, 200)!r} is linked with musl; link it with glibc to check it"
+        )
     if _is_static(Path(found)):
         raise UsageError(
             f"{shorten(command, 200)!r} is statically linked, so nothing can be put between it and "

@@ -70,6 +70,15 @@ _BY_NAME: dict[str, Handler] = {
     "QnnGraph_executeAsync": graph.execute_async,
 }
 HANDLERS = {NUMBERS[name]: handler for name, handler in _BY_NAME.items()}
+# Calls that change what the program holds.
+_CHANGES = frozenset(
+    {
+        *("QnnContext_createFromBinary", "QnnContext_createFromBinaryWithSignal"),
+        *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
+    }
+)
+# What a call answers that asks for something which is not there; nobody gives up for that.
+_HARMLESS = frozenset({1000, 2000, 14000})
 # What a call makes: when it fails, and what it should have made is used, its code was ignored.
 _MAKES = {
     "QnnBackend_create": "backend",
@@ -88,15 +97,19 @@ def answer(call: ClientCall) -> int:
     session = call.session
     with session.lock:
         session.counts[call.name] = session.counts.get(call.name, 0) + 1
-        session.last = (call.name, 0)
+        session.last = call.name
+        session.calls += 1
+        number = session.calls
     if call.message.words[:1] == (1,):
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
         call.note(client_finding("C2", sentence, call.name))
     code = call.serve(lambda one: _translated(handler, one))
+    if call.name in _CHANGES:
+        session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
         with session.lock:
-            session.last = (call.name, code)
+            session.has_failed = session.has_failed or code not in _HARMLESS
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)
     return code
@@ -114,6 +127,9 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:
         raise qnn_error(1002, finding("H1", str(exc), call=call.name)) from exc
+    except MemoryError as exc:
+        found = finding("H1", "this machine has no memory left", call=call.name)
+        raise qnn_error(1002, found) from exc
     except (TooLong, QnnMemError) as exc:
         raise qnn_error(1004, client_finding("C4", str(exc), call.name)) from exc
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from qnnmem.client import layout
 from qnnmem.client.findings import ClientFinding
-from qnnmem.client.session import ClientCall, ClientSession, current_call
-from qnnmem.client.stacks import of_program
+from qnnmem.client.session import ClientCall, ClientSession, can_be_freed, current_call
+from qnnmem.client.stacks import Trace, of_program
 from qnnmem.client.wire import Action
 from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.backend import Backend
@@ -28,14 +29,22 @@ _UNKNOWN_KEY = 2000
 class ClientLog:
     """`QnnLog`: a function of the client."""
 
-    def __init__(self, function: int, level: int) -> None:
-        self.function, self.level = function, level
+    def __init__(self, function: int, level: int, trace: Trace) -> None:
+        self.function, self.level, self.trace = function, level, trace
 
     def say(self, level: LogLevel, text: str) -> None:
         """One line, while a call of the client waits."""
         call = current_call()
         if call is not None and self.function and level <= self.level:
-            call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, text)
+            line = call.session.readable_text(text)
+            call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, line)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProfile:
+    """`QnnProfile`: a handle without events."""
+
+    trace: Trace
 
 
 class WatchedBackend(Backend):
@@ -45,6 +54,8 @@ class WatchedBackend(Backend):
 
     def note(self, found: Finding) -> None:
         """Keep it with its call; a call of its own where an execution runs in the queue."""
+        if not can_be_freed(found):
+            return
         call = current_call()
         if call is not None:
             call.note(found)
@@ -164,7 +175,7 @@ def has_capability(call: ClientCall) -> int:
 
 def log_create(call: ClientCall) -> int:
     """`QnnLog_create`."""
-    log = ClientLog(call.word(0), call.number(1))
+    log = ClientLog(call.word(0), call.number(1), call.trace)
     return give(call, "log", log, 2)
 
 
@@ -196,9 +207,9 @@ def signal_free(call: ClientCall) -> int:
 
 
 def profile_create(call: ClientCall) -> int:
-    """`QnnProfile_create`: a handle without events."""
+    """`QnnProfile_create`."""
     call.handle(0, "backend", 4011)
-    return give(call, "profile", None, 2)
+    return give(call, "profile", ClientProfile(call.trace), 2)
 
 
 def profile_events(call: ClientCall) -> int:

@@ -46,6 +46,26 @@ class CheckedContext:
     graphs: dict[str, int] = field(default_factory=dict)  # handles by name
     handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the client that the context holds itself."""
+        registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
+        return registered + (0 if self.binary is None else self.binary.size)
+
+    def abandon(self) -> None:
+        """The client is gone: end the queue, and let its files go."""
+        self.context.queue.close()
+        self.close_files()
+
+    def close_files(self) -> list[int]:
+        """Let go of memory that is still registered, without a word; which handles that were."""
+        numbers = list(self.handles)
+        for number in numbers:
+            memory, descriptor = self.handles.pop(number)
+            self.context.shared.deregister([memory])
+            os.close(descriptor)
+        return numbers
+
 
 def create_from_binary(call: ClientCall) -> int:
     """`QnnContext_createFromBinary`."""
@@ -117,9 +137,8 @@ def free(call: ClientCall) -> int:
     for number in one.graphs.values():
         call.session.handles.pop(number, None)
         call.session.freed[number] = ("graph", call.trace)
-    for number, (_, descriptor) in one.handles.items():
+    for number in one.close_files():
         call.session.handles.pop(number, None)
-        os.close(descriptor)
     call.free_handle(0)
     return 0
 
@@ -238,7 +257,7 @@ class ClientSystem:
     """A system context, and its answers in the client's memory."""
 
     system: SystemContext
-    blocks: list[int] = field(default_factory=list)
+    blocks: list[tuple[int, int]] = field(default_factory=list)  # address and size
 
 
 def system_create(call: ClientCall) -> int:
@@ -258,7 +277,7 @@ def binary_info(call: ClientCall) -> int:
     block = layout.BinaryInfoBlock(info)
     address = call.demand(Action.ALLOCATE, block.size)
     call.memory.write(block.placed(address), address)
-    one.blocks.append(address)
+    one.blocks.append((address, block.size))
     call.memory.write(struct.pack("<Q", address), call.word(3))
     if call.word(4) and call.name == "QnnSystemContext_getBinaryInfo":
         call.memory.write(struct.pack("<Q", block.size), call.word(4))
@@ -269,8 +288,9 @@ def system_free(call: ClientCall) -> int:
     """`QnnSystemContext_free`: its answers go with it."""
     one: ClientSystem = call.handle(0, "system context", 30000)
     one.system.free()
-    for address in one.blocks:
-        call.demand(Action.RELEASE, address)
+    for address, size in one.blocks:
+        for gone in call.process.buffers.answers.release(address, size, call.trace):
+            call.demand(Action.RELEASE, gone)
     call.free_handle(0)
     return 0
 

@@ -44,6 +44,11 @@ class CheckedGraph:
     io: tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]] | None = None
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of the client that are its pools."""
+        return sum(buffer.size for buffer in tuple(self.pools.values()))
+
+    @property
     def tensors(self) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:
         """Inputs and outputs as the binary describes them."""
         if self.io is None:
@@ -99,6 +104,8 @@ def set_config(call: ClientCall) -> int:
             pools[_POOLS[GraphOption(inner)]] = config.value.addr
         configs.append(custom(inner, config.value))
     with _kept(call, one, *pools):
+        if one.owner.binary is not None and one.owner.binary.freed:
+            one.owner.context.check_binary(call.name)  # its bytes may be the new pool's by now
         one.graph.set_config(configs)
     one.pools |= pools
     for what, buffer in pools.items():
@@ -141,12 +148,19 @@ def execute(call: ClientCall) -> int:
     def work() -> int:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
         _read(one, inputs)
-        code = one.graph.execute(inputs, outputs, signal)
+        with call.session.clock.running():
+            code = one.graph.execute(inputs, outputs, signal)
         _store(one, stored, complete=code == 0)
         return code
 
-    with _kept(call, one):
-        return one.graph.undisturbed(work)
+    try:
+        with _kept(call, one):
+            code = one.graph.undisturbed(work)
+    except QnnError as exc:
+        call.session.unheeded = Failure(call.name, exc.code, call.trace)
+        raise
+    call.session.unheeded = None
+    return code
 
 
 def execute_async(call: ClientCall) -> int:
@@ -156,21 +170,27 @@ def execute_async(call: ClientCall) -> int:
     inputs, outputs, stored = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
     function, argument, process = call.word(7), call.word(8), call.process
+    clock = call.session.clock
     for buffer in (tensor.client_buf for group in (inputs, outputs) for tensor in group or ()):
         if isinstance(buffer, ForeignMemory) and call.process.buffers.is_on_stack(buffer):
             note_stack(call, buffer, "a buffer of an asynchronous execution")
 
     def notify(code: int) -> None:
+        clock.stop(one.owner.context)
         with contextlib.suppress(Hangup, Unreadable):  # there is nobody to be told any more
             _store(one, stored, complete=code == 0)
             if function:
                 process.notify(function, argument, code)
+        if one.graph._in_flight:  # the next one begins
+            clock.start(one.owner.context)
 
     if not one.graph._in_flight:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
     _read(one, inputs)
     with _kept(call, one), call.here():
         one.graph.execute_async(inputs, outputs, notify, signal)
+    if one.graph._in_flight:
+        clock.start(one.owner.context)
     return 0
 
 
@@ -195,6 +215,7 @@ def _io(
 
 def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor]) -> QnnTensor:
     """A tensor by its id, as backends do; by its name where the id is none of the graph's."""
+    _check_description(call, item)
     match = next((one for one in known if one.id == item.id), None)
     if match is None:
         name = call.memory.text(item.name) if item.name else ""
@@ -213,6 +234,16 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         made.data_size = item.size
         made.client_buf = _buffer(call, item, made)
     return made
+
+
+def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
+    """A description that was copied without what it points to dies with its system context."""
+    for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
+        trace = call.process.buffers.answers.freeing(pointer) if pointer else None
+        if trace is not None:
+            sentence = f"{what} of the tensor with id {item.id} went with its system context"
+            found = client_finding("C4", sentence, call.name, buffer=what, address=pointer)
+            call.note(found, trace, "freed at")
 
 
 def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:
@@ -275,7 +306,8 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
 
 
 def _note_ignored(call: ClientCall, one: CheckedGraph, *before: str) -> None:
-    for failure in one.failed.values():
+    for key, failure in one.failed.items():
         if failure.call in before:
+            del one.failed[key]  # it is told once
             call.note_ignored(failure)
             return

@@ -10,6 +10,9 @@ from qnnmem.client.stacks import Stack
 from qnnmem.finding import Finding
 
 MOST = 1000  # of different ones
+CALLED, MADE = "called at", "made at"  # what a stack is of
+
+FindingKey = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +21,20 @@ class ClientFinding:
 
     finding: Finding
     code: int  # what the call answered; 0 where it went on
-    place: str  # file and line of the call
+    place: str  # file and line of the call; where a program ends, of what it is about
     stack: Stack = ()
     other: str = ""  # what the second stack is of, e.g. "freed at"
     other_place: str = ""
     other_stack: Stack = ()
     process: int = 0
     count: int = 1
+    label: str = CALLED  # what the first stack is of
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> FindingKey:
         """Equal for findings that are one mistake."""
-        return self.finding.rule, self.finding.call, self.place, self.finding.buffer
+        made = self.other_place if self.other == MADE else ""  # one call may leave several behind
+        return self.finding.rule, self.finding.call, self.place, self.finding.buffer, made
 
 
 class FindingList:
@@ -37,7 +42,7 @@ class FindingList:
 
     def __init__(self, say: Callable[[ClientFinding], None]) -> None:
         self._say = say
-        self._found: dict[tuple[str, str, str, str], ClientFinding] = {}
+        self._found: dict[FindingKey, ClientFinding] = {}
         self._lock = Lock()
         self.left_out = 0
 

@@ -30,6 +30,7 @@ class GivenTensor:
 
     id: int
     name: int  # a pointer
+    dimensions: int  # a pointer
     mem_type: int
     data: int  # a pointer, or a memory handle
     size: int
@@ -66,8 +67,8 @@ def tensors(memory: ClientMemory, address: int, count: int) -> list[GivenTensor]
 
 def _tensor(data: bytes, at: int) -> GivenTensor:
     number, name = struct.unpack_from("<IxxxxQ", data, at + 8)
-    mem_type, pointer, size = struct.unpack_from("<IxxxxQI", data, at + 8 + 88)
-    return GivenTensor(number, name, mem_type, pointer, size)
+    sizes, mem_type, pointer, size = struct.unpack_from("<QIxxxxQI", data, at + 8 + 80)
+    return GivenTensor(number, name, sizes, mem_type, pointer, size)
 
 
 def dimensions(memory: ClientMemory, address: int, count: int) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """The memory of a client process, read and written while one of its calls waits.
 
 Every address and every size comes from the client and may be anything: reads are bounded, and what
-is not mapped there is an `Unreadable`, never a crash here. Nothing but `/proc/PID` is used, which
-the system opens for those who may trace the process: its ancestors, of the same user.
+is not mapped there is an `Unreadable`, never a crash here. The system opens `/proc/PID` for those
+who may trace the process: its ancestors, of the same user.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.client.copying import WORTH_IT, read_at_once
 from qnnmem.errors import Fault
 
 if TYPE_CHECKING:
@@ -115,7 +116,10 @@ class ClientMemory:
 
     def fill(self, array: NDArray[Any], address: int) -> None:
         """Read as many bytes as an array has, into it."""
-        self._move(os.preadv, array, address)
+        done = 0
+        if array.size >= WORTH_IT and 0 < address < _TOP:
+            done = read_at_once(self.pid, array, address)
+        self._move(os.preadv, array[done:], address + done)
 
     def store(self, array: NDArray[Any], address: int) -> None:
         """Write the bytes of an array."""

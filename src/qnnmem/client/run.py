@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -9,13 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from qnnmem.client.build import PRELOADED, check_program, sanitizer_of, shim_folder
-from qnnmem.client.findings import ClientFinding
+from qnnmem.client.findings import MADE, ClientFinding
+from qnnmem.client.limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
-from qnnmem.client.session import ClientSession, can_be_freed
+from qnnmem.client.session import ClientSession, HeldMoment, can_be_freed
 from qnnmem.client.stacks import Symbols, of_program
 from qnnmem.client.suppress import Suppression
 from qnnmem.errors import UsageError
@@ -25,7 +29,7 @@ from qnnmem.lpai.runtime.leaks import separate
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.text import quote
 
-_POLL_S = 0.05
+_LOOK_S = 0.5  # how often it is seen whether an execution takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class ClientOptions:
     lenient: bool = False  # a call that a device would not refuse reports success
     suppressions: tuple[Suppression, ...] = ()
     time_limit_s: float | None = None
+    limits: ExecutionLimits = DEFAULT_LIMITS  # of what the program executes
     to_stderr: bool = False  # what the program prints: standard output is for the result
 
 
@@ -56,6 +61,7 @@ class ClientReport:
     timed_out: bool
     last_call: str
     has_lines: bool  # whether addresses could be turned into lines
+    timeline: tuple[HeldMoment, ...] = ()
 
     @property
     def called(self) -> bool:
@@ -76,17 +82,21 @@ def check_client(
         )
         server = ClientServer(session, folder)
         try:
-            code, timed_out = _run(program, options, folder, server)
+            pid, code, over = _run(program, options, folder, server)
         finally:
             server.close()
         if server.crash is not None:
             raise server.crash
-        ended_by = signal.Signals(-code).name if code < 0 else ""
-        if code < 0:
-            _note_crash(session, ended_by, timed_out)
-        elif not (code and session.last[1]):  # a program that gives up need not clean up
+        ended_by = _signal_name(-code) if code < 0 else ""
+        if over is _Over.EXECUTION:
+            _note_late(session, options.limits.time_s)
+        elif code < 0:
+            _note_crash(session, ended_by, over is _Over.PROGRAM)
+        elif not (session.has_failed and (code or not server.knows(pid))):
+            # A program that gives up need not clean up; behind a script or a debugger nobody knows.
             for found in filter(can_be_freed, made.left("was never freed")):
-                _note_leak(session, found)
+                _note_at_end(session, found)
+            _note_handles(session)
             _note_codes(session, code)
     everything = session.findings.all()
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
@@ -100,9 +110,10 @@ def check_client(
         dict(sorted(session.codes.items())),
         code if code >= 0 else 128 - code,
         ended_by,
-        timed_out,
-        session.last[0],
+        over is not None,
+        session.last,
         symbols.has_tool,
+        tuple(session.timeline),
     )
 
 
@@ -116,10 +127,17 @@ def _chosen(
     return tell
 
 
+class _Over(Enum):
+    """Whose time was over when the program was killed."""
+
+    PROGRAM = "program"
+    EXECUTION = "execution"
+
+
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
-) -> tuple[int, bool]:
-    """The program's end: its code, negative for a signal, and whether its time was over."""
+) -> tuple[int, int, _Over | None]:
+    """Number and end of the program: its code, negative for a signal; whether a time was over."""
     environment = {
         **os.environ,
         "QNNMEM_CLIENT_SOCKET": str(server.path),
@@ -142,25 +160,51 @@ def _run(
             f"the program {quote(options.command[0])} cannot be run ({exc.strerror or exc})"
         ) from exc
     try:
-        return _wait(child, options.time_limit_s)
+        with limited_memory(options.limits.memory):  # from here on: the program has its own
+            return child.pid, *_wait(child, options, server)
     finally:
         if child.poll() is None:
-            child.kill()
-            child.wait()
+            _kill(child)
         server.settle()
 
 
-def _wait(child: subprocess.Popen[bytes], limit_s: float | None) -> tuple[int, bool]:
-    end = None if limit_s is None else time.monotonic() + limit_s
+def _wait(
+    child: subprocess.Popen[bytes], options: ClientOptions, server: ClientServer
+) -> tuple[int, _Over | None]:
+    limit_s = options.time_limit_s
+    end = math.inf if limit_s is None else time.monotonic() + limit_s
     while True:
+        late = server.longest_execution() - options.limits.time_s
+        left = min(end - time.monotonic(), -late)
+        if left <= 0:
+            return _kill(child), _Over.EXECUTION if late >= 0 else _Over.PROGRAM
         try:
-            return child.wait(None if end is None else max(0.0, end - time.monotonic())), False
+            return child.wait(min(left, _LOOK_S)), None
         except subprocess.TimeoutExpired:
-            child.kill()
-            return child.wait(), True
+            pass  # look again
         except KeyboardInterrupt:
             # The terminal has told the program, too: it may end in its own way.
-            end = time.monotonic() + 2.0 if end is None else min(end, time.monotonic() + 2.0)
+            end = min(end, time.monotonic() + 2.0)
+
+
+def _kill(child: subprocess.Popen[bytes]) -> int:
+    """End a program and what it started: behind a script or a debugger is the one that is meant."""
+    found = [child.pid]
+    for pid in found:
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, task.read_text("ascii").split())
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return child.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # of real-time signals only two have a name
+        return f"signal {number}"
 
 
 def _joined(*names: str) -> str:
@@ -168,24 +212,45 @@ def _joined(*names: str) -> str:
 
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
-    last = session.last[0]
+    last = session.last
     after = f", the last call was {last}" if last else " before its first call"
     what = "did not end in time and was killed" if timed_out else f"was ended by {ended_by}"
     found = client_finding("C7", f"the program {what}{after}", last)
     session.findings.add(ClientFinding(found, 0, ""))
 
 
-def _note_leak(session: ClientSession, found: Finding) -> None:
+def _note_late(session: ClientSession, limit_s: float) -> None:
+    from qnnmem.lpai.rules import finding
+
+    sentence = f"an execution did not finish within {limit_s:g} s, and the program was killed"
+    found = replace(finding("B1", sentence, call=session.last), cure="")
+    session.findings.add(ClientFinding(found, 0, ""))
+
+
+def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> None:
     stack = session.stack_of(found.line)
     frame = of_program(stack, "")
     place = frame.place if frame is not None else ""
     said = replace(session.readable(found), call="exit")
-    session.findings.add(ClientFinding(said, 0, place, stack))
+    session.findings.add(ClientFinding(said, 0, place, stack, label=label))
+
+
+def _note_handles(session: ClientSession) -> None:
+    """Logs and profiles: nothing of the contract knows about them."""
+    for handle in session.handles.values():
+        if handle.kind in ("log", "profile"):
+            place = session.token(handle.value.trace)
+            sentence = f"the {handle.kind} made at {place} was never freed"
+            _note_at_end(session, replace(client_finding("C8", sentence, "exit"), line=place))
 
 
 def _note_codes(session: ClientSession, code: int) -> None:
     """A program that says it worked, although what it is for did not."""
-    failed = session.codes.get("QnnGraph_execute", 0)
-    if failed and code == 0 and failed == session.counts.get("QnnGraph_execute"):
-        sentence = "every QnnGraph_execute failed, and the program ended with 0"
-        session.findings.add(ClientFinding(client_finding("C3", sentence, "exit"), 0, ""))
+    failure = session.unheeded
+    if failure is not None and code == 0 and not session.lenient:
+        place = session.token(failure.trace)
+        sentence = (
+            f"the last {failure.call} failed with {failure.code}, and the program ended with 0"
+        )
+        found = replace(client_finding("C3", sentence, "exit"), line=place)
+        _note_at_end(session, found, "failed at")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from qnnmem.client import calls
 from qnnmem.client.findings import ClientFinding
@@ -56,17 +58,23 @@ class ClientServer:
             line.close()
         self._session.close()
         self._thread.join(_JOIN_S)
-        for thread in threads:
-            thread.join(_JOIN_S)
+        _join(threads)
         with contextlib.suppress(OSError):
             self.path.unlink()
+
+    def knows(self, pid: int) -> bool:
+        """Whether a process has called."""
+        return pid in self._session.processes
+
+    def longest_execution(self) -> float:
+        """Seconds that the oldest execution takes so far."""
+        return self._session.clock.longest()
 
     def settle(self) -> None:
         """Wait for what the client said before it ended."""
         with self._lock:
             threads = tuple(self._threads)
-        for thread in threads:
-            thread.join(_JOIN_S)
+        _join(threads)
 
     def _accept(self) -> None:
         while not self._is_closed:
@@ -81,8 +89,13 @@ class ClientServer:
                 connection = ClientLine(line)
                 self._lines.add(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-                self._threads.add(thread)
-            thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # no room for another: this client's thread must not wait
+                    self._lines.discard(connection)
+                    connection.close()
+                    continue
+                self._threads = {one for one in self._threads if one.is_alive()} | {thread}
 
     def _serve(self, connection: ClientLine) -> None:
         parked = False
@@ -93,11 +106,9 @@ class ClientServer:
         except Exception as exc:  # the client must not wait for an answer that never comes
             self.crash = self.crash or exc
         finally:
-            with self._lock:
-                self._threads.discard(threading.current_thread())
-                if not parked:
-                    self._lines.discard(connection)
             if not parked:
+                with self._lock:
+                    self._lines.discard(connection)
                 connection.close()
 
     def _talk(self, connection: ClientLine) -> bool:
@@ -113,6 +124,12 @@ class ClientServer:
         thread = _ClientThread(self._session, process, connection)
         while True:
             thread.serve(connection.receive())
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    end = monotonic() + _JOIN_S
+    for thread in threads:
+        thread.join(max(0.0, end - monotonic()))
 
 
 class _ClientThread:

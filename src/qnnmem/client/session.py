@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from qnnmem.caller import called_from
 from qnnmem.client.buffers import ClientBuffers
-from qnnmem.client.findings import ClientFinding, FindingList
+from qnnmem.client.findings import MADE, ClientFinding, FindingList
 from qnnmem.client.functions import FIRST_SYSTEM, name_of
+from qnnmem.client.limits import ExecutionClock
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory
 from qnnmem.client.rules import client_finding
 from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
@@ -25,6 +26,9 @@ from qnnmem.qnn.codes import qnn_error
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
 _MOST_PROCESSES = 256
+_END_S = 5.0
+_MOST_MOMENTS = 1000
+_HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 _TOKEN = re.compile("\ue000[0-9]+\ue001")
 # Rules that a device does not notice: the call would have gone on, into other memory.
@@ -47,6 +51,16 @@ class Failure:
     call: str
     code: int
     trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMoment:
+    """What the program holds at QNN after one of its calls."""
+
+    call: int  # its number, from 1
+    what: str
+    contexts: int
+    registered_bytes: int  # pools, binaries that must stay, and registered memory
 
 
 class ClientProcess:
@@ -95,9 +109,14 @@ class ClientSession:
         self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
         self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
+        self.unheeded: Failure | None = None  # of the last execution
         self.counts: dict[str, int] = {}
         self.codes: dict[str, int] = {}  # calls that failed, by name
-        self.last: tuple[str, int] = ("", 0)  # call and code
+        self.last = ""  # call
+        self.has_failed = False  # a call, in a way that a program may give up for
+        self.clock = ExecutionClock()
+        self.timeline: list[HeldMoment] = []
+        self.calls = 0
         self.lock = threading.RLock()
         self._next = _FIRST_HANDLE
 
@@ -124,6 +143,17 @@ class ClientSession:
             self.handles[self._next] = Handle(kind, value, process.pid)
             return self._next
 
+    def note_moment(self, number: int, what: str) -> None:
+        """Keep what the program holds at QNN, where that has changed."""
+        with self.lock:
+            handles = tuple(self.handles.values())
+            contexts = sum(1 for one in handles if one.kind == "context")
+            held = sum(one.value.held_bytes for one in handles if one.kind in _HOLDERS)
+            last = self.timeline[-1] if self.timeline else HeldMoment(0, "", 0, 0)
+            is_new = (contexts, held) != (last.contexts, last.registered_bytes)
+            if is_new and len(self.timeline) < _MOST_MOMENTS:
+                self.timeline.append(HeldMoment(number, what, contexts, held))
+
     def token(self, trace: Trace) -> str:
         """A word that stands for a place until somebody wants to read it."""
         with self.lock:
@@ -141,25 +171,40 @@ class ClientSession:
 
     def readable(self, found: Finding) -> Finding:
         """A finding with places instead of the words that stand for them."""
+        frame = of_program(self.stack_of(found.line), "") if found.line in self._traces else None
+        line = found.line if frame is None else frame.text
+        return replace(found, sentence=self.readable_text(found.sentence), line=line)
+
+    def readable_text(self, text: str) -> str:
+        """A sentence with places instead of the words that stand for them."""
 
         def place(word: re.Match[str]) -> str:
             frame = of_program(self.stack_of(word[0]), "")
             return "an unknown place" if frame is None else frame.place
 
-        frame = of_program(self.stack_of(found.line), "") if found.line in self._traces else None
-        line = found.line if frame is None else frame.text
-        return replace(found, sentence=_TOKEN.sub(place, found.sentence), line=line)
+        return _TOKEN.sub(place, text)
 
     def close(self) -> None:
-        """Let every process go, and every execution that waits."""
+        """Let every process go, and every execution that waits; end the queues of contexts."""
         with self.lock:
-            for handle in self.handles.values():
-                if handle.kind == "graph":
-                    handle.value.graph.resume()
-            for process in self.processes.values():
-                if process.notifier is not None:
-                    process.notifier.close()
-                process.memory.close()
+            handles, processes = tuple(self.handles.values()), tuple(self.processes.values())
+        for process in processes:
+            if process.notifier is not None:
+                process.notifier.close()
+        for handle in handles:
+            if handle.kind == "graph":
+                handle.value.graph.resume()
+        ends = [
+            threading.Thread(target=handle.value.abandon, daemon=True)
+            for handle in handles
+            if handle.kind == "context"
+        ]
+        for one in ends:
+            one.start()
+        for one in ends:
+            one.join(_END_S)  # an execution that never ends is left alone
+        for process in processes:
+            process.memory.close()
 
 
 _current = threading.local()
@@ -182,6 +227,7 @@ class ClientCall:
     found: list[Finding] = field(default_factory=list)
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
+    _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
 
     @property
     def name(self) -> str:
@@ -201,6 +247,12 @@ class ClientCall:
     def number(self, at: int) -> int:
         """An argument of 32 bits."""
         return self.word(at) & 0xFFFFFFFF
+
+    def note(self, found: Finding, trace: Trace = (), label: str = "") -> None:
+        """Keep a finding; the call goes on. It may be about another place, too."""
+        self.found.append(found)
+        if trace:
+            self._places[id(found)] = (label, trace)
 
     # Demands
 
@@ -273,6 +325,8 @@ class ClientCall:
 
     def note_ignored(self, failure: Failure) -> None:
         """The client goes on after a failed call as if nothing had happened."""
+        if self.session.lenient:  # it may have been told that all is well
+            return
         sentence = (
             f"{failure.call} at {self.session.token(failure.trace)} failed with {failure.code}, "
             f"and the program went on to {self.name}"
@@ -292,10 +346,6 @@ class ClientCall:
     def fail(self, code: int, found: Finding) -> NoReturn:
         """Fail the call."""
         raise qnn_error(code, found)
-
-    def note(self, found: Finding) -> None:
-        """Keep a finding; the call goes on."""
-        self.found.append(found)
 
     def serve(self, work: Callable[[ClientCall], int]) -> int:
         """The code of the call; whatever was found is kept with its places."""
@@ -317,16 +367,15 @@ class ClientCall:
     def _keep(self, error: QnnError | None) -> None:
         for found in filter(can_be_freed, self.found):
             is_error = error is not None and found is error.finding
-            label, trace = self._second if is_error else ("", ())
+            label, trace = self._second if is_error else self._places.get(id(found), ("", ()))
             if not trace:
                 label, trace = self._freeing(found)
             self._add(found, error.code if is_error and error is not None else 0, label, trace)
 
     def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
-        # A finding about what was made elsewhere is told at the place where it was made.
-        made_at = self.session.stack_of(found.line) if found.rule.startswith("L") else ()
-        stack = made_at or self.session.symbols.stack(self.trace)
-        other = self.session.symbols.stack(trace)
+        stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
+        if found.rule.startswith("L") and not trace:  # about what was made elsewhere
+            label, other = MADE, self.session.stack_of(found.line)
         frame, second = (of_program(one, self.memory.program) for one in (stack, other))
         said = replace(
             self.session.readable(found),
@@ -340,7 +389,7 @@ class ClientCall:
                 code,
                 "" if frame is None else frame.place,
                 stack,
-                label,
+                label if other else "",
                 "" if second is None else second.place,
                 other,
                 self.process.pid,

@@ -42,7 +42,6 @@ __attribute__((destructor)) static void closed(void) {
 #else
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -55,11 +54,11 @@ __attribute__((destructor)) static void closed(void) {
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include "line.h"
 
 enum { VERSION = 1, WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, FRAMES = 48 };
 enum { HELLO = 1, CALL, STACK, FREED, CLOSED, DONE };              /* from here */
@@ -94,33 +93,6 @@ static pthread_key_t at_thread_end;
 static __thread int connection = -1, connection_generation, busy;
 
 /* --- Words on the socket -------------------------------------------------------------------- */
-
-typedef struct { uint32_t length; uint16_t kind, function; } head;
-typedef struct { uint32_t length, action; uint64_t a, b, c; } reply;
-
-static int send_all(int fd, const void *data, size_t size) {
-    const char *at = (const char *)data;
-    while (size > 0) {
-        ssize_t sent = send(fd, at, size, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent <= 0) return 0;
-        at += sent;
-        size -= (size_t)sent;
-    }
-    return 1;
-}
-
-static int receive_all(int fd, void *data, size_t size) {
-    char *at = (char *)data;
-    while (size > 0) {
-        ssize_t got = recv(fd, at, size, 0);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return 0;
-        at += got;
-        size -= (size_t)got;
-    }
-    return 1;
-}
 
 static int send_words(int fd, int kind, int function, const uint64_t *words, size_t count) {
     struct {

@@ -6,26 +6,32 @@ information in that file. Without either, function and offset remain.
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
+from qnnmem.bounded_file import read_bytes
 from qnnmem.client.memory import ClientMemory, Mapping
+from qnnmem.errors import LoadError
 from qnnmem.text import shorten
 
 _SECONDS = 20
 _MOST_KNOWN = 20_000
 _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
 _LONGEST = 120  # characters of a line of source
+_LONGEST_NAME = 4096  # characters of a file's name
+_LARGEST_SOURCE = 16 << 20  # bytes of its file
 _STEPS = (2, 4, 8, 16, 32)  # bytes before a call
 _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
+
+_HEADERS = ("/usr/include/", "/usr/lib/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,9 @@ class Frame:
     line: int
     module: str
     offset: int
+    # The line itself. It is read while the program is here: whoever gets the frame later, in a file
+    # from elsewhere, must not open what that names.
+    source: str = ""
 
     @property
     def place(self) -> str:
@@ -47,15 +56,9 @@ class Frame:
         return f"{self.function} ({inside})" if self.function else inside
 
     @property
-    def source(self) -> str:
-        """The line itself, where its file is here."""
-        return linecache.getline(self.file, self.line).strip() if self.line else ""
-
-    @property
     def text(self) -> str:
         """Place and source, as findings have it."""
-        source = self.source
-        return shorten(f"{self.place}: {source}" if source else self.place, _LONGEST)
+        return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
 
 
 Stack = tuple[Frame, ...]
@@ -107,7 +110,7 @@ class Symbols:
                 missing.setdefault(path, []).append(offset)
         for path, offsets in missing.items():
             for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
-                self._known[path, offset] = frames
+                self._known[path, offset] = tuple(map(_with_source, frames))
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
         bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
@@ -130,7 +133,11 @@ class Symbols:
         """Where a compiler has merged calls, a call has no line: that of what is before it."""
         steps = [offset - step for step in _STEPS if step < offset]
         before = self._run(str(self._tool), path, steps)
-        return next((one for one in before if one and one[0].line), stack)
+        near = next((one for one in before if one and one[0].line), None)
+        if near is None and self._second is not None:  # it knows where the functions came from
+            around = self._run(self._second, path, [offset])
+            near = next((one for one in around if any(frame.line for frame in one)), None)
+        return near or stack
 
     def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
         command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
@@ -184,7 +191,24 @@ def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     if found is None or found["file"].startswith("??") or len(found["line"]) > 9:
         return Frame(name, "", 0, module, offset)
     line = int(found["line"])
-    return Frame(name, os.path.normpath(found["file"]), line, module, offset)
+    return Frame(name, os.path.normpath(found["file"])[:_LONGEST_NAME], line, module, offset)
+
+
+def _with_source(frame: Frame) -> Frame:
+    lines = _source_lines(frame.file) if frame.line else ()
+    if frame.line > len(lines) or not frame.line:
+        return frame
+    line = lines[frame.line - 1][: 2 * _LONGEST].decode("utf-8", "replace")
+    return replace(frame, source=shorten(line.strip(), _LONGEST))
+
+
+@lru_cache(maxsize=8)
+def _source_lines(name: str) -> tuple[bytes, ...]:
+    """Lines of an ordinary file that is not too large; debug information may name any other."""
+    try:
+        return tuple(read_bytes(Path(name), _LARGEST_SOURCE).split(b"\n"))
+    except LoadError:
+        return ()
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
@@ -216,6 +240,7 @@ def _near(name: str) -> str:
 def of_program(stack: Stack, program: str) -> Frame | None:
     """The innermost frame of the program's own code: not of the system, and with a line if any."""
     own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
-    with_line = (frame for frame in own if frame.line)
+    # What a header of the system has inlined, e.g. the allocator of a vector, is not theirs.
+    with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
     in_program = (frame for frame in own if frame.module == program)
     return next(with_line, None) or next(in_program, None) or next(iter(own), None)

@@ -13,13 +13,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from qnnmem.bounded_file import read_bytes
-from qnnmem.client.findings import ClientFinding
+from qnnmem.client.findings import MADE, ClientFinding
 from qnnmem.client.rules import client_rules
 from qnnmem.errors import LoadError
 from qnnmem.text import quote
 
 _MOST = 1 << 20  # bytes
 _WORDS = 3
+_LONGEST = 500  # characters of a pattern
+_MOST_STARS = 20  # of a pattern: each may stand for every part of a name
+_MOST_LINES = 10_000  # that say something
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,12 @@ class Suppression:
     def covers(self, one: ClientFinding) -> bool:
         """Whether a finding is meant."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
+        # What is left behind is meant by the line that made it as well as by the call that met it.
+        places = (one.place, one.other_place) if one.other == MADE else (one.place,)
         return (
             fnmatchcase(one.finding.rule, self.rule)
             and fnmatchcase(one.finding.call, self.call)
-            and (fnmatchcase(one.place, place) or fnmatchcase(one.place, f"*/{place}"))
+            and any(fnmatchcase(f"/{at}", f"*/{place}") for at in places)
         )
 
 
@@ -44,7 +49,8 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
     """All lines of a file; a rule that there is not is an error, not a line without effect."""
     from qnnmem.lpai.rules import rules
 
-    found = []
+    found: list[Suppression] = []
+    known = {*rules(), *client_rules()}
     text = read_bytes(path, _MOST).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -52,7 +58,11 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
             continue
         if len(words) > _WORDS:
             raise LoadError(path, f"line {number} has more than a rule, a call and a place")
-        known = {*rules(), *client_rules()}
+        if any(len(word) > _LONGEST or word.count("*") > _MOST_STARS for word in words):
+            limits = f"{_LONGEST} characters or {_MOST_STARS} stars"
+            raise LoadError(path, f"line {number} has a pattern of more than {limits}")
+        if len(found) == _MOST_LINES:
+            raise LoadError(path, f"it has more than {_MOST_LINES:,} lines")
         if not any(fnmatchcase(one, words[0]) for one in known):
             raise LoadError(path, f"line {number}: there is no rule {quote(words[0])}")
         found.append(Suppression(*words))

@@ -33,6 +33,9 @@ class Kind(IntEnum):
     DONE = 6
 
 
+_KINDS = frozenset(Kind)  # a message is looked at often
+
+
 class Action(IntEnum):
     """What the client is to do."""
 
@@ -71,7 +74,7 @@ class ClientLine:
             if len(head) < _HEAD.size:
                 raise Hangup("the client closed the connection")
             length, kind, function = _HEAD.unpack(head)
-            if not _HEAD.size <= length <= _MOST or length % 8 or kind not in set(Kind):
+            if not _HEAD.size <= length <= _MOST or length % 8 or kind not in _KINDS:
                 raise Hangup("the client sent what is no message")
             body = self._input.read(length - _HEAD.size)
         except (OSError, ValueError) as exc:

@@ -1,0 +1,178 @@
+"""Measures an execution asked for by a checked C program against the bare one in process.
+
+    python benchmarks/client.py            100 bytes and 256 KiB of input and output; the page
+    python benchmarks/client.py --quick    nothing written
+    python benchmarks/client.py --profile  also where the time goes, on standard error
+
+Both sides execute the same graph with buffers of their own, in turns within one process; the bare
+side is `graph.execute` alone. Counted are the clock on the wall and the time of processors, of the
+client's process too: on a busy machine the clock says as much about the others. The client's time
+is the difference of a long and a short run, so that its start does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from qnnmem.version import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+PAGE = ROOT / "docs" / "reference" / "benchmarks" / "client.md"
+SIZES = {"100 B": 25, "256 KiB": 65_536}  # elements of four bytes
+GOALS = {"100 B": 2.0, "256 KiB": 1.5}
+SHORT, LONG, TURNS = 50, 1050, 7
+Cost = tuple[float, float]  # seconds on the wall, and of processors
+
+
+def main() -> int:
+    """Measures both sizes and writes a row for each clock."""
+    from client_mistakes import build
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="nothing written")
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    rows: list[str] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = build(folder / "client", "gcc", ("-O1",))
+        for label, elements in SIZES.items():
+            binary = prepare(folder / f"{elements}.bin", elements)
+            turns = [(in_process(binary), *client(program, binary)) for _ in range(TURNS)]
+            rows += (row(label, clock, turns) for clock in (0, 1))
+            if given.profile:
+                profiled(program, binary)
+    text = "\n".join(page(rows))
+    print(text)
+    if not given.quick:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+def row(label: str, clock: int, turns: list[tuple[Cost, Cost, Cost]]) -> str:
+    """One line of the table; the least disturbed of each kind of run counts."""
+    bare, short, long = (min(one[clock] for one in runs) * 1e6 for runs in zip(*turns, strict=True))
+    there = (long - short) / (LONG - SHORT)
+    which, goal = ("wall", "processors")[clock], GOALS[label]
+    return f"| {label} | {which} | {bare:,.0f} | {there:,.0f} | {there / bare:.2f} | {goal:.1f} |"
+
+
+def page(rows: list[str]) -> list[str]:
+    """The numbers as Markdown."""
+    return [
+        "# Benchmarks of checking a client",
+        "",
+        "Written by `python benchmarks/client.py`: `QnnGraph_execute` of a C program under "
+        "`qnnmem check-client` against the bare `graph.execute` in process, same graph (one "
+        "addition), buffers of the caller's on either side, in turns. A graph that computes more "
+        "has a ratio nearer to 1: what checking adds does not depend on it. With more load than "
+        "cores the wall clock shows the scheduler, which makes both sides wait; then the time of "
+        "processors, of both processes together, is the one to read.",
+        "",
+        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, a load "
+        f"of {os.getloadavg()[0]:.1f} from other work; the least disturbed of {TURNS} turns of "
+        f"{LONG - SHORT:,} executions.",
+        "",
+        "| input, and output | clock | in process, us | client, us | ratio | goal |",
+        "|---|---|--:|--:|--:|--:|",
+        *rows,
+    ]
+
+
+def prepare(target: Path, elements: int) -> Path:
+    """A binary with one addition, input and output outside of scratch."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.INT32, [1, elements]) for n in "xy")
+    one = helper.make_tensor("one", TensorProto.INT32, [1], [1])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "one"], ["y"])], "g", [x], [y], [one])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    source = target.with_suffix(".onnx")
+    onnx.save(model, source)
+    words = ["prepare", str(source), "--backend", "lpai", "--io", "outside", "-o", str(target)]
+    command = [sys.executable, "-m", "qnnmem", *words]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603  # our own program
+    return target
+
+
+def in_process(binary: Path) -> Cost:
+    """Of one bare execution in Python."""
+    from qnnmem import lpai
+
+    with lpai.open(binary) as session:
+        graph, inputs, outputs = session.graph, session._inputs, session._outputs
+        for _ in range(SHORT):
+            graph.execute(inputs, outputs)
+        before = spent()
+        for _ in range(LONG - SHORT):
+            graph.execute(inputs, outputs)
+        wall, processors = since(before)
+        return wall / (LONG - SHORT), processors / (LONG - SHORT)
+
+
+def spent() -> Cost:
+    """The clock, and what this process and its ended children took of processors."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def since(before: Cost) -> Cost:
+    """What was spent from a moment on."""
+    now = spent()
+    return now[0] - before[0], now[1] - before[1]
+
+
+def client(program: Path, binary: Path) -> tuple[Cost, Cost]:
+    """Of a short and of a long run of the client."""
+    from client_mistakes import run
+
+    times = []
+    for count in (SHORT, LONG):
+        before = spent()
+        report: Any = run(program, binary, f"runs={count}")
+        times.append(since(before))
+        if report.findings or report.exit_code:
+            raise SystemExit(f"the client failed: {report.findings}")
+    return times[0], times[1]
+
+
+def profiled(program: Path, binary: Path) -> None:
+    """Where the answering thread spends its time."""
+    import cProfile
+    import pstats
+    import threading
+
+    from client_mistakes import run
+
+    profile = cProfile.Profile()
+    before = threading.Thread.run
+
+    def counted(self: threading.Thread) -> None:
+        if "_serve" in self.name:
+            profile.runcall(before, self)
+        else:
+            before(self)
+
+    threading.Thread.run = counted  # type: ignore[method-assign]
+    try:
+        run(program, binary, f"runs={LONG}")
+    finally:
+        threading.Thread.run = before  # type: ignore[method-assign]
+    pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

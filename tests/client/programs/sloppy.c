@@ -1,0 +1,167 @@
+/* Static buffers, alloca, mapped pools, an arena that two graphs share, a fork in the middle.
+ *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE] */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "qnn_like.h"
+
+static const char *mistake = "";
+#define IS(name) (strcmp(mistake, name) == 0)
+#define DIE(what) do { fprintf(stderr, "%s\n", what); exit(1); } while (0)
+#define TRY(call) do { Error e = call; if (e) { fprintf(stderr, "%s: %d\n", #call, (int)e); exit(1); } } while (0)
+
+static const Functions *q;
+static const SystemFunctions *s;
+static char in_buf[4096] __attribute__((aligned(4096))), out_buf[4096] __attribute__((aligned(4096)));
+static Handle be, ctx, sysctx, g[2];
+static Tensor in[2], out[2];
+static char *bin, *arena, *pool;
+static size_t bin_size, arena_used;
+static char names[2][64];
+
+static void slurp(const char *path) {
+    FILE *f = fopen(path, "rb");
+    char chunk[777], *grown = NULL;
+    size_t n;
+    if (!f) DIE("no file");
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
+        grown = realloc(grown, bin_size + n); /* grows and grows */
+        memcpy(grown + bin_size, chunk, n);
+        bin_size += n;
+    }
+    fclose(f);
+    bin = mmap(NULL, bin_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(bin, grown, bin_size);
+    free(grown);
+}
+
+static void set(Handle graph, uint32_t what, void *at, uint32_t size) {
+    PoolMemory m = {1, size, at};
+    CustomOption c = {what, &m};
+    Option o = {0, {&c}};
+    const Option *l[] = {&o, NULL};
+    Error e = q->graphSetConfig(graph, l); /* at: set */
+    if (e && !IS("code-ignored")) DIE("set");
+}
+
+static uint32_t get(Handle graph, uint32_t what) {
+    uint32_t n = 0;
+    CustomOption c = {what, &n};
+    Option o = {0, {&c}};
+    Option *l[] = {&o, NULL};
+    TRY(q->graphGetProperty(graph, l));
+    return (n + 63) / 64 * 64;
+}
+
+static void *take(size_t size) {
+    char *p = arena + arena_used;
+    arena_used += (size + 255) / 256 * 256;
+    return p;
+}
+
+static void load(const char *path) {
+    void *a = dlopen("libQnnLpai.so", RTLD_NOW | RTLD_GLOBAL), *b = dlopen("libQnnSystem.so", RTLD_NOW | RTLD_GLOBAL);
+    const Interface **x;
+    const SystemInterface **y;
+    uint32_t n;
+    const BinaryInfo *info;
+    uint64_t size;
+    Alignment al;
+    CustomOption c = {0, &al};
+    Option o = {0, {&c}}, keep = {7, {NULL}};
+    Option *l[] = {&o, NULL};
+    const Option *k[] = {&keep, NULL};
+    int i;
+    if (!a || !b) DIE(dlerror());
+    TRY(((GetProviders)dlsym(a, "QnnInterface_getProviders"))(&x, &n));
+    TRY(((GetSystemProviders)dlsym(b, "QnnSystemInterface_getProviders"))(&y, &n));
+    q = &x[0]->v;
+    s = &y[0]->v;
+    TRY(q->backendCreate(NULL, NULL, &be)); /* at: backendCreate */
+    TRY(q->backendGetProperty(be, l));
+    slurp(path);
+    TRY(s->contextCreate(&sysctx)); /* at: systemCreate */
+    TRY(s->getBinaryInfo(sysctx, bin, bin_size, &info, &size));
+    if (info->v1.numGraphs < 2) DIE("two graphs are needed");
+    keep.value.flag = 1;
+    TRY(q->contextCreateFromBinary(be, NULL, k, bin, bin_size, &ctx, NULL)); /* at: contextCreate */
+    for (i = 0; i < 2; i++) {
+        snprintf(names[i], sizeof names[i], "%s", info->v1.graphs[i].v1.name);
+        in[i] = *info->v1.graphs[i].v1.inputs;
+        out[i] = *info->v1.graphs[i].v1.outputs;
+        in[i].of.v1.memory.clientBuf.data = in_buf;
+        in[i].of.v1.memory.clientBuf.dataSize = out[i].of.v1.memory.clientBuf.dataSize = 100;
+        out[i].of.v1.memory.clientBuf.data = out_buf;
+        TRY(q->graphRetrieve(ctx, names[i], &g[i]));
+    }
+}
+
+static void pools(void) {
+    uint32_t scratch = get(g[0], 1) > get(g[1], 1) ? get(g[0], 1) : get(g[1], 1);
+    void *state;
+    int i;
+    if (posix_memalign((void **)&arena, 4096, 65536)) DIE("memory"); /* at: arena */
+    memset(arena, 0, 65536);
+    pool = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    state = take(4096);
+    for (i = 0; i < 2; i++) {
+        set(g[i], 1, i == 0 ? pool : pool + 32768, scratch);
+        set(g[i], 101, IS("state-shared") ? state : take(get(g[i], 101)), get(g[i], 101));
+    }
+    if (IS("code-ignored")) set(g[0], 1, pool + 1, scratch);
+    if (IS("arena-past-end")) set(g[0], 1, arena + 65536 - 64, scratch);
+    if (IS("scratch-alloca")) set(g[0], 1, (void *)(((uintptr_t)alloca(scratch + 64) + 63) / 64 * 64), scratch);
+    if (IS("binary-written")) bin[5000 % bin_size] ^= 1;
+}
+
+static void execute(int i) {
+    Error e = q->graphExecute(g[i], &in[i], 1, &out[i], 1, NULL, NULL); /* at: execute */
+    if (e && !IS("execute-ignored") && !IS("code-ignored")) DIE("execute");
+}
+
+static void forks(void) {
+    pid_t child = fork();
+    int status;
+    if (child == 0) {
+        free(malloc(100)); /* what a child does on its own is its own */
+        if (IS("child-executes")) q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL); /* at: child */
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+}
+
+int main(int argc, char **argv) {
+    void *again = dlopen("libQnnLpai.so", RTLD_NOW);
+    int i;
+    if (argc > 2) mistake = argv[2];
+    load(argv[1]);
+    pools();
+    TRY(q->graphFinalize(g[0], NULL, NULL)); /* at: finalize */
+    TRY(q->graphFinalize(g[1], NULL, NULL));
+    for (i = 0; i < 10; i++) execute(i % 2);
+    forks();
+    if (IS("pool-unmapped")) munmap(pool, 65536); /* at: munmap */
+    if (IS("arena-freed")) free(arena); /* at: freeArena */
+    if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */
+    if (IS("binary-unmapped")) munmap(bin, bin_size); /* at: munmapBinary */
+    if (IS("execute-ignored")) in[0].of.v1.memory.clientBuf.data = in_buf + 1, in[1] = in[0];
+    for (i = 0; i < 10; i++) execute(i % 2);
+    if (IS("closed-early")) dlclose(dlopen("libQnnLpai.so", RTLD_NOW)), dlclose(again), dlclose(again); /* at: dlclose */
+    if (IS("stays-open")) return 0;
+    TRY(q->contextFree(ctx, NULL)); /* at: contextFree */
+    if (IS("used-after")) execute(0);
+    if (IS("freed-again")) q->contextFree(ctx, NULL); /* at: again */
+    TRY(q->backendFree(be));
+    TRY(s->contextFree(sysctx));
+    munmap(bin, bin_size);
+    munmap(pool, 65536);
+    free(arena);
+    return 0;
+}

@@ -1,0 +1,115 @@
+"""Programs in other styles than the example: each is clean, and its mistakes are found."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from client_mistakes import run
+
+PROGRAMS = Path(__file__).parent / "programs"
+# By program: mistake, rule, the marked line of the call, that of another place.
+MISTAKES = {
+    "sample_app.cpp": [
+        ("io-plain-malloc", "R3", "execute", ""),
+        ("pool-past-end", "R4", "setConfig", ""),
+        ("binary-freed", "R10", "setConfig", "alignedFree"),
+        ("shallow-copy", "C4", "execute", "systemFree"),
+        ("profile-leaked", "C8", "profileCreate", ""),
+        ("backend-first", "L1", "backendFirst", "contextCreate"),
+        ("after-close", "C2", "afterClose", ""),
+        ("tensor-unknown", "R9", "execute", ""),
+    ],
+    "raii.cpp": [
+        ("scratch-grows", "R7", "execute", "grow"),
+        ("binary-grows", "R10", "setConfig", "grow"),
+        ("buffer-out-of-scope", "R9", "async", ""),
+        ("async-stack", "C5", "asyncStack", ""),
+        ("context-twice", "R16", "contextFree", "firstFree"),
+        ("state-written", "X6", "execute", ""),
+        ("context-released", "L1", "backendFree", "contextCreate"),
+    ],
+    "sloppy.c": [
+        ("pool-unmapped", "R7", "execute", "munmap"),
+        ("arena-grown", "R8", "execute", "realloc"),
+        ("arena-past-end", "R4", "set", ""),
+        ("state-shared", "X5", "set", ""),
+        ("scratch-alloca", "C5", "set", ""),
+        ("child-executes", "C1", "child", ""),
+        ("closed-early", "C2", "dlclose", ""),
+        ("execute-ignored", "C3", "execute", ""),
+        ("used-after", "R16", "execute", "contextFree"),
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled program, its binary, and the lines that its source has marked."""
+
+    path: Path
+    binary: Path
+    lines: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
+    """All of them, compiled once."""
+    compilers = {".c": shutil.which("gcc"), ".cpp": shutil.which("g++")}
+    if None in compilers.values():
+        pytest.skip("there is no gcc and g++")
+    folder = tmp_path_factory.mktemp("programs")
+    binary = folder / "two.bin"
+    binary.write_bytes(_two_graphs())
+    made = {}
+    for name in MISTAKES:
+        source = PROGRAMS / name
+        target = folder / source.stem
+        command = [str(compilers[source.suffix]), "-g", "-O1", str(source), "-o", str(target)]
+        subprocess.run([*command, "-ldl", "-lpthread"], check=True)
+        made[name] = Program(target, binary, _marks(source))
+    return made
+
+
+def _two_graphs() -> bytes:
+    from qnnmem.lpai.binary import pack
+    from qnnmem.lpai.selftest.models import context
+
+    graphs = tuple(one for one in context().graphs if one.name in ("counter", "double"))
+    return b"".join(pack(replace(context(), graphs=graphs)))
+
+
+def _marks(source: Path) -> dict[str, int]:
+    lines = enumerate(source.read_text("utf-8").splitlines(), 1)
+    return {mark[1]: n for n, line in lines if (mark := re.search(r"\bat: (\w+)", line))}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name: str) -> None:
+    """Nothing is said about programs that keep the rules in another way."""
+    program = programs[name]
+    report = run(program.path, program.binary)
+    assert report.findings == ()
+    assert report.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake", "rule", "line", "other"),
+    [(name, *one) for name, all_of_it in MISTAKES.items() for one in all_of_it],
+)
+def test_a_mistake_is_found(
+    programs: dict[str, Program], name: str, mistake: str, rule: str, line: str, other: str
+) -> None:
+    """The rule, the line of the call, and where the memory went."""
+    program = programs[name]
+    places = {
+        (one.place.rpartition("/")[2], one.other_place.rpartition("/")[2] if other else "")
+        for one in run(program.path, program.binary, mistake).findings
+        if one.finding.rule == rule
+    }
+    second = f"{name}:{program.lines[other]}" if other else ""
+    assert (f"{name}:{program.lines[line]}", second) in places

@@ -1,0 +1,123 @@
+"""The example client killed at random moments; its checker must live on and leave nothing behind.
+
+    python tools/killed_client.py               200 times, seed 0
+    python tools/killed_client.py --count 50 --seed 7
+
+Each run executes in another way: one thread, three, or the queue. After each the checker must have
+its threads, descriptors, children and temporary files of before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from client_mistakes import build, one_graph
+
+from qnnmem.client.run import ClientOptions, ClientReport, check_client
+from qnnmem.lpai.profiles import profile
+
+WAYS = ((), ("async",), ("threads=3",), ("threads=3", "async"), ("memory-not-deregistered",))
+_SLOWEST_S = 1.0  # until the kill
+_SETTLE_S = 5.0
+
+
+def children() -> list[int]:
+    """Processes that this one started and did not collect."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for one in lists for pid in one.read_text("ascii").split()]
+
+
+def held(folder: Path) -> Counter[str]:
+    """What a checker could leave behind."""
+    return Counter(
+        threads=threading.active_count(),
+        descriptors=len(list(Path("/proc/self/fd").iterdir())),
+        children=len(children()),
+        files=len(list(folder.iterdir())),
+    )
+
+
+def kill_later(name: str, delay_s: float) -> threading.Thread:
+    """Kill the client some time after it was started."""
+
+    def work() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            for pid in children():
+                if _name(pid) == name:
+                    time.sleep(delay_s)
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
+    except OSError:
+        return ""
+
+
+def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -> ClientReport:
+    """A client that would go on for long, and is not let."""
+    killer = kill_later(program.name, delay_s)
+    command = (str(program), str(binary), "runs=100000000", *way)
+    report = check_client(ClientOptions(command, profile(), time_limit_s=60))
+    killer.join()
+    return report
+
+
+def problems(count: int, seed: int, folder: Path, program: Path) -> Iterator[str]:
+    """What was left behind, or was not told."""
+    chance = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
+    binary = folder / "counter.bin"
+    binary.write_bytes(one_graph())
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    tempfile.tempdir = str(temporary)
+    one_run(program, binary, (), 0.5)  # whatever is opened once and kept
+    before = held(temporary)
+    for number in range(count):
+        way, delay_s = chance.choice(WAYS), chance.random() ** 2 * _SLOWEST_S
+        report = one_run(program, binary, way, delay_s)
+        where = f"run {number} ({' '.join(way) or 'plain'}, after {delay_s:.3f} s)"
+        if report.ended_by != "SIGKILL" or report.timed_out:
+            yield f"{where}: ended by {report.ended_by or report.exit_code}"
+        end = time.monotonic() + _SETTLE_S
+        while (left := held(temporary) - before) and time.monotonic() < end:
+            time.sleep(0.01)
+        if left:
+            yield f"{where}: left behind {dict(left)}"
+
+
+def main() -> int:
+    """Reads the arguments; gives the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = build(folder / "killedclient", "gcc", ("-O1",))
+        wrong = list(problems(given.count, given.seed, folder, program))
+        tempfile.tempdir = None
+    print(f"{given.count:,} clients killed: {'; '.join(wrong) or 'nothing was left behind'}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
