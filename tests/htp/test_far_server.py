@@ -276,6 +276,7 @@ def folder_with(tmp_path: Path, content: bytes) -> tuple[RequestFolder, dict[str
         ("compile", {"output": "/etc/passwd"}),
         ("compile", {"library": "/tmp/evil"}),  # noqa: S108  refused
         ("compile", {"log": "../x"}),
+        ("compose", {"kind": "library"}),
         ("quantize", {"calibration": "/etc"}),
         ("quantize", {"sample_files": [[["x", ".py", None]]]}),
         ("calls", {"calls": [{"call": "__init__ x"}]}),

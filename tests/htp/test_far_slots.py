@@ -20,7 +20,7 @@ from qnnmem.htp.sweep.cluster import ClusterCompiler
 from qnnmem.htp.worker.slots import Slots
 from qnnmem.kept_results import ResultCache
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.targets.socs import find_soc, socs
+from qnnmem.targets.socs import Soc, find_soc, socs
 
 POINTS: list[SweepPoint] = [{"batch": n, "vtcm_mb": m} for n in range(1, 13) for m in (2, 8)]
 
@@ -206,7 +206,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     """Whatever the executor raises, and whenever nobody answers, one sentence says it."""
     from qnnmem.htp.compile import CompileOptions
 
-    monkeypatch.setattr("qnnmem.htp.sweep.cluster._LOOK_S", 0.01)
+    monkeypatch.setattr("qnnmem.htp.far.cluster._LOOK_S", 0.01)
     monkeypatch.setattr("qnnmem.htp.sweep.cluster.compile_there", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
@@ -219,3 +219,44 @@ def test_a_cluster_that_is_gone_loses_the_point(
         with pytest.raises(WorkerError, match="no worker of the cluster answers any more"):
             gone.run({"batch": 1})
         wait.set()
+
+
+def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is that of a worker, with the model's name here; a wrong one is a lost worker."""
+    from qnnmem.errors import NoCompiler
+    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.fit import judges
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    asked: list[str] = []
+
+    class Judge:
+        def __init__(self, path: Path, *_: object) -> None:
+            self.path = path
+
+        def judge(self, soc: Soc, _options: CompileOptions) -> judges.JudgedModel:
+            asked.append(soc.name)
+            fit = replace(FIT, soc=FIT.soc, why=(f"{self.path} and ", Setting("precision", "int8")))
+            return judges.JudgedModel(fit, is_final=True)
+
+        def close(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr(judges, "Worker", lambda **_: None)
+    monkeypatch.setattr(judges, "FitWorker", Judge)
+    with Here(1) as executor:
+        there = judges.FitCluster(model, {"pd": size(5)}, executor, lambda: True)
+        found = there.judge(FIT.soc, CompileOptions())
+        assert found.fit == replace(FIT, why=(f"{model} and ", Setting("precision", "int8")))
+        assert found.is_final
+        with pytest.raises(WorkerError, match="cannot be understood"):
+            there.judge(find_soc("SM8350"), CompileOptions())
+        assert asked == ["SM8650", "SM8350"]
+
+        def none(**_: object) -> None:
+            raise NoCompiler("it is not installed")
+
+        monkeypatch.setattr(judges, "Worker", none)
+        with pytest.raises(WorkerError, match="cannot compile: it is not installed"):
+            there.judge(FIT.soc, CompileOptions())

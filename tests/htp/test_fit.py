@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy
 import onnx
 import pytest
 from context_writer import example_context, example_graph, old_context
 from onnx import TensorProto, helper, numpy_helper
 
-from qnnmem.errors import UsageError
+from qnnmem.cli.fit import fit as fit_command
+from qnnmem.cli.refusal import explained
+from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.value import SizeRange
 from qnnmem.htp.binary.context import HtpContext
@@ -245,6 +248,30 @@ def test_more_vtcm_is_near_when_less_was_asked_for() -> None:
     assert found[0] == "--vtcm-mb 4"
 
 
+@pytest.mark.parametrize(
+    ("pool", "need", "limit", "sizes"),
+    [
+        *(("vtcm", 8, 4, ["4", "2"]), ("ram", 11, 9, ["6", "3"]), ("ram", 20, 2, ["4", "2"])),
+        *(("pd", 11, 6, ["3", "1"]), ("pd", 11, 1, [])),
+    ],
+)
+def test_less_vtcm_is_near_when_a_budget_is_broken(
+    pool: str, need: int, limit: int, sizes: list[str]
+) -> None:
+    """VTCM is memory, too: what the budget leaves of it is tried first, and no other SoC."""
+    soc = find_soc("SM8650")
+    given = Sourced(limit << 20, Origin.GIVEN, "--budget")
+    size = Sourced(need << 20, Origin.COMPUTED, "test")
+    fit = Fit(soc, False, (Check(pool, SizeRange(size, size), given),))
+    found = [near.setting for near in nearby(fit, CompileOptions())]
+    assert [one.value for one in found if one.name == "vtcm_mb"] == sizes
+    assert "soc" not in [one.name for one in found]
+    text = render_text((fit,), "m.onnx", given=("--soc=SM8650", f"--budget={pool}={limit}M"))
+    command = f"qnnmem fix m.onnx --backend htp --soc SM8650 --budget {pool}={limit}M -o fixed"
+    assert text.endswith(f"next: change the model until it fits: {command}\n")
+    assert "qnnmem fix changes ONNX models" in render_text((fit,), "m.dlc")
+
+
 def test_only_what_was_compiled_is_verified() -> None:
     """The first settings are tried, the rest is suggested, and what failed is set apart."""
     asked = []
@@ -260,6 +287,40 @@ def test_only_what_was_compiled_is_verified() -> None:
     assert [flag(one.setting) for one in fit.suggestions if one.verified] == ["--dim batch=1500"]
     assert [flag(one.setting) for one in fit.tried] == ["--dim batch=2048"]
     assert len([one for one in fit.suggestions if not one.verified]) == 2
+
+
+@pytest.mark.parametrize(("good", "compiled"), [("2", ["4", "2"]), ("4", ["4"])])
+def test_less_of_what_fits_is_not_compiled(good: str, compiled: list[str]) -> None:
+    """The largest VTCM that a budget leaves is tried first; a smaller one only where that fails."""
+    asked = []
+
+    def judge(soc: Soc, options: CompileOptions) -> Fit:
+        asked.append(str(options.vtcm_mb) if options.vtcm_mb else options.precision.value)
+        fits = asked[-1] == good
+        return replace(fit_bill(bill_of(context(), SM8650), SM8650), fits=fits)
+
+    size = Sourced(8 << 20, Origin.COMPUTED, "test")
+    check = Check("vtcm", SizeRange(size, size), Sourced(4 << 20, Origin.GIVEN, "--budget"))
+    fit = with_suggestions(Fit(find_soc("SM8650"), False, (check,)), CompileOptions(), judge, 3)
+    assert asked == [*compiled, "int8"]
+    (found,) = (one for one in fit.suggestions if one.setting.name == "vtcm_mb")
+    assert (found.verified, found.setting.value) == (True, good)
+
+
+def test_what_was_tried_is_compiled_otherwise_by_a_whole_command() -> None:
+    """For the setting that was tried, and not for the one that was asked for."""
+    words = ("cannot; ", Setting("partition"), " leaves it to the CPU")
+    options = CompileOptions(dims={"batch": 3000})
+
+    def judge(soc: Soc, options: CompileOptions) -> Fit:
+        return Fit(soc, None, (), why=words)
+
+    fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)
+    with click.Context(fit_command):
+        text = render_text([explained(fit, Path("m.onnx"), options)], "m.onnx")
+    line = "`qnnmem prepare m.onnx --backend htp --soc {} --dim batch={} --partition -o model.bin`"
+    assert line.format("SM8350", 1500) in text
+    assert line.format("SM8550", 3000) in text
 
 
 @pytest.mark.parametrize("given", [600.0, 10.0])

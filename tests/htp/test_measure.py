@@ -155,7 +155,7 @@ def test_fit_and_sweep_agree(model: Path) -> None:
         assert (fit.why, fit.seconds) == (result.reason, result.seconds)
         check = next(check for check in fit.checks if check.pool == "pd")
         assert check.need is not None
-        assert check.need.high.value == result.pd_need
+        assert (check.need.low.value, check.need.high.value) == (result.pd_low, result.pd_need)
 
 
 def test_a_sure_no_needs_no_estimate(model: Path) -> None:

@@ -283,6 +283,7 @@ def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> 
     output, model = tmp_path / "out.bin", tmp_path / "out_ctx.onnx"
     done = compile_model(single(tmp_path, "Relu", [1, 64]), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)
+    assert done.epcontext is not None
     model.write_bytes(rename_binary(done.epcontext, done.binary_name, output.name))
     x = numpy.linspace(-1, 1, 64, dtype="float32")
     (tmp_path / "x.raw").write_bytes(x.tobytes())

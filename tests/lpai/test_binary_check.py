@@ -121,8 +121,8 @@ def test_the_sound_binary_loads() -> None:
     [
         (CompiledContext, lambda document: document, {"constants"}),
         (CompiledGraph, lambda document: graph(document), {"program"}),
-        # What is said before a plan; the notes, which are stored, say it too.
-        (Model, lambda document: model(document), {"assumed"}),
+        # What is said before a plan, as the notes do, which are stored; and `quants` of the graph.
+        (Model, lambda document: model(document), {"assumed", "encodings"}),
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
         (PlacedBuffer, lambda document: buffer(document, "x"), set()),

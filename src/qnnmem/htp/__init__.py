@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
+    from qnnmem.htp.qmem.composed import HtpComposedContext, HtpComposedGraph
     from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, SharedBuffer
     from qnnmem.htp.qmem.rpcmem import (
         RPCMEM_DEFAULT_FLAGS,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # Importing the folder must stay cheap: names find their module when they are first used.
 _HOMES = {
     **dict.fromkeys(("HtpBackend", "HtpClientContext", "HtpClientGraph"), "qmem.client"),
+    **dict.fromkeys(("HtpComposedContext", "HtpComposedGraph"), "qmem.composed"),
     **dict.fromkeys(("HtpMemDescriptor", "HtpMemType", "SharedBuffer"), "qmem.memory"),
     **dict.fromkeys(
         (
@@ -41,6 +43,8 @@ __all__ = [
     "HtpBackend",
     "HtpClientContext",
     "HtpClientGraph",
+    "HtpComposedContext",
+    "HtpComposedGraph",
     "HtpMemDescriptor",
     "HtpMemType",
     "HtpSession",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
+
+from qnnmem.errors import OutOfTime, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +25,8 @@ class AnswerTime:
     def left_s(self) -> float:
         """Seconds that are left; none after the end."""
         return max(0.0, self.ends_at - time.monotonic())
+
+
+def not_in_time(path: Path, what: str) -> OutOfTime:
+    """The error for an answer that is not there when its time is over."""
+    return OutOfTime(path, what, cure=("give more time with ", Setting("time_limit_s")))

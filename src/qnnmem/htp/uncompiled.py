@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qnnmem.errors import FreeDimensions, LoadError
 from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
-from qnnmem.htp.compile.model import model_source
+from qnnmem.htp.compile.model import check_composed, is_composed, model_source
 from qnnmem.ir import Model
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import PD_BUDGET, Soc, limits_of, pd_budget
@@ -27,6 +27,8 @@ def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -
     """The sizes of a model and the limits of SoCs, each with its origin."""
     for soc in socs:
         check_options(soc, options)
+    if is_composed(path):
+        check_composed(path, options)
     few = socs if len(socs) <= _SOCS else ()
     limits = dict(limit for soc in few for limit in limits_of(soc))
     limits = limits or {PD_BUDGET: pd_budget()}  # which is the same for all
@@ -37,6 +39,8 @@ def _sizes(path: Path, options: CompileOptions) -> Facts:
     """Weights, inputs and outputs; nothing of a model that the compiler alone reads."""
     from qnnmem.load import kind_of, load
 
+    if options.trust:  # a library composes its graphs only into another
+        return ()
     try:
         model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
     except FreeDimensions:

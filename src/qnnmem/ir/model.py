@@ -98,6 +98,8 @@ class Model:
     states: tuple[str, ...] = ()  # variables that survive from one execution to the next
     buffers: tuple[FixedBuffer, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader wants the user to know
+    # Scale and zero point of tensors, where the file itself states them and no node needs to.
+    encodings: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     assumed: Words = ""  # what makes every number below a guess, to be said first
 
     def __post_init__(self) -> None:
@@ -106,6 +108,10 @@ class Model:
         tensors = dict(expect_mapping(self.tensors, "tensors are a mapping from names to tensors"))
         expect_items(tensors.values(), Tensor, "tensors are a mapping from names to tensors")
         object.__setattr__(self, "tensors", MappingProxyType(tensors))
+        stated = "encodings are a mapping from names to a scale and a zero point"
+        encodings = dict(expect_mapping(self.encodings, stated))
+        expect_items(encodings.values(), tuple, stated)
+        object.__setattr__(self, "encodings", MappingProxyType(encodings))
         _keep_items(self, "ops", Op, "the ops of a model are a list of Op")
         for group in ("inputs", "outputs", "constants", "states"):
             _keep_items(self, group, str, f"the {group} of a model are names of tensors")

@@ -118,7 +118,10 @@ def kind_of(path: Path) -> str:
         return by_name
     if found.name == "binary" and read_head(path, 1) in _PROTOBUF_STARTS:
         return "onnx"
-    raise wrong_kind(path, found, "which cannot be planned")
+    code = found.name == "elf"
+    raise wrong_kind(
+        path, found, f"which cannot be {'read as a model here' if code else 'planned'}"
+    )
 
 
 class _LoadFolder(ModuleType):

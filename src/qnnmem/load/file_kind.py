@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qnnmem.bounded_file import read_head, regular_size
-from qnnmem.errors import LoadError
+from qnnmem.errors import LoadError, Setting
 
 HEAD = 1 << 16  # bytes that are looked at
 _COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
@@ -22,6 +22,9 @@ _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverte
 _SOURCE = "give the ONNX or TFLite model it was made from"
 _UNPACK = "unpack it and name the file inside"
 _NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
+_TRUSTED = "it has to be a model library of QNN"
+_BINARY = "it is a result of qnnmem inspect or of the vendor's tool, so name the binary itself"
+_COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 
@@ -45,26 +48,26 @@ class KindOfFile:
 
 
 _TABLE = (
-    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", "fit", "footprint", "qmem", "sweep")),
+    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
     KindOfFile("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
     KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
     KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
     KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
     KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "net-run")),
     KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
-    KindOfFile(
-        "dlc", "a DLC", ("plan", "prepare"), f"for the others {_SOURCE}, or the binary made of it"
-    ),
+    KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
     # A report without its format and a config file of HTP both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
+    KindOfFile("contents", "what a context binary holds (JSON)", (), _BINARY),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
     KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
+    KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
     KindOfFile("json", "JSON", ("lint", "doctor")),
     KindOfFile("packed", "compressed data", ("doctor",), "unpack what is not a log"),
     KindOfFile("text", "text", ("doctor",)),
     KindOfFile("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
     KindOfFile("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
-    KindOfFile("elf", "a shared library or a program (ELF)", (), _NO_LIBRARY),
+    KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
     KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
     KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
     KindOfFile("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
@@ -132,8 +135,11 @@ _MEMBERS = (
 )
 _CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
+_CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
 _GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
-_RESULT = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.')
+_TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
+# What `inspect` says of a binary has the nesting of the vendor's tool, and our part last.
+_RESULT = re.compile(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT = 4096  # bytes in which text is told from binary data
 _CONTROLS = bytes({*range(32), 127} - {7, 8, 9, 10, 11, 12, 13, 27})
@@ -160,6 +166,17 @@ def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
     if kind.name == "empty":
         return LoadError(path, "is empty")
     return LoadError(path, f"is {kind.words}, {why}", cure=kind.readers)
+
+
+def is_library(path: Path, *, trust: bool) -> bool:
+    """Whether a file is native code, which is executed to see its graphs: not unless trusted."""
+    kind = kind_of_file(path)
+    if kind.name != "elf":
+        return False
+    if not trust:
+        what = (f"is {kind.words}, whose code is executed only with ", Setting("trust"))
+        raise LoadError(path, what, cure=kind.readers)
+    return True
 
 
 def kind_of_file(path: Path) -> KindOfFile:
@@ -244,12 +261,16 @@ def _by_text(head: bytes) -> str:
 
 
 def _object(text: str) -> str:
+    if _TRACE.match(text):
+        return "trace"
     if _RESULT.match(text):
         return "result"
     if _CONFIG.search(text):
         return "config"
     if _EAIX.search(text):
         return "eaix"
+    if _CONTENTS.search(text):
+        return "contents"
     return "graphs" if _GRAPHS.search(text) else "json"
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.profiles import Mode, Profile, profile
     from qnnmem.lpai.runtime.backend import Backend
+    from qnnmem.lpai.runtime.composed import ComposedContext
     from qnnmem.lpai.runtime.context import Context
     from qnnmem.lpai.runtime.descriptors import (
         AlignmentReq,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
     "Backend": "runtime.backend",
+    "ComposedContext": "runtime.composed",
     "Context": "runtime.context",
     **dict.fromkeys(
         (
@@ -63,6 +65,7 @@ __all__ = [
     "SUCCESS",
     "AlignmentReq",
     "Backend",
+    "ComposedContext",
     "Config",
     "Context",
     "CoreAffinityCfg",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from qnnmem.errors import (
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
 from qnnmem.load.onnx.fixed import InputValue
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, FrameWindow, Quant
 from qnnmem.lpai.constant_block import ConstantBlock
 from qnnmem.lpai.deadline import Deadline
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
@@ -44,6 +45,8 @@ from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
+
+    from qnnmem.qnn.graph import ComposedGraph
 
 
 Say = Callable[[str], None]
@@ -88,6 +91,9 @@ class _Loaded:
     error: QuantizeError | None = None
 
 
+_Read = tuple[_Loaded, tuple[Words, ...]]
+
+
 def prepare(
     files: Mapping[str, Path | str] | Sequence[Path | str] | Path | str,
     options: PrepareOptions | Mapping[str, Any] | None = None,
@@ -98,22 +104,57 @@ def prepare(
 
     A path alone, or each of several, is a graph with the name of its file.
     """
-    from qnnmem.version import __version__
-
     files, options = as_files(files), as_prepare_options(options)
     for name, call in (("say", say), ("watch", watch)):
         if call is not None and not callable(call):
             raise UsageError(f"{name} is a function, not {quote(call)}")
     say = say or (lambda _text: None)
+
+    def load(path: Path | str, folder: Path, deadline: Deadline) -> _Read:
+        return _load(Path(path), options, folder, say, deadline)
+
+    return _prepare(
+        {name: partial(load, path) for name, path in files.items()}, options, say, watch
+    )
+
+
+def prepare_composed(
+    graphs: Sequence[ComposedGraph], options: PrepareOptions | Mapping[str, Any] | None = None
+) -> Prepared:
+    """Context of graphs that a client composed; NotTranslated names what cannot be executed."""
+    from qnnmem.load.dlc.model import as_model
+    from qnnmem.load.dlc.translate import translate
+
+    options = as_prepare_options(options)
+
+    def load(graph: ComposedGraph, _folder: Path, _deadline: Deadline) -> _Read:
+        place = Path(graph.name)
+        model, proto = translate(graph, as_model(place, graph))
+        loaded = _Loaded(model, proto, None, options.states, (), model.notes)
+        _refuse_float(place, loaded, options)
+        return loaded, ()
+
+    loads = {graph.name: partial(load, graph) for graph in graphs}
+    return _prepare(loads, options, lambda _text: None, None)
+
+
+def _prepare(
+    loads: Mapping[str, Callable[[Path, Deadline], _Read]],
+    options: PrepareOptions,
+    say: Say,
+    watch: Watcher | None,
+) -> Prepared:
+    from qnnmem.version import __version__
+
     graphs: list[CompiledGraph] = []
     plans: list[MemoryPlan] = []
     warnings: list[Words] = []
     errors: list[QuantizeError] = []
     block = ConstantBlock()
     deadline = Deadline.after(options.time_limit_s)
-    for name, path in files.items():
+    for name, load in loads.items():
         with scratch_folder() as folder:
-            loaded, notes = _load(Path(path), options, Path(folder), say, deadline)
+            loaded, notes = load(Path(folder), deadline)
             warnings += notes
             errors += [] if loaded.error is None else [replace(loaded.error, graph=name)]
             say(f"planning {name}")
@@ -143,10 +184,12 @@ def _load(
     path: Path, options: PrepareOptions, folder: Path, say: Say, deadline: Deadline
 ) -> tuple[_Loaded, tuple[Words, ...]]:
     from qnnmem.load import kind_of
+    from qnnmem.load.file_kind import is_library
 
-    kind = kind_of(path)
-    if kind == "dlc":
-        return _load_dlc(path, options, say, deadline), ()
+    library = is_library(path, trust=options.trust)
+    kind = "library" if library else kind_of(path)
+    if library or kind == "dlc":
+        return _load_composed(path, options, say, deadline, trusted=library), ()
     if kind != "onnx":
         return _load_layout(path, options), ()
     from qnnmem.load.onnx import read_with_graph
@@ -211,7 +254,10 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
     return LoadError(path, what, cure=error.cure)
 
 
-def _load_dlc(path: Path, options: PrepareOptions, say: Say, deadline: Deadline) -> _Loaded:
+def _load_composed(
+    path: Path, options: PrepareOptions, say: Say, deadline: Deadline, *, trusted: bool
+) -> _Loaded:
+    """A graph of QNN: of a DLC, or of a model library that is trusted."""
     from qnnmem.load.dlc import read_with_graph
 
     _refuse_rewriting(path, options)
@@ -219,7 +265,7 @@ def _load_dlc(path: Path, options: PrepareOptions, say: Say, deadline: Deadline)
         if getattr(options, name):
             raise UsageError((f"{path} has fixed shapes; ", Setting(name), " is for ONNX models"))
     say(f"reading {path.name}")
-    model, proto = read_with_graph(path, deadline.left(_READ_S))
+    model, proto = read_with_graph(path, deadline.left(_READ_S), trusted=trusted)
     loaded = _Loaded(model, proto, None, options.states, (), model.notes)
     _refuse_float(path, loaded, options)
     return loaded
@@ -340,7 +386,7 @@ def _compile(
     )
     graph = CompiledGraph(
         name=name,
-        model=plan.model,
+        model=replace(plan.model, encodings={}),  # they are in `quants`
         buffers=_placed_once(plan.buffers),
         scratch_bytes=plan.scratch_bytes,
         persistent_bytes=plan.persistent_bytes,
@@ -348,6 +394,7 @@ def _compile(
         io=plan.options.io,
         states=plan.options.states,
         windows=_windows(loaded.windows),
+        quants={name: Quant(*stated) for name, stated in model.encodings.items()},
         notes=loaded.notes,
         float_ops=len(classify(loaded.model).float_ops),
     )
@@ -406,7 +453,7 @@ def _with_program(
     graph = replace(
         graph,
         model=program.model,
-        quants=program.quants,
+        quants={**program.quants, **graph.quants},
         constants=program.constants,
         program=program.proto.SerializeToString(deterministic=True),
     )

@@ -40,6 +40,7 @@ class PrepareOptions:
     calibration: Path | str | None = None
     seed: int = 0
     allow_float: bool = False
+    trust: bool = False  # a model library may be executed, which is native code
     hw_version: str = DEFAULT_HW_VERSION
     # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
     # child process that runs or folds a model its own limit of one to ten minutes.
@@ -58,7 +59,7 @@ class PrepareOptions:
             known = type(bits) is int and bits in _BITS
             if not known and not (bits is None and name == "quantize"):
                 raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
-        for name in ("rnn_state", "inplace", "reorder", "allow_float"):
+        for name in ("rnn_state", "inplace", "reorder", "allow_float", "trust"):
             expect(getattr(self, name), bool, f"{name} is True or False")
         expect(self.calibration, (Path, str, NoneType), "calibration is the path of data")
         expect(self.seed, int, "a seed is a whole number")

@@ -226,6 +226,17 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
     return tuple(sorted(sizes, key=lambda name: (-sizes[name], name))[:5])
 
 
+def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
+    """How many others in scratch are as large as those in the way; of one, too large by itself."""
+    if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
+        return 0
+    sizes = pool_sizes(plan, verdict.pool)
+    least = min(sizes[name] for name in verdict.blockers)
+    if len(verdict.blockers) == 1:
+        least = min(least, verdict.have + 1)
+    return sum(size >= least for size in sizes.values()) - len(verdict.blockers)
+
+
 def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
     """What lies in a pool by name, in bytes; of constants those outside of bodies."""
     if pool is Pool.CONSTANTS:

@@ -100,12 +100,17 @@ class TcmVerdict:
     @property
     def fits(self) -> bool:
         """Whether both the bytes and the number of allocations are within the pool."""
-        return not self.missing and self.buffers <= self.max_buffers.value
+        return not self.missing and not self.is_crowded
 
     @property
     def missing(self) -> int:
         """Bytes that the pool is short of."""
         return max(0, self.need - self.limit.value)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more allocations than the pool takes, however small they are."""
+        return self.buffers > self.max_buffers.value
 
     @property
     def first_failure(self) -> TcmRow | None:

@@ -124,6 +124,36 @@ class COpConfig(Structure):
     )
 
 
+class CMappingPair(Structure):
+    """`Qnn_OpMappingPair_t`: something of the source, a tensor (0) or an operator (1)."""
+
+    _fields_ = (("name", c_char_p), ("type", c_uint32))
+
+
+class CMapping(Structure):
+    """`Qnn_Mapping_t`: an operator or a tensor of QNN, and what of the source it stands for."""
+
+    _fields_ = (("name", c_char_p), ("pairs", POINTER(CMappingPair)), ("pair_count", c_uint32))
+
+
+class COpMappingV1(Structure):
+    """`Qnn_OpMappingV1_t`."""
+
+    _fields_ = (
+        ("graph", c_char_p),
+        ("ops", POINTER(CMapping)),
+        ("op_count", c_uint32),
+        ("tensors", POINTER(CMapping)),
+        ("tensor_count", c_uint32),
+    )
+
+
+class COpMapping(Structure):
+    """`Qnn_OpMapping_t`."""
+
+    _fields_ = (("version", c_uint32), ("v1", POINTER(COpMappingV1)))
+
+
 class CGraphInfoV3(Structure):
     """`QnnSystemContext_GraphInfoV3_t`; older versions end earlier."""
 
@@ -261,6 +291,18 @@ class CConfig(Structure):
     _fields_ = (("option", c_uint32), ("value", c_uint64))
 
 
+class CHtpGraphConfig(Structure):
+    """`QnnHtpGraph_CustomConfig_t`: an option, and the union behind it as two words and a rest."""
+
+    _fields_ = (
+        ("option", c_uint32),
+        ("_gap", c_uint32),
+        ("first", c_uint32),
+        ("second", c_uint32),
+        ("_rest", c_uint64 * 5),
+    )
+
+
 class WholeInterface(Structure):
     """`QnnInterface_t` as it is passed by value: all entries, though newer ones are unknown."""
 
@@ -306,10 +348,18 @@ BACKEND_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "backend_create": (1, (_P, _P, _OUT)),
     "backend_get_build_id": (4, (POINTER(c_char_p),)),
     "backend_free": (8, (_P,)),
+    "context_create": (9, (_P, _P, _P, _OUT)),
+    "context_get_binary_size": (11, (_P, POINTER(c_uint64))),
+    "context_get_binary": (12, (_P, _P, c_uint64, POINTER(c_uint64))),
     "context_create_from_binary": (13, (_P, _P, _P, _P, c_uint64, _OUT, _P)),
     "context_free": (14, (_P, _P)),
+    "backend_validate_op_config": (7, (_P, COpConfig)),
+    "graph_create": (15, (_P, c_char_p, _P, _OUT)),
+    "graph_add_node": (18, (_P, COpConfig)),
+    "graph_finalize": (19, (_P, _P, _P)),
     "graph_retrieve": (20, (_P, c_char_p, _OUT)),
     "graph_execute": (21, (_P, _P, c_uint32, _P, c_uint32, _P, _P)),
+    "tensor_create_graph_tensor": (24, (_P, POINTER(CTensor))),
     "log_create": (25, (LogCallback, c_uint32, _OUT)),
     "log_free": (27, (_P,)),
     "mem_register": (35, (_P, _P, c_uint32, _P)),
@@ -328,7 +378,7 @@ SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
         *(10,),
         (_P, _P, c_uint32, _P, _P, WholeInterface, c_uint32, _OUT, POINTER(c_uint32)),
     ),
-    "dlc_get_op_mappings": (11, (_P, _OUT, POINTER(c_uint32))),
+    "dlc_get_op_mappings": (11, (_P, POINTER(POINTER(COpMapping)), POINTER(c_uint32))),
     "dlc_free": (12, (_P,)),
 }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
+
+# Types of tensors whose bytes are given with them.
+STATIC = frozenset({TensorType.STATIC, TensorType.UPDATEABLE_STATIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class ComposedTensor:
     quantization: Quantization | None = None
     stored_bytes: int = 0  # of one whose values are in the file
     data: bytes | None = None  # them, if they were asked for
+    mem_type: TensorMemType = TensorMemType.RAW  # how a client means to hand it over
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +59,8 @@ class ComposedOp:
     outputs: tuple[int, ...]
     scalars: Mapping[str, int | float | bool]
     arrays: Mapping[str, ComposedTensor]  # parameters that are tensors
+    scalar_types: Mapping[str, DataType] = field(default_factory=dict)  # where they are known
+    origins: tuple[str, ...] = ()  # nodes of the source that it stands for, where that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from qnnmem.htp.compile import (
     given_or_own,
     no_progress,
 )
+from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.library import library_or
 from qnnmem.htp.log import CompileLog
 from qnnmem.htp.worker import Worker
@@ -56,14 +57,15 @@ def measure(
     name_weights: bool = False,
     worker: Worker | None = None,
     progress: Progress | None = None,
+    deadline: AnswerTime | None = None,
 ) -> MeasuredModel | CompileFailure:
     """Compile a model and load the result, so that every number of its bill is measured.
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
-    which the model is read once more.
+    which the model is read once more. `deadline` is for callers that do more within their limit.
     """
     options = options or CompileOptions()
-    ends = AnswerTime.after(options.time_limit_s)
+    ends = deadline or AnswerTime.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
         made = compile_model(
@@ -104,17 +106,21 @@ def largest_weights(
 
     There are none for a model that the compiler reads and our own loader does not, or not in time.
     """
-    from qnnmem.load.onnx import read
+    from qnnmem.load import dlc, onnx
 
+    left = max(0.01, ends.left_s)
     try:
-        model = read(
-            path,
-            dims=options.dims,
-            shapes=options.shapes,
-            values=options.values,
-            time_limit_s=max(0.01, ends.left_s),
-        )
-    except LoadError:
+        if options.trust or is_composed(path):
+            model = dlc.read(path, trusted=options.trust)
+        else:
+            model = onnx.read(
+                path,
+                dims=options.dims,
+                shapes=options.shapes,
+                values=options.values,
+                time_limit_s=left,
+            )
+    except (LoadError, CannotTell):
         return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
     graph = context.graphs[0].name if context.graphs else ""

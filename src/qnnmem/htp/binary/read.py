@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from qnnmem.bounded_file import regular_size
-from qnnmem.errors import Damaged, LoadError, NotHtp
+from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
 from qnnmem.htp.binary.container import BinarySource, Container, open_container
 from qnnmem.htp.binary.context import HtpContext, HtpGraph, HtpTensor, Version
 from qnnmem.htp.binary.epcontext import FileRange, find_context
@@ -45,6 +45,8 @@ def read_context(path: Path | str) -> HtpContext:
     """
     path = Path(path)
     size, kind = regular_size(path), kind_of_file(path)
+    if kind.name == "dlc":
+        raise NotCompiled(path, "is not compiled: it is a DLC")
     if kind.name not in _MODELS | _NOT_TELLING:
         raise wrong_kind(path, kind, "which is not a QNN context binary")
     if path.suffix.lower() != ".onnx" and kind.name not in _MODELS:

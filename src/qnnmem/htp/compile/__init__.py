@@ -1,4 +1,4 @@
-"""From an ONNX model to a real HTP context binary, or to the reason why there is none."""
+"""From an ONNX model or a DLC to a real HTP context binary, or to the reason why there is none."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile.failure import say_why
-from qnnmem.htp.compile.model import ModelSource, model_source
-from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes
+from qnnmem.htp.compile.model import ModelSource, check_composed, is_composed, model_source
+from qnnmem.htp.compile.nodes import Described, described, named, unknown_nodes, with_origins
+from qnnmem.htp.compile.read import check_read
 from qnnmem.htp.compile.reason import has_no_builder
-from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode, decisive_line, refused_nodes
+from qnnmem.htp.compile.refused import (
+    UNSUPPORTED,
+    RefusedNode,
+    decisive_line,
+    judged_nodes,
+    refused_nodes,
+)
 from qnnmem.htp.compile.value import (
     Compiled,
     CompileFailure,
@@ -141,6 +148,9 @@ class _Job:
         """Compile the file as it is where that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
+        if wanted.trust or is_composed(self.path):
+            check_composed(self.path, wanted)
+            return self._composed()
         source = model_source(self.path, wanted, self.scratch, self.deadline)
         if wanted.precision is not HtpPrecision.FP16:
             return self._quantized(source.fixed())
@@ -148,11 +158,11 @@ class _Job:
         if isinstance(result, CompileFailure) and result.stage == "partition":
             try:
                 fixed = source.fixed()
-            except LoadError:
+            except LoadError as exc:
                 # No shape makes QNN take an operator that it does not have.
-                if any(has_no_builder(node.line) for node in result.unsupported):
-                    return result
-                raise
+                if exc.cure and not any(has_no_builder(node.line) for node in result.unsupported):
+                    raise
+                return result
             return result if fixed is source else self._compile(fixed)
         return result
 
@@ -166,18 +176,40 @@ class _Job:
             return self._failure("quantize", outcome)
         return self._compile(ModelSource(self.path, target, self.scratch))
 
-    def _compile(self, source: ModelSource) -> _Done | CompileFailure:
+    def _composed(self) -> _Done | CompileFailure:
+        """Have the graphs of the file composed into the library itself."""
+        model, output = str(self.path.absolute()), str(self.scratch / "model.bin")
+        kind = "library" if self.options.trust else "dlc"
+        request = {"kind": kind, "model": model, "output": output, **self._settings()}
+        outcome = self._ask("compose", request, None)
+        check_started(outcome)
+        check_read(self.path, outcome, trusted=self.options.trust)
+        if not outcome.is_done:
+            return self._failure("compile", outcome)
+        return _Done(outcome, parse_log(outcome.log), self.path)
+
+    def _settings(self) -> dict[str, Any]:
         wanted = self.options
-        request = {
-            "model": str(source.model.absolute()),
-            "folder": str(source.folder),
-            "output": str(self.scratch / "model.onnx"),
+        return {
             "soc": self.soc.model_id,
             "vtcm_mb": wanted.vtcm_mb,
             "opt_level": wanted.opt_level,
             "memhandle": wanted.memhandle,
-            "strict": not wanted.partition,
             "log": wanted.log_level,
+        }
+
+    def _compile(self, source: ModelSource) -> _Done | CompileFailure:
+        wanted = self.options
+        # Of a first compile that was stopped when its nodes were refused, and had gone on.
+        target = self.scratch / "model.onnx"
+        for left in (target, *self.scratch.glob("model_*.bin")):
+            left.unlink(missing_ok=True)
+        request = {
+            "model": str(source.model.absolute()),
+            "folder": str(source.folder),
+            "output": str(target),
+            "strict": not wanted.partition,
+            **self._settings(),
         }
         outcome = self._ask("compile", request, None if wanted.partition else UNSUPPORTED)
         check_started(outcome)
@@ -194,10 +226,11 @@ class _Job:
         unknown = unknown_nodes(outcome.sentence, model, self.soc)
         if unknown.nodes or self.options.partition:
             return unknown
-        return described(refused_nodes(outcome.log), model, self.soc)
+        nodes = with_origins(refused_nodes(outcome.log), judged_nodes(outcome.log), model)
+        return described(nodes, model, self.soc)
 
     def _ask(self, verb: str, request: dict[str, Any], stop_at: bytes | None) -> RequestOutcome:
-        doing = {"compile": "compiling", "quantize": "quantizing"}[verb]
+        doing = "quantizing" if verb == "quantize" else "compiling"
         text = f"{doing} {self.path.name} for {self.soc.name}"
         self.progress(text)
 
@@ -213,7 +246,7 @@ class _Job:
             time_limit_s=self.deadline.left_s,
             memory_limit=self.options.memory_limit,
             stop_at=stop_at,
-            log_file=self.options.log_file if verb == "compile" else None,
+            log_file=None if verb == "quantize" else self.options.log_file,
             progress=show,
         )
         if outcome.kind != "timeout":
@@ -262,7 +295,7 @@ class _Job:
         reply = done.outcome.reply
         made = Path(reply["binaries"][0])
         context = read_context(made)
-        epcontext = Path(reply["epcontext"]).read_bytes()
+        stands_for = reply["epcontext"]
         binary = made.read_bytes() if output is None else None
         if output is not None:
             put_in_place(made, output)
@@ -274,7 +307,7 @@ class _Job:
             context=context,
             log=done.log,
             outcome=done.outcome,
-            epcontext=epcontext,
+            epcontext=None if stands_for is None else Path(stands_for).read_bytes(),
             binary_name=made.name,
             on_htp=reply["on_htp"],
             on_cpu=named(reply["on_cpu"], refused_nodes(done.outcome.log), done.model, self.soc),

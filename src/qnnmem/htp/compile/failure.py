@@ -16,12 +16,20 @@ from qnnmem.text import printable, quote
 from qnnmem.units import format_size
 
 _TENSOR = re.compile(r"tensor_name: (\S{1,200})")
-_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : ")
+_PREFIX = re.compile(
+    r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : (?:Exception during loading: )?"
+    # where in its source it says so
+    r"(?:/\S{1,300}\.(?:h|cc):\d{1,6} [^(]{1,500}\(.{0,2000}?\) (?=[A-Z]))?"
+)
 _SHOWN = 5
 _REASONS = 3
 # Types that a tensor between two parts of a cut model cannot have.
 _NOT_BETWEEN = ("float64", "uint64", "bfloat16", "string", "complex")
-_WIDE_TYPES = {"float64": "32-bit floats", "uint64": "32-bit integers"}
+_WIDE_TYPES = {
+    "float64": "32-bit floats",
+    "bfloat16": "32-bit floats",
+    "uint64": "32-bit integers",
+}
 _FEW = 2
 
 
@@ -58,7 +66,7 @@ def say_why(
     if outcome.is_done:
         return "QNN took no node of the model, so there is no binary"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
-    said = _short(_PREFIX.sub("", outcome.sentence)).rstrip(".")
+    said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
         return f"{stage} was refused: {code}{meaning(decisive, soc.name)}; it ended with: {said}"
     return f"{stage} was refused: {code}{said}"
@@ -90,7 +98,8 @@ def _named(node: RefusedNode, *, few: bool) -> str:
 def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, cut: bool, quantized: bool) -> list[Words]:
     types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
     wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
-    cures: list[Words] = [f"; export the model with {_WIDE_TYPES[word]}" for word in wide]
+    better = dict.fromkeys(_WIDE_TYPES[word] for word in wide)
+    cures: list[Words] = [f"; export the model with {one}" for one in better]
     if soc.fp16 is False and not quantized and any("FP16" in node.reason for node in nodes):
         cures.append(("; try ", Setting("precision", "int8")))
     if cut and not any(text.startswith(_NOT_BETWEEN) for text in types):

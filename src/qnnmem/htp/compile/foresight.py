@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import LoadError
+from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.compile.ranks import wrong_ranks
 from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
 from qnnmem.text import counted, quote
@@ -28,6 +29,10 @@ _SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
 
 def foreseen(path: Path, options: CompileOptions) -> tuple[str, ...]:
     """Warnings about a model, each with its numbers; none for a file that cannot be read."""
+    if options.trust or is_composed(
+        path
+    ):  # its shapes are fixed and its recurrences are as they are
+        return ()
     from qnnmem.load.onnx import read_guarded
 
     try:

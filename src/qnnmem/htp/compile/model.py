@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qnnmem.errors import OutOfTime, Setting
+from qnnmem.errors import OutOfTime, Setting, UsageError
 from qnnmem.htp.answer_time import AnswerTime
-from qnnmem.htp.compile.value import CompileOptions
+from qnnmem.htp.compile.value import CompileOptions, HtpPrecision
 
 _LEAST_S = 0.01  # a limit of none at all would mean none
 
@@ -53,6 +53,29 @@ def reading_took_too_long(exc: OutOfTime, ends: AnswerTime) -> OutOfTime:
     return OutOfTime(exc.path, what, cure=cure)
 
 
+def is_composed(path: Path) -> bool:
+    """Whether a file holds graphs of QNN already, which go into the library as they are."""
+    from qnnmem.load.file_kind import kind_of_file
+
+    return kind_of_file(path).name == "dlc"
+
+
+def check_composed(path: Path, options: CompileOptions) -> None:
+    """Refuse what can only be done to an ONNX model."""
+    asked = (
+        *(("dims", options.dims), ("shapes", options.shapes), ("values", options.values)),
+        *(("calibration", options.calibration), ("partition", options.partition)),
+    )
+    kind = "a model library" if options.trust else "a DLC"
+    for name, given in asked:
+        if given:
+            raise UsageError((f"{path} is {kind}; ", Setting(name), " is for ONNX models"))
+    if options.precision is not HtpPrecision.FP16:
+        what = f"{path} is {kind}, which is compiled as it is; "
+        word = Setting("precision", options.precision.value)
+        raise UsageError((what, word, " is for ONNX models"))
+
+
 def model_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: AnswerTime | None = None
 ) -> ModelSource:
@@ -69,9 +92,9 @@ def _is_static(path: Path) -> bool:
     model = read_guarded(path).proto
     constants = {item.name for item in model.graph.initializer}
     inputs = [item for item in model.graph.input if item.name not in constants]
+    # Of a sequence or a map there is nothing to fix; the library says which node cannot have it.
+    tensors = [item.type.tensor_type for item in inputs if item.type.HasField("tensor_type")]
     return not model.functions and all(
-        item.type.HasField("tensor_type")
-        and item.type.tensor_type.HasField("shape")
-        and all(size.dim_value > 0 for size in item.type.tensor_type.shape.dim)
-        for item in inputs
+        tensor.HasField("shape") and all(size.dim_value > 0 for size in tensor.shape.dim)
+        for tensor in tensors
     )

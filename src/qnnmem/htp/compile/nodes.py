@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import LoadError
-from qnnmem.htp.compile.reason import meaning, unknown_operator
+from qnnmem.htp.compile.reason import (
+    has_no_builder,
+    is_about_type,
+    meaning,
+    unknown_operator,
+    unknown_tensors,
+)
 from qnnmem.htp.compile.refused import RefusedNode
 from qnnmem.htp.compile.value import OnnxNode
 from qnnmem.targets.socs import Soc
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
 # ONNX Runtime makes a node anew in the layout that QNN wants, under a name of its own.
 _REMADE = re.compile(r"_token_\d{1,9}$")
 _SHOWN = 8  # tensors of a node, each
+# Of these alone QNN makes no graph.
+_NO_WORK = ("Constant", "QuantizeLinear", "DequantizeLinear")
+_UNTOLD = "?"  # the type of a tensor that the file does not tell
+_UNMAPPED = ("bfloat16", "complex64", "complex128", "float8", "string", "uint4", "int4")
 
 
 class Described(NamedTuple):
@@ -37,7 +47,9 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
         return Described(())
     # Without a verdict on the node the log is too terse to hold a reason.
     said = tuple(
-        node if node.index is None else replace(node, reason=meaning(node.line, soc.name))
+        node
+        if node.index is None or node.reason
+        else replace(node, reason=meaning(node.line, soc.name))
         for node in nodes
     )
     try:
@@ -47,8 +59,43 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
     types = _types(graph)
     by_name = {node.name: node for node in graph.node if node.name}
     found = tuple(_described(node, graph.node, by_name, types) for node in said)
-    working = sum(node.op_type != "Constant" for node in graph.node)
-    return Described(found, len(nodes) >= working)
+    working = sum(node.op_type not in _NO_WORK for node in graph.node)
+    left = sum(node.operator not in _NO_WORK for node in nodes)
+    return Described(found, left >= working)
+
+
+def with_origins(
+    listed: Sequence[RefusedNode], judged: Sequence[RefusedNode], model: Path
+) -> tuple[RefusedNode, ...]:
+    """Refused nodes of which the model knows: ONNX Runtime puts functions in the place of some.
+
+    Such a function is `judged` first, as one node, and is not `listed`: its parts are, without
+    names.
+    """
+    names = {(node.name, node.operator) for node in listed}
+    origins = [n for n in judged if (n.name, n.operator) not in names and has_no_builder(n.line)]
+    kinds = _nameless_kinds(model) if origins else None
+    if kinds is None:
+        return tuple(listed)
+    parts = [node for node in listed if not node.name and node.operator not in kinds]
+    if not parts:
+        return tuple(listed)
+    shown = ", ".join(sorted({node.operator for node in parts}))
+    what = f"QNN has no operator of this type, and ONNX Runtime computes it by {shown}, which"
+    why = f"{what} QNN refuses"
+    rest = [node for node in listed if node not in parts]
+    return (*(replace(one, reason=why) for one in origins), *rest)
+
+
+def _nameless_kinds(model: Path) -> set[str] | None:
+    """Types of the nodes of a model that have no names; None where it cannot be read."""
+    from qnnmem.load.onnx import read_guarded
+
+    try:
+        nodes = read_guarded(model).proto.graph.node
+    except LoadError:
+        return None
+    return {node.op_type for node in nodes if not node.name}
 
 
 def named(
@@ -75,7 +122,7 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
 
     unknown = unknown_operator(sentence)
     if unknown is None:
-        return Described(())
+        return _of_unknown_type(sentence, model, soc)
     domain, operator = unknown
     try:
         nodes = read_guarded(model).proto.graph.node
@@ -91,6 +138,26 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
     return Described(nodes_, all_refused=True)
 
 
+def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
+    """The nodes that take or give tensors which ONNX Runtime itself does not have."""
+    from qnnmem.load.onnx import read_guarded
+
+    element = unknown_tensors(sentence)
+    if not element:
+        return Described(())
+    try:
+        graph = read_guarded(model).proto.graph
+    except LoadError:
+        return Described(())
+    types = _types(graph)
+    found = [
+        RefusedNode(node.name, node.op_type, sentence, index=at)
+        for at, node in enumerate(graph.node)
+        if any(types.get(name, "").startswith(element) for name in (*node.input, *node.output))
+    ]
+    return Described(described(found, model, soc).nodes, all_refused=True)
+
+
 def _described(
     refused: RefusedNode,
     nodes: Sequence[onnx.NodeProto],
@@ -103,12 +170,21 @@ def _described(
     found = by_name.get(name) if name else _at(refused, nodes)
     if found is None:
         return refused
-    return replace(
-        refused,
-        name=found.name or next(filter(None, found.output), ""),
-        inputs=_typed(found.input, types),
-        outputs=_typed(found.output, types),
-    )
+    takes, gives = _typed(found.input, types), _typed(found.output, types)
+    if {*takes, *gives} == {_UNTOLD}:
+        takes = gives = ()
+    reason = refused.reason
+    if is_about_type(refused.line):
+        reason = _with_type(reason, (*takes, *gives))
+    name = found.name or next(filter(None, found.output), "")
+    return replace(refused, name=name, inputs=takes, outputs=gives, reason=reason)
+
+
+def _with_type(reason: str, tensors: Iterable[str]) -> str:
+    """A reason that names the type which has no counterpart, where it can only be one."""
+    words = {text.split(" ")[0] for text in tensors}
+    found = sorted(words & set(_UNMAPPED))
+    return f"ONNX Runtime has no data type of QNN for {found[0]}" if len(found) == 1 else reason
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
@@ -123,7 +199,7 @@ def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto
 
 
 def _typed(names: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(types[name] for name in names if name in types)[:_SHOWN]
+    return tuple(types.get(name, _UNTOLD) for name in names if name)[:_SHOWN]
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, str]:
@@ -141,11 +217,10 @@ def _types(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _name_of(element: int) -> str:
-    from qnnmem.load.onnx.tensor import DTYPES, STRING
+    from qnnmem.htp.compile.reason import element_name
+    from qnnmem.load.onnx.tensor import DTYPES
 
-    if element in DTYPES:
-        return DTYPES[element].value
-    return "string" if element == STRING else f"type {element}"
+    return DTYPES[element].value if element in DTYPES else element_name(element)
 
 
 def _words(element: str, shape: tuple[int, ...] | None) -> str:

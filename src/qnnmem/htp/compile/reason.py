@@ -11,27 +11,38 @@ from qnnmem.text import printable
 _GENERIC = re.compile(
     r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
     r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"
-    r"|Failed to add\b.{0,80}\bnode\b)"
+    r"|Failed to (?:add|create)\b.{0,80}\bnode\b)"
 )
 _NO_TYPE = re.compile(r"Operators of type `(\S{1,100})` are not supported by QNN EP")
 _UNKNOWN = (
-    re.compile(r"Fatal error: ([\w.-]{1,200}):(\w{1,100})\(-?\d{1,9}\) is not a registered"),
-    re.compile(r"No Op registered for ()(\w{1,100}) with domain_version of"),
+    re.compile(
+        r"Fatal error: (?P<domain>[\w.-]{1,200}):(?P<type>\w{1,100})\(-?\d{1,9}\) is not a reg"
+    ),
+    re.compile(r"No Op registered for (?P<domain>)(?P<type>\w{1,100}) with domain_version of"),
+    re.compile(
+        r'In Node, \("[^"]{0,2000}", (?P<type>\w{1,100}), "[^"]{0,200}", -?\d{1,9}\).{0,8000}'
+        r"No opset import for domain '(?P<domain>[^']{1,200})'"
+    ),
 )
+_NO_TENSORS = re.compile(r"MLDataType for: tensor\((\w{1,40})\) is not currently registered")
 _RANK = re.compile(r"has incorrect Rank (\d{1,3})")
-_VALUE = re.compile(r"has incorrect Value (\S{1,40}), expected equal to (\S{1,40}?)\.?$")
+_VALUE = re.compile(r"has incorrect Value (\S{1,40}), expected (?:equal to )?(.{1,60}?)\.?$")
+_BOUND = re.compile(r"[<>]")
+_ZERO_POINT = re.compile(r"Zero-point ONNX data type `(\d{1,3})` is not supported")
+_UNMAPPED = re.compile(r"Failed to map Onnx data type to Qnn data type")
 _MISMATCH = re.compile(r"mismatching datatypes\. (0x[0-9a-fA-F]{1,8}) != (0x[0-9a-fA-F]{1,8})")
 _TENSOR = re.compile(r"tensor datatype (\d{1,9}) not supported")
+_OPSET = re.compile(
+    r"Opset (\d{1,9}) is under development.{0,400}"
+    r"support for domain (\S{1,100}) is till opset (\d{1,9})"
+)
 _MEANINGS = (
     (re.compile(r"SocModel doesn't support FP16"), "{soc} does not compute in FP16"),
     (
         re.compile(r"Unsupported FP64 data type in graph IO"),
         "64-bit floats cannot be inputs or outputs of a graph for QNN",
     ),
-    (
-        re.compile(r"Failed to map Onnx data type to Qnn data type"),
-        "QNN has no such data type",
-    ),
+    (_UNMAPPED, "ONNX Runtime has no data type of QNN for one of its tensors"),
     (
         re.compile(r"Unsupported input/output datatypes requested"),
         "HTP does not have it for these data types",
@@ -54,7 +65,18 @@ def has_no_builder(line: str) -> bool:
 def unknown_operator(line: str) -> tuple[str, str] | None:
     """Domain and type of an operator that ONNX Runtime itself does not know."""
     found = next(filter(None, (pattern.search(line) for pattern in _UNKNOWN)), None)
-    return None if found is None else (found[1].removeprefix("ai.onnx"), found[2])
+    return None if found is None else (found["domain"].removeprefix("ai.onnx"), found["type"])
+
+
+def unknown_tensors(line: str) -> str:
+    """The data type that ONNX Runtime itself has no tensors of; empty for other lines."""
+    found = _NO_TENSORS.search(line)
+    return "" if found is None else found[1]
+
+
+def is_about_type(line: str) -> bool:
+    """Whether a line says that a tensor's type has no counterpart, and not which type that is."""
+    return _UNMAPPED.search(line) is not None
 
 
 def meaning(line: str, soc: str) -> str:
@@ -63,12 +85,20 @@ def meaning(line: str, soc: str) -> str:
         return VALIDATOR
     if unknown := unknown_operator(line):
         return f"ONNX Runtime knows no operator {':'.join(filter(None, unknown))}"
+    if found := _NO_TENSORS.search(line):
+        return f"ONNX Runtime has no tensors of {found[1]}"
+    if found := _OPSET.search(line):
+        given, domain, last = found.groups()
+        return f"the model is of opset {given} of {domain}, ONNX Runtime has them up to {last}"
     if has_no_builder(line):
         return "QNN has no operator of this type"
     if found := _RANK.search(line):
         return f"a tensor of it has {found[1]} dimensions, which HTP does not take there"
     if found := _VALUE.search(line):
-        return f"a parameter of it is {found[1]}, HTP takes {found[2]} only"
+        wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"takes {found[2]} only"
+        return f"a parameter of it is {found[1]}, HTP {wanted}"
+    if found := _ZERO_POINT.search(line):
+        return f"QNN has no zero points of {element_name(int(found[1]))}"
     if found := _MISMATCH.search(line):
         one, other = (type_name(int(number, 16)) for number in found.groups())
         return f"QNN sees its tensors as {one} and {other}, which have to be of one type"
@@ -78,6 +108,16 @@ def meaning(line: str, soc: str) -> str:
         if pattern.search(line):
             return words.format(soc=soc)
     return printable(line).removeprefix("REASON : ").rstrip(" .!")
+
+
+def element_name(number: int) -> str:
+    """A data type of ONNX by its number, `bfloat16` for example."""
+    from onnx import TensorProto
+
+    try:
+        return str(TensorProto.DataType.Name(number)).lower()
+    except ValueError:
+        return f"type {number}"
 
 
 def type_name(number: int) -> str:

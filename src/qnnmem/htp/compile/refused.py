@@ -45,6 +45,11 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     return tuple(_with_lines(listed, found))
 
 
+def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
+    """Every node that is refused at any time, also those that ONNX Runtime then takes apart."""
+    return _each_once(_judged(log))
+
+
 def _with_lines(
     listed: Iterable[RefusedNode], judged: Sequence[RefusedNode]
 ) -> Iterator[RefusedNode]:

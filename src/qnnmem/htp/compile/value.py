@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from qnnmem.errors import Words, join_words
+from qnnmem.errors import UsageError, Words, join_words
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.compile.refused import UNSUPPORTED, RefusedNode
 from qnnmem.htp.log import CompileLog, Refusal
@@ -50,6 +50,7 @@ class CompileOptions:
     vtcm_mb: int | None = None  # None: the SoC's largest
     opt_level: int | None = None  # 1 to 3; None: the library's own, which is 2
     memhandle: bool = False  # inputs and outputs carry the Qmem hint
+    trust: bool = False  # the model is a library, whose code is executed
     partition: bool = False  # leave nodes that QNN cannot take to the CPU
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -74,9 +75,9 @@ class Compiled:
     context: HtpContext
     log: CompileLog
     outcome: RequestOutcome
-    epcontext: bytes  # ONNX model that stands for the binary; names it as `binary_name`
+    epcontext: bytes | None  # ONNX model that stands for the binary, which it names `binary_name`
     binary_name: str
-    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
+    on_htp: int  # nodes: of a DLC QNN's, else as ONNX Runtime counts after its optimisations
     on_cpu: tuple[OnnxNode, ...] = ()
     path: Path | None = None  # of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
@@ -119,3 +120,10 @@ class CompileFailure:
     def code_name(self) -> str:
         """QNN's name of the code."""
         return "" if self.code is None else code_name(self.code)
+
+
+def for_a_cluster(options: CompileOptions) -> CompileOptions:
+    """Options that mean the same on another machine; UsageError where they name files of this."""
+    if any(isinstance(value, Path) for value in options.values.values()):
+        raise UsageError("values of inputs in files do not go to a cluster; give them as numbers")
+    return replace(options, log_file=None)

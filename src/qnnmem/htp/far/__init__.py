@@ -7,6 +7,7 @@
     server       the far end: what `qnnmem htp-worker` does
     request      the far end: a request that is not trusted, in a folder of its own
     store        the far end: files that were sent, found again by content
+    cluster      the same files on workers of a cluster, which have no pipe
 
 Nothing is shared but the pipe. Who asks through it is `qnnmem.htp.worker`.
 """

@@ -176,7 +176,12 @@ class Connection:
         try:
             package, runtime, folder = (str(word)[:1000] for word in hello["library"])
             library = Library(package, runtime, Path(folder), self.command)
-            return FarHello(library, float(hello["time_limit_s"]), int(hello["memory_limit"]))
+            limit, memory = hello["time_limit_s"], hello["memory_limit"]
+            if type(limit) not in (int, float) or not 0 < limit < 1 << 40:
+                raise ValueError("no time limit")
+            if not wire.is_count(memory) or not memory:
+                raise ValueError("no memory limit")
+            return FarHello(library, float(limit), memory)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise self.nonsense() from None
 

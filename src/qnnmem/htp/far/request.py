@@ -158,6 +158,13 @@ def _word(_folder: RequestFolder, value: Any) -> str:
     return value
 
 
+def _composed_kind(_folder: RequestFolder, value: Any) -> str:
+    """What a model is: never a library, which would be code of the client."""
+    if value not in ("dlc", "calls"):
+        raise Damaged("brings a model of another kind")
+    return str(value)
+
+
 # Options that are more than numbers. Any other is passed on if it is a number, yes, no or nothing.
 VERBS: Mapping[str, Mapping[str, Reader]] = {
     "versions": {},
@@ -171,6 +178,13 @@ VERBS: Mapping[str, Mapping[str, Reader]] = {
         "output": _output,
         "log": _word,
     },
+    "compose": {
+        "kind": _composed_kind,
+        "model": _file("model.dlc"),
+        "output": _output,
+        "log": _word,
+    },
+    "listen": {"model": _file("model.onnx"), "folder": _weights, "log": _word},
     "quantize": {
         "model": _file("model.onnx"),
         "folder": _weights,

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qnnmem.errors import CannotTell, LoadError
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.value import Item
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress
+from qnnmem.htp.compile.model import is_composed
 from qnnmem.htp.fit.of_bill import fit_bill
 from qnnmem.htp.fit.of_failure import fit_failure
 from qnnmem.htp.fit.value import Fit
@@ -19,6 +21,7 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import Soc
 
 _NAMED = 5  # tensors of a model that has no bill
+_SOURCE = "elements times element size"
 
 
 def judge_model(
@@ -58,6 +61,8 @@ def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = No
 
 def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
     """The largest inputs, outputs and weights of a model that has no bill."""
+    if is_composed(path):
+        return _composed_io(path)
     from qnnmem.load.onnx import read_guarded
 
     graph = read_guarded(path).proto.graph
@@ -69,6 +74,22 @@ def model_io(path: Path, options: CompileOptions) -> tuple[Item, ...]:
     ]
     known = [item for item in found if item is not None and item.size.value]
     return tuple(sorted(known, key=lambda item: (-item.size.value, item.name))[:_NAMED])
+
+
+def _composed_io(path: Path) -> tuple[Item, ...]:
+    from qnnmem.load.dlc import read
+
+    try:
+        model = read(path)
+    except (LoadError, CannotTell):
+        return ()
+    sides = (("input", model.inputs), ("output", model.outputs), ("weights", model.constants))
+    found = [
+        Item("", name, kind, Sourced(model.tensors[name].nbytes, Origin.COMPUTED, _SOURCE))
+        for kind, names in sides
+        for name in names
+    ]
+    return tuple(sorted(found, key=lambda item: (-item.size.value, item.name))[:_NAMED])
 
 
 def _value(item: Any, kind: str, options: CompileOptions) -> Item | None:
@@ -85,4 +106,4 @@ def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> Item | 
     if element not in DTYPES:
         return None
     size = Tensor(name, DTYPES[element], shape).nbytes
-    return Item("", name, kind, Sourced(size, Origin.COMPUTED, "elements times element size"))
+    return Item("", name, kind, Sourced(size, Origin.COMPUTED, _SOURCE))

@@ -9,11 +9,13 @@ from typing import Protocol
 from qnnmem.errors import Setting
 from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.fit.value import Fit, Suggestion
+from qnnmem.htp.fit.value import Check, Fit, Suggestion
+from qnnmem.provenance import Origin
 from qnnmem.targets.socs import Soc, socs
 from qnnmem.text import counted
 
 TRIED = 3  # nearby settings that are compiled
+_MIB = 1 << 20
 _PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
 
 
@@ -41,11 +43,13 @@ def with_suggestions(
     judge: Judge,
     tries: int = TRIED,
     deadline: AnswerTime | None = None,
+    *,
+    converts: bool = True,
 ) -> Fit:
     """The same answer with nearby settings, of which the first `tries` are really compiled.
 
     That ends with the deadline, by default the time limit of the options from now on; what was not
-    tried by then is named all the same.
+    tried by then is named all the same. `converts` says whether the model can be quantized here.
     """
     if fit.fits is True:
         return fit
@@ -53,9 +57,16 @@ def with_suggestions(
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
     good: list[Suggestion] = []
     bad: list[Suggestion] = []
-    for number, near in enumerate(nearby(fit, options)):
+    found = (near for near in nearby(fit, options) if converts or near.setting.name != "precision")
+    left = tries
+    for near in found:
+        if near.setting.name == "vtcm_mb" and any(
+            one.verified and one.setting.name == "vtcm_mb" for one in good
+        ):
+            continue  # less VTCM than what fits already
         limit = min(ends.left_s, patience)
-        if number >= tries or not limit:
+        left -= 1
+        if left < 0 or not limit:
             good.append(Suggestion(near.setting, False, near.reason))
             continue
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
@@ -81,11 +92,13 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
     pool = None if worst is None or worst.fits is not False else worst.pool
     if fit.fits is None and soc.fp16 is not False:
         return  # not a question of memory: a setting would be a guess
-    if pool == "vtcm":
+    if pool in ("vtcm", "spill-fill"):
         yield from _more_vtcm(soc, options)
+    if pool in ("vtcm", "ram", "pd"):
+        yield from _less_vtcm(fit, options)
     if pool is not None:
         yield from _smaller_dims(fit, options)
-    if pool in ("compile", "vtcm"):
+    if pool in ("compile", "vtcm") and not _is_budget(worst):  # which no SoC changes
         yield from _other_soc(fit, options, pool)
     if options.precision is HtpPrecision.FP16:
         reason = "halves weights and activations"
@@ -95,12 +108,31 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
         yield Nearby(Setting("precision", int8.precision.value), reason, soc, int8)
 
 
+def _is_budget(check: Check | None) -> bool:
+    return check is not None and check.limit is not None and check.limit.origin is Origin.GIVEN
+
+
 def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
     largest = None if soc.vtcm_mb is None else soc.vtcm_mb.value
     if largest and options.vtcm_mb is not None and options.vtcm_mb < largest:
         reason = f"{soc.name} has {largest} MiB of VTCM"
         more = replace(options, vtcm_mb=largest)
         yield Nearby(Setting("vtcm_mb", str(largest)), reason, soc, more)
+
+
+def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
+    """What a limit leaves of VTCM, which RAM and process domain hold, too, and half of that."""
+    soc, worst = fit.soc, fit.worst
+    has = options.vtcm_mb or (None if soc.vtcm_mb is None else soc.vtcm_mb.value)
+    if has is None or worst is None or worst.spare is None or worst.limit is None:
+        return
+    left = worst.limit.value // _MIB if worst.pool == "vtcm" else has + worst.spare // _MIB
+    if left < 1 and worst.pool == "pd":
+        return  # all of it would not be enough
+    sizes = {left, left // 2} if left >= 1 else {has // 2, has // 4}
+    for size in sorted((size for size in sizes if 1 <= size < has), reverse=True):
+        less = replace(options, vtcm_mb=size)
+        yield Nearby(Setting("vtcm_mb", str(size)), "the graph then takes less VTCM", soc, less)
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:

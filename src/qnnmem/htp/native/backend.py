@@ -21,7 +21,7 @@ from qnnmem.qnn.abi import (
     first_provider,
 )
 
-ERROR, VERBOSE = 1, 4
+ERROR, INFO, VERBOSE = 1, 3, 4
 _LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
 _LINE_BYTES = 8192
 _CODE = 0xFFFF

@@ -32,7 +32,7 @@ def main() -> int:
     with os.fdopen(replies_fd, "wb") as replies:
         while (frame := read_frame(sys.stdin.buffer, MAX_FRAME)) is not None:
             request = frame[0]
-            if request["verb"] in ("compile", "execute", "quantize"):
+            if request["verb"] in ("compile", "execute", "listen", "quantize"):
                 _warm()
             pid, results = _start(request, replies_fd)
             write_frame(replies, {"event": "started", "pid": pid})
@@ -118,6 +118,10 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native.client import carry_out
 
         return carry_out(options)
+    if verb == "compose":
+        from qnnmem.htp.native.compose import compose
+
+        return compose(options)
     if verb == "quantize":
         from qnnmem.htp.native.quantize import quantize
 
@@ -126,6 +130,10 @@ def _perform(verb: str, options: dict[str, Any]) -> dict[str, Any]:
         from qnnmem.htp.native import session
 
         return session.compile_model(options) if verb == "compile" else session.execute(options)
+    if verb == "listen":
+        from qnnmem.htp.native.listener import listen
+
+        return listen(options)
     if verb == "wait":  # for tests: a request that never ends by itself
         signal.pause()
     raise ValueError(f"no verb {verb!r}")

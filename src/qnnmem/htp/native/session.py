@@ -31,7 +31,7 @@ _NUMPY = {
 
 def compile_model(options: dict[str, Any]) -> dict[str, Any]:
     """Compile; gives the files written and the nodes that stay on the CPU."""
-    settings = _settings(options)
+    settings = session_options(options)
     target = Path(options["output"])
     for key, value in (
         ("ep.context_enable", "1"),
@@ -42,10 +42,10 @@ def compile_model(options: dict[str, Any]) -> dict[str, Any]:
     ):
         settings.add_session_config_entry(key, value)
     started = time.perf_counter()
-    session = _session(Path(options["model"]), options["folder"], settings)
+    session = session_of(Path(options["model"]), options["folder"], settings)
     seconds = time.perf_counter() - started
     _quiet()
-    on_cpu, on_htp = _assignment(session)
+    on_cpu, on_htp = assignment(session)
     binaries = sorted(target.parent.glob(f"{target.stem}*.bin"))
     return {
         "binaries": [str(path) for path in binaries],
@@ -60,7 +60,7 @@ def execute(options: dict[str, Any]) -> dict[str, Any]:
     """Run an EPContext model with raw input files; outputs are written as raw files."""
     import numpy
 
-    settings = _settings(options)
+    settings = session_options(options)
     session = _session_at(Path(options["model"]), settings)
     _quiet()
     feeds = {}
@@ -80,7 +80,8 @@ def execute(options: dict[str, Any]) -> dict[str, Any]:
     return {"outputs": described, "seconds": seconds}
 
 
-def _settings(options: dict[str, Any]) -> Any:
+def session_options(options: dict[str, Any]) -> Any:
+    """Options of a session whose provider is the QNN library."""
     onnxruntime = import_onnxruntime()
     of_session, of_default = LOG_LEVELS[options.get("log", "verbose")]
     onnxruntime.set_default_logger_severity(of_default)
@@ -113,7 +114,7 @@ def _provider_options(options: dict[str, Any], folder: Path) -> dict[str, str]:
     return chosen
 
 
-def _session(model: Path, folder: str, settings: Any) -> Any:
+def session_of(model: Path, folder: str, settings: Any) -> Any:
     """A session from bytes.
 
     A hash of the path of the file, or of the folder of its external data, would become the graph's
@@ -153,7 +154,8 @@ def _quiet() -> None:
     os.write(2, b"[qnnmem] session made\n")
 
 
-def _assignment(session: Any) -> tuple[list[list[str]], int]:
+def assignment(session: Any) -> tuple[list[list[str]], int]:
+    """Nodes that stay on the CPU, and how many do not."""
     on_cpu, on_htp = [], 0
     for part in session.get_provider_graph_assignment_info():
         nodes = part.get_nodes()

@@ -37,7 +37,7 @@ from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
-from qnnmem.targets.socs import Soc, find_soc
+from qnnmem.targets.socs import find_soc
 from qnnmem.text import quote
 
 _CREATE, _FREE = "QnnContext_createFromBinary", "QnnContext_free"
@@ -95,6 +95,11 @@ class HtpBackend:
         self._own.append(finding)
         raise qnn_error(code, finding)
 
+    def check_alive(self, call: str) -> None:
+        """Refuse a call after `free`."""
+        if self.is_freed:
+            self.fail(4011, broken("Q13", "the backend was freed", call))
+
     def free(self) -> tuple[Finding, ...]:
         """`QnnBackend_free`: contexts that were not freed are findings, and so is their memory."""
         if self.is_freed:
@@ -133,10 +138,16 @@ def _say_leaks(contexts: Sequence[HtpClientContext]) -> None:
 class HtpClientContext:
     """`Qnn_ContextHandle_t` of a context binary of the HTP."""
 
-    def __init__(self, backend: HtpBackend, path: Path, soc: Soc | None, room: int | None) -> None:
-        self.backend, self.path = backend, path
-        self.described = read_context(path)
-        self.soc_id = self.described.soc_model if soc is None else soc.model_id
+    def __init__(
+        self,
+        backend: HtpBackend,
+        path: Path,
+        graphs: Sequence[HtpGraph],
+        soc_id: int | None,
+        room: int | None,
+    ) -> None:
+        self.backend, self.path, self.soc_id = backend, path, soc_id
+        self.described = tuple(graphs)
         self.registry = MemRegistry(room, siblings=backend.registries)
         self.made_at = caller_line()
         self.is_freed = False
@@ -159,12 +170,13 @@ class HtpClientContext:
         """
         expect(backend, HtpBackend, "a context needs the backend that HtpBackend.create made")
         expect(binary, (str, Path), "a context binary is given by its path")
-        if backend.is_freed:
-            backend.fail(4011, broken("Q13", "the backend was freed", _CREATE))
+        backend.check_alive(_CREATE)
         path = Path(binary)
         if path.suffix.lower() == ".onnx":
             raise UsageError(f"{path}: a context is made from the binary, not from a model of it")
-        return cls(backend, path, None if soc is None else find_soc(soc), room)
+        found = read_context(path)
+        soc_id = found.soc_model if soc is None else find_soc(soc).model_id
+        return cls(backend, path, found.graphs, soc_id, room)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -174,7 +186,7 @@ class HtpClientContext:
     def graph_retrieve(self, name: str | None = None) -> HtpClientGraph:
         """`QnnGraph_retrieve`; without a name, the only graph of the binary."""
         self._check_alive(_RETRIEVE)
-        graphs = {graph.name: graph for graph in self.described.graphs}
+        graphs = {graph.name: graph for graph in self.described}
         if name is None and len(graphs) == 1:
             (name,) = graphs
         if not isinstance(name, str) or name not in graphs:

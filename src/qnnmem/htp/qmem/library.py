@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import CannotTell
+from qnnmem.htp.answer_time import AnswerTime, not_in_time
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
@@ -28,9 +29,11 @@ class LibraryGraph:
         soc_id: int,
         worker: Worker,
         time_limit_s: float = TIME_LIMIT_S,
+        deadline: AnswerTime | None = None,
     ) -> None:
+        """`time_limit_s` is for one run, unless a `deadline` is for all."""
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
-        self._worker, self._time = worker, time_limit_s
+        self._worker, self._time, self._ends = worker, time_limit_s, deadline
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Run once; the outputs are in their places then."""
@@ -45,8 +48,11 @@ class LibraryGraph:
                 }
         call = {"call": "execute", "graph": self._graph.name, "tensors": tensors}
         request = {"binaries": [str(self._binary)], "soc": self._soc, "calls": [call]}
-        outcome = self._worker.ask("calls", request, time_limit_s=self._time)
+        ends = self._ends or AnswerTime.after(self._time)
+        outcome = self._worker.ask("calls", request, time_limit_s=ends.left_s)
         what = f"the library did not execute graph {quote(self._graph.name)}"
+        if outcome.kind == "timeout" and self._ends is not None:
+            raise not_in_time(self._binary, f"{what} within {ends.limit_s:g} s")
         if not outcome.is_done:
             raise CannotTell(f"{what}: {outcome.sentence[:300]}")
         if code := outcome.reply["codes"][0]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from qnnmem.errors import CannotTell, QnnError
 from qnnmem.finding import Finding
+from qnnmem.htp.answer_time import AnswerTime, not_in_time
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import Progress, no_progress
 from qnnmem.htp.qmem.client import HtpBackend, HtpClientContext, HtpClientGraph
@@ -223,18 +224,18 @@ def try_misuses(
     soc_id: int | None,
     *,
     worker: Worker | None = None,
-    time_limit_s: float = TIME_LIMIT_S,
+    deadline: AnswerTime | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseRow, ...]:
     """Both answers to every mistake; without a worker the library is not asked."""
-    say = progress or no_progress
+    say, ends = progress or no_progress, deadline or AnswerTime.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make)) in enumerate(MISUSES.items()):
         say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
         code, finding = _ours(path, graph.name, make)
         answer = None
         if worker is not None and soc_id is not None:
-            answer = _asked(path, CALLS[name](graph), soc_id, worker, time_limit_s)
+            answer = _asked(path, CALLS[name](graph), soc_id, worker, ends)
         rows.append(MisuseRow(name, what, code, finding, answer))
     return tuple(rows)
 
@@ -277,13 +278,15 @@ def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
 
 
 def _asked(
-    path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, time_limit_s: float
+    path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: AnswerTime
 ) -> LibraryAnswer:
     """The answer to the last call that is made."""
     request = {"binaries": [str(path.absolute())], "soc": soc_id, "calls": list(calls)}
-    outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=time_limit_s)
+    outcome: RequestOutcome = worker.ask("calls", request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:
         return LibraryAnswer(signal=outcome.signal)
+    if outcome.kind == "timeout":
+        raise not_in_time(path, f"the library did not make the calls within {ends.limit_s:g} s")
     if not outcome.is_done:
         raise CannotTell(f"the library did not make the calls: {outcome.sentence[:300]}")
     return LibraryAnswer(outcome.reply["codes"][-1])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qnnmem.errors import NotCompiled, Setting, UsageError, Words, chain_words
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.bill.measure import measure
 from qnnmem.htp.bill.target import compile_target, load_target
@@ -51,25 +52,27 @@ def qmem_of_file(
     `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
     library, too, where that is.
     """
+    ends = AnswerTime.after(options.time_limit_s)
     try:
         context = read_context(path)
     except NotCompiled:
-        return _of_model(path, compile_target(path, soc), options, run, misuse, worker, progress)
+        target = compile_target(path, soc)
+        return _of_model(path, target, options, run, misuse, worker, progress, ends)
     qmem = qmem_of(context, bill_of(context, soc))
     made: tuple[MisuseRow, ...] = ()
     if misuse:
-        made = _misuses(path, context, soc, options, worker, progress)
+        made = _misuses(path, context, soc, worker, progress, ends)
     if not run:
         no_run = _no_run(path, context, soc)
         return QmemResult(qmem, compiled=False, misuses=made, no_run=no_run)
     if path.suffix.lower() == ".onnx":
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
-    target, limit = load_target(path, context, soc), options.time_limit_s
+    model_id = load_target(path, context, soc)
     if worker is None:
         library_or(("without ", Setting("run"), " the table comes from the file itself"))
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
-        ran = run_rows(both, target, worker=used, time_limit_s=limit, progress=progress)
+        ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
     return QmemResult(qmem, compiled=False, run=ran, misuses=made)
 
 
@@ -77,9 +80,9 @@ def _misuses(
     path: Path,
     context: HtpContext,
     soc: Soc | None,
-    options: CompileOptions,
     worker: Worker | None,
     progress: Progress,
+    ends: AnswerTime,
 ) -> tuple[MisuseRow, ...]:
     if path.suffix.lower() == ".onnx":
         itself = (Setting("misuse"), " is for the context binary itself, not for a model of it")
@@ -88,11 +91,11 @@ def _misuses(
     if why := obstacle_to_misuse(graph):
         what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
         raise UsageError(chain_words(f"{path}: ", what))
-    limit, target = options.time_limit_s, context.soc_model if soc is None else soc.model_id
+    target = context.soc_model if soc is None else soc.model_id
     if worker is None and (target is None or not library_there()):
         return try_misuses(path, graph, None, progress=progress)
     with given_or_own(worker) as used:
-        return try_misuses(path, graph, target, worker=used, time_limit_s=limit, progress=progress)
+        return try_misuses(path, graph, target, worker=used, deadline=ends, progress=progress)
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
@@ -125,14 +128,16 @@ def _of_model(
     misuse: bool,
     worker: Worker | None,
     progress: Progress,
+    ends: AnswerTime,
 ) -> QmemResult | CompileFailure:
-    limit = options.time_limit_s
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}
         for mode in IoMode if run else (IoMode.RAW,):
             binary = binaries[mode] = Path(folder, f"{mode.value}.bin")
             wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
-            made = measure(path, soc, wanted, output=binary, worker=used, progress=progress)
+            made = measure(
+                path, soc, wanted, output=binary, worker=used, progress=progress, deadline=ends
+            )
             if isinstance(made, CompileFailure):
                 return made
             if mode is IoMode.RAW:
@@ -141,9 +146,7 @@ def _of_model(
         mistakes: tuple[MisuseRow, ...] = ()
         if misuse:
             binary = binaries[IoMode.RAW]
-            mistakes = _misuses(binary, read_context(binary), soc, options, used, progress)
+            mistakes = _misuses(binary, read_context(binary), soc, used, progress, ends)
         if run:
-            ran = run_rows(
-                binaries, soc.model_id, worker=used, time_limit_s=limit, progress=progress
-            )
+            ran = run_rows(binaries, soc.model_id, worker=used, deadline=ends, progress=progress)
     return QmemResult(qmem, compiled=True, run=ran, misuses=mistakes)

@@ -11,6 +11,7 @@ from typing import Any
 
 from qnnmem.errors import Setting, UsageError, Words, chain_words
 from qnnmem.finding import Finding
+from qnnmem.htp.answer_time import AnswerTime
 from qnnmem.htp.binary.context import HtpGraph, HtpTensor
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Progress
@@ -69,22 +70,23 @@ def run_rows(
     *,
     worker: Worker,
     seed: int = 0,
-    time_limit_s: float = TIME_LIMIT_S,
+    deadline: AnswerTime | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
-    """Execute all combinations with the binary prepared for each mode.
+    """Execute all combinations with the binary prepared for each mode, all within one limit.
 
     One binary may stand for both modes: the library for x86 carries the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)
+    ends = deadline or AnswerTime.after(TIME_LIMIT_S)
     rows = []
     for prepared, executed in COMBINATIONS:
         if progress is not None:
             progress(f"prepared {prepared.value}, executed {executed.value}")
         graph = graphs[prepared]
-        library = _Remembered(LibraryGraph(binaries[prepared], graph, soc_id, worker, time_limit_s))
-        rows.append(run_row(graph, library, inputs, prepared, executed))
+        library = LibraryGraph(binaries[prepared], graph, soc_id, worker, deadline=ends)
+        rows.append(run_row(graph, _Remembered(library), inputs, prepared, executed))
     return QmemRun(
         worker.library.name, graphs[IoMode.RAW].name, tuple(rows), len(set(binaries.values()))
     )

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import prod
+from pathlib import Path
 
-from qnnmem.errors import Setting, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
 from qnnmem.htp.sweep.value import Axis, SweepPoint
 from qnnmem.load.onnx.fixed import MAX_VALUE_BYTES, InputValue
+from qnnmem.text import nearest, quote
 
 MAX_ROWS = 10_000
 MAX_VALUES = 1 << 20
@@ -33,6 +35,16 @@ def parse_axis(text: str) -> Axis:
             raise UsageError(f"{name}={listed[:40]} is not a range from small to large")
         return Axis(name, range(first, last + 1))
     return Axis(name, tuple(_number(name, word) for word in _words(listed)))
+
+
+def check_settings(path: Path, axes: Sequence[Axis]) -> None:
+    """Refuse to vary dimensions of a file that has none which are free."""
+    for axis in axes:
+        if axis.name not in _OPTIONS:
+            meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
+            hint = f"did you mean {meant}?" if meant else f"varied are {known}"
+            what = f"is a DLC, without a free dimension {quote(axis.name)}"
+            raise LoadError(path, what, cure=hint)
 
 
 def _words(text: str) -> list[str]:

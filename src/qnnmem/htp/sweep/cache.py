@@ -10,6 +10,7 @@ from typing import Any
 
 from qnnmem.cache_folder import NOWHERE, cache_folder
 from qnnmem.errors import Setting, UsageError
+from qnnmem.htp.compile.model import is_composed
 
 FORMAT = 1  # of the files; other formats are not read
 _CHUNK = 1 << 20
@@ -40,6 +41,8 @@ def model_digest(path: Path) -> str:
 
 def _weight_files(path: Path) -> Iterator[Path]:
     """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
+    if is_composed(path):  # all is inside
+        return
     from qnnmem.load.onnx import read_guarded
     from qnnmem.load.onnx.stored import tensors
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from qnnmem.errors import FreeDimensions, LoadError, QnnMemError, UsageError, Words, chain_words
+from qnnmem.errors import (
+    FreeDimensions,
+    LoadError,
+    OutOfTime,
+    QnnMemError,
+    UsageError,
+    Words,
+    chain_words,
+)
 from qnnmem.htp.bill.measure import MeasuredModel, measure
 from qnnmem.htp.bill.value import Bill
 from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, check_options
@@ -52,6 +60,8 @@ class LibraryCompiler:
             )
         except FreeDimensions:
             raise
+        except OutOfTime as exc:  # another run may be faster
+            return Result("failed", _words(exc), timed_out=True)
         except LoadError as exc:  # a size that the model cannot have
             return Result("refused", _words(exc))
         return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
@@ -71,7 +81,8 @@ def _failed(failure: CompileFailure) -> Result:
     outcome = failure.outcome
     if outcome.kind in _BROKEN:
         peak = outcome.peak_rss
-        return Result("failed", failure.why, host_ram=peak, seconds=outcome.seconds)
+        late = outcome.kind == "timeout"
+        return Result("failed", failure.why, host_ram=peak, seconds=outcome.seconds, timed_out=late)
     result = result_of(fit_failure(failure))
     return replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
 
@@ -87,7 +98,8 @@ def _compiled(made: MeasuredModel) -> Result:
 
 def result_of(fit: Fit) -> Result:
     """What a sweep keeps of an answer for one SoC."""
-    needs = {check.pool: check.need.high.value for check in fit.checks if check.need is not None}
+    ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
+    needs = {pool: need.high.value for pool, need in ranges.items()}
     state = {True: "fits", False: "over", None: "refused"}[fit.fits]
     return Result(
         state=state,
@@ -95,6 +107,7 @@ def result_of(fit: Fit) -> Result:
         code=fit.code,
         compile_need=needs.get("compile"),
         pd_need=needs.get("pd"),
+        pd_low=ranges["pd"].low.value if "pd" in ranges else None,
         vtcm=needs.get("vtcm"),
         seconds=fit.seconds or 0.0,
     )

@@ -16,12 +16,14 @@ _MAX_SECONDS = 1e9
 
 def to_kept(result: Result) -> dict[str, Any]:
     """A result as values for JSON."""
-    return asdict(result)
+    values = asdict(result)
+    del values["timed_out"]  # such a result is not kept
+    return values
 
 
 def from_kept(values: Mapping[str, Any] | None) -> Result | None:
     """A kept result; None when a file holds something else."""
-    if values is None or set(values) != {field.name for field in fields(Result)}:
+    if values is None or set(values) != {field.name for field in fields(Result)} - {"timed_out"}:
         return None
     rest = dict(values)
     state, reason = rest.pop("state"), read_words(rest.pop("reason"))

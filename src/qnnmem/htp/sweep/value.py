@@ -28,6 +28,7 @@ class Result:
     code: int | None = None  # of QNN
     compile_need: int | None = None
     pd_need: int | None = None
+    pd_low: int | None = None  # less than pd_need where that is only a bound
     vtcm: int | None = None
     ram: int | None = None
     weights: int | None = None
@@ -38,6 +39,7 @@ class Result:
     host_ram: int | None = None
     file_bytes: int | None = None
     seconds: float = 0.0
+    timed_out: bool = False  # failed because its time was over
 
     @property
     def is_final(self) -> bool:

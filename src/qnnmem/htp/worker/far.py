@@ -23,12 +23,12 @@ _MAX_LOG = 256 << 20  # bytes
 _MAX_RESULTS = 64  # files of one answer
 _LATE_S = 60.0  # beyond the limit, for files on their way
 # Where replies name files, which can only be those that came with them.
-_FILES = {"compile": ("binaries", "epcontext"), "quantize": ("model",)}
-_KEYS: dict[str, type | tuple[type, ...]] = {
-    "on_htp": int,
-    "on_cpu": list,
-    "seconds": (int, float),
+_FILES = {
+    "compile": ("binaries", "epcontext"),
+    "compose": ("binaries",),
+    "quantize": ("model",),
 }
+_MAX_TIME_S = 1e9
 _PAUSE_S = 0.2  # between two signs of life while files are sent
 
 Keep = Callable[[bytes], None]
@@ -279,27 +279,28 @@ class _Answer:
             stage=str(header["stage"]),
             log=tuple(LogLine(_renamed(str(t), names), str(lv)) for t, lv in header["log"]),
             tail=tuple(_renamed(str(line), names) for line in header["tail"]),
-            seconds=float(header["seconds"]),
-            cpu_seconds=None if header["cpu_seconds"] is None else float(header["cpu_seconds"]),
-            log_bytes=int(header["log_bytes"]),
-            **{name: None if header[name] is None else int(header[name]) for name in optional},
+            seconds=_time(header["seconds"]),
+            cpu_seconds=None if header["cpu_seconds"] is None else _time(header["cpu_seconds"]),
+            log_bytes=_count(header["log_bytes"]),
+            **{name: None if header[name] is None else _whole(header[name]) for name in optional},
         )
 
     def _check_files(self, reply: dict[str, Any], *, done: bool) -> None:
         """Refuse a reply that names a file of this machine: only those that came are meant."""
-        came = {None, *self._made.values()}
+        came = set(self._made.values())
         for key in _FILES.get(self._verb, ()):
             if key not in reply and not done:
                 continue
             named = reply[key]
-            if key == "binaries" and not isinstance(named, list):
-                raise TypeError("no list of binaries")
-            if not came.issuperset(named if isinstance(named, list) else [named]):
+            if (key == "binaries") is not isinstance(named, list):
+                raise TypeError("a list of binaries, or one file")
+            # Without a binary there need be no model of it.
+            if not came.issuperset(named if isinstance(named, list) else [named]) and (
+                named is not None or reply.get("binaries")
+            ):
                 raise ValueError("a file that did not come")
-        if self._verb == "compile" and done:
-            for key, kind in _KEYS.items():
-                if not isinstance(reply[key], kind):
-                    raise TypeError(key)
+        if done:
+            check_reply(self._verb, reply)
 
     def _names(self, work: Mapping[str, str]) -> list[tuple[str, str]]:
         """What folders of the far end are called here."""
@@ -324,6 +325,50 @@ class _Answer:
                 return self._made[value["file"]]
             return {key: self._with_paths(one) for key, one in value.items()}
         return [self._with_paths(one) for one in value] if isinstance(value, list) else value
+
+
+def check_reply(verb: str, reply: Mapping[str, Any]) -> None:
+    """Refuse what a caller of a verb could not read, by ValueError, TypeError or KeyError."""
+    if verb == "compose" and reply["epcontext"] is not None:
+        raise TypeError("a model of ONNX Runtime, which took no part")
+    if verb == "listen" and not isinstance(reply["graphs"], list):
+        raise TypeError("no graphs")
+    if verb in ("compile", "compose", "listen"):
+        if not wire.is_count(reply["on_htp"]) or not isinstance(reply["on_cpu"], list):
+            raise TypeError("no assignment of nodes")
+        if not all(_is_pair(one) for one in reply["on_cpu"]):
+            raise TypeError("no node")
+    elif verb == "load":
+        if not all(_is_code(one["code"]) for one in reply["binaries"]):
+            raise TypeError("no code")
+    elif verb == "calls" and not (reply["codes"] and all(map(_is_code, reply["codes"]))):
+        raise TypeError("no code")
+
+
+def _time(value: object) -> float:
+    if type(value) not in (int, float) or not 0 <= value < _MAX_TIME_S:  # type: ignore[operator]
+        raise ValueError("no time")
+    return float(value)  # type: ignore[arg-type]  # as above
+
+
+def _count(value: object) -> int:
+    if not wire.is_count(value):
+        raise ValueError("no number of bytes")
+    return int(value)  # type: ignore[call-overload, no-any-return]  # as above
+
+
+def _whole(value: object) -> int:
+    if not _is_code(value):
+        raise ValueError("no whole number")
+    return int(value)  # type: ignore[call-overload, no-any-return]  # as above
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)
+
+
+def _is_code(value: object) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
 
 
 def _renamed(text: str, names: list[tuple[str, str]]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.ir import Model
-from qnnmem.load.dlc.composed import compose
+from qnnmem.load.dlc.composed import compose, compose_trusted, named_graph
 from qnnmem.load.dlc.model import as_model
 from qnnmem.load.total import check_total
 
@@ -28,23 +28,48 @@ if TYPE_CHECKING:
 
     from qnnmem.qnn.graph import ComposedGraph
 
-__all__ = ["compose", "read", "read_with_graph"]
+__all__ = [
+    "as_model",
+    "compose",
+    "compose_trusted",
+    "named_graph",
+    "read",
+    "read_all",
+    "read_with_graph",
+]
 
 
-def read(path: Path) -> Model:
-    """Read the first graph of a DLC, as QNN's compilers are given it."""
-    return _model(path, compose(path))
+def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Model:
+    """Read a graph of a DLC, the first one unless it is named, as QNN's compilers are given it.
+
+    A `trusted` file is a model library instead.
+    """
+    return _model(path, compose_trusted(path) if trusted else compose(path), graph)
 
 
-def read_with_graph(path: Path, time_limit_s: float) -> tuple[Model, onnx.ModelProto | None]:
+def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
+    """Every graph of a DLC in the order of the file; of a model library if it is `trusted`."""
+    graphs = compose_trusted(path) if trusted else compose(path)
+    models = tuple(as_model(path, graph) for graph in graphs)
+    for model in models:
+        check_total(path, model.tensors.values())
+    return models
+
+
+def read_with_graph(
+    path: Path, time_limit_s: float, *, trusted: bool = False
+) -> tuple[Model, onnx.ModelProto | None]:
     """What `read` gives, and nodes that compute it where every operator has some.
 
-    Where one has none the model says so in a note.
+    Where one has none the model says so in a note. A `trusted` file is a model library.
     """
     from qnnmem.load.dlc.draft import NotTranslated
     from qnnmem.load.dlc.translate import translate
 
-    graphs = compose(path, with_data=True, time_limit_s=time_limit_s)
+    if trusted:
+        graphs = compose_trusted(path, time_limit_s=time_limit_s)
+    else:
+        graphs = compose(path, with_data=True, time_limit_s=time_limit_s)
     model = _model(path, graphs)
     try:
         return translate(graphs[0], model)
@@ -53,7 +78,9 @@ def read_with_graph(path: Path, time_limit_s: float) -> tuple[Model, onnx.ModelP
         return replace(model, notes=(*model.notes, note)), None
 
 
-def _model(path: Path, graphs: tuple[ComposedGraph, ...]) -> Model:
-    model = as_model(path, graphs[0], others=tuple(graph.name for graph in graphs[1:]))
+def _model(path: Path, graphs: tuple[ComposedGraph, ...], name: str | None = None) -> Model:
+    chosen = graphs[0] if name is None else named_graph(path, graphs, name)
+    others = () if name is not None else tuple(graph.name for graph in graphs[1:])
+    model = as_model(path, chosen, others=others)
     check_total(path, model.tensors.values())
     return model

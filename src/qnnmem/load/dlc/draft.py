@@ -6,7 +6,7 @@ written; so results are those of the arithmetic, to one step of the output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class Step:
     def __init__(self, draft: NodeDraft, place: int, op: ComposedOp) -> None:
         self.op, self._draft, self._place = op, draft, place
         self._first, self._made = len(draft.nodes), 0
+        self._asked: set[str] = set()
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -67,6 +68,7 @@ class Step:
 
     def scalar(self, name: str, default: Any = None) -> Any:
         """A parameter that is one number."""
+        self._asked.add(name)
         found = self.op.scalars.get(name, default)
         if found is None:
             raise NotTranslated(f"{quote(self.op.type)} has no parameter {quote(name)}")
@@ -76,6 +78,7 @@ class Step:
         """A parameter that is a tensor."""
         import numpy
 
+        self._asked.add(name)
         found = self.op.arrays.get(name)
         if found is None or found.data is None:
             if default is None:
@@ -86,12 +89,27 @@ class Step:
             raise NotTranslated(f"parameter {quote(name)} has another size than its bytes")
         return values.reshape(found.dimensions)
 
+    def numbers(self, name: str, default: Sequence[int]) -> list[int]:
+        """A parameter of one number along each axis; along a single one it may be a scalar."""
+        if name in self.op.scalars:
+            return [int(self.scalar(name))]
+        return [int(one) for one in self.array(name, default).reshape(-1)]
+
     def only(self, **allowed: Sequence[Any]) -> None:
         """Refuse values of parameters that are not translated."""
         for name, values in allowed.items():
+            self._asked.add(name)
             given = self.op.scalars.get(name, values[0])
             if given not in values:
                 what = f"{quote(self.op.type)} with {name} {given}"
+                raise NotTranslated(f"{what} is not in the table")
+
+    def refuse_unknown(self, silent: Collection[str]) -> None:
+        """Refuse parameters that nothing has asked for, but those that compute nothing."""
+        given = (*self.op.scalars, *self.op.arrays)
+        for name in given:
+            if name not in self._asked and name not in silent:
+                what = f"parameter {quote(name)} of {quote(self.op.type)}"
                 raise NotTranslated(f"{what} is not in the table")
 
     def node(

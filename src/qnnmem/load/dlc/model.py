@@ -8,7 +8,7 @@ from pathlib import Path
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.qnn.enums import DataType, TensorType
-from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
+from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor
 from qnnmem.text import counted, quote
 
 _INPUTS = {TensorType.APP_WRITE, TensorType.UPDATEABLE_APP_WRITE, TensorType.OPTIONAL_APP_WRITE}
@@ -18,7 +18,6 @@ _BOTH = {
     TensorType.UPDATEABLE_APP_READWRITE,
     TensorType.OPTIONAL_APP_READWRITE,
 }
-_STATIC = {TensorType.STATIC, TensorType.UPDATEABLE_STATIC}
 
 # Output 0 is input 0 with other dimensions.
 _VIEWS = frozenset({"Reshape", "ExpandDims", "Squeeze"})
@@ -47,7 +46,7 @@ def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> 
     ops = tuple(_op(path, place, op, names) for place, op in enumerate(graph.ops))
     read = {name for op in ops for name in op.inputs}
     kinds = {names[one.id]: one.type for one in graph.tensors if one.id in names}
-    constants = tuple(name for name, kind in kinds.items() if kind in _STATIC and name in read)
+    constants = tuple(name for name, kind in kinds.items() if kind in STATIC and name in read)
     kept = {*read, *(name for op in ops for name in op.outputs)}
     kept |= {name for name, kind in kinds.items() if kind in _INPUTS | _OUTPUTS | _BOTH}
     return Model(
@@ -59,7 +58,19 @@ def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> 
         tuple(name for name, kind in kinds.items() if kind in _OUTPUTS | _BOTH),
         constants,
         notes=tuple(_notes(graph, others)),
+        encodings={
+            names[one.id]: (one.quantization.scales[0], -one.quantization.offsets[0])
+            for one in graph.tensors
+            if names.get(one.id) in kept and one.quantization and has_one_scale(one)
+        },
     )
+
+
+def has_one_scale(tensor: ComposedTensor) -> bool:
+    """Whether one scale says what all elements of a fixed-point tensor stand for."""
+    quant = tensor.quantization
+    scaled = quant is not None and len(quant.scales) == len(quant.offsets) == 1
+    return tensor.data_type.is_quantized and scaled
 
 
 def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
@@ -87,7 +98,13 @@ def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
     if len(outputs) < len(op.outputs):
         raise LoadError(path, f"operator {quote(op.name)} writes a tensor that does not exist")
     inputs = tuple(names[one] for one in op.inputs if one in names)
-    return Op(op.name, op.type, inputs, outputs, _effect(op), (place,))
+    return Op(_shown(op), op.type, inputs, outputs, _effect(op), (place,))
+
+
+def _shown(op: ComposedOp) -> str:
+    """The operator's name, and the nodes of the source where the converter has renamed them."""
+    others = [name for name in op.origins if name != op.name]
+    return f"{op.name} (from {', '.join(others)})" if others else op.name
 
 
 def _effect(op: ComposedOp) -> Effect:

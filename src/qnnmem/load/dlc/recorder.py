@@ -12,7 +12,8 @@ from ctypes import CFUNCTYPE, POINTER, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
-from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.enums import DataType
+from qnnmem.qnn.graph import STATIC
 
 OK, NOT_SUPPORTED, INVALID = 0, 1000, 1004
 MOST_TENSORS = 1_000_000
@@ -23,75 +24,45 @@ _NAME_BYTES = 4096
 _DEFINED = 1
 _SCALE_OFFSET, _AXIS, _BITS, _BITS_AXIS = range(4)
 _SCALAR, _TENSOR = range(2)
-_STATIC = (TensorType.STATIC, TensorType.UPDATEABLE_STATIC)
 _LPAI = 12
+_MAPPING_VERSION, _SOURCE_OP = 1, 1
+# Position in the table and types of the arguments.
+GRAPH_CREATE = (15, (c_void_p, c_char_p, c_void_p, POINTER(c_void_p)))
+ADD_NODE = (18, (c_void_p, COpConfig))
+CONTEXT_TENSOR = (23, (c_void_p, POINTER(CTensor)))
+GRAPH_TENSOR = (24, (c_void_p, POINTER(CTensor)))
 
 
 class TooMuch(Exception):
     """The graph is larger than any real one."""
 
 
-class Recorder:
-    """The function table, and what was composed through it."""
+class Composition:
+    """Graphs, tensors and operators as they were composed, and the bytes of constants."""
 
     def __init__(self, *, with_data: bool) -> None:
         self.graphs: list[dict[str, Any]] = []
         self.shared: list[dict[str, Any]] = []  # tensors of the context, for all graphs
         self.data = bytearray()
         self.failure = ""
-        self._with_data, self._next = with_data, 0
-        self._kept: list[Any] = []  # functions live as long as the table
-        self.interface = WholeInterface(_LPAI, b"recorder", CVersion(2, 40, 0), CVersion(1, 0, 0))
-        handle, tensor = c_void_p, POINTER(CTensor)
-        self._put(0, (c_uint32,), lambda _key: NOT_SUPPORTED)
-        self._put(7, (handle, COpConfig), lambda _backend, _op: OK)
-        create = (handle, c_char_p, c_void_p, POINTER(c_void_p))
-        self._put(15, create, self._create_graph)
-        self._put(17, (handle, c_void_p), lambda _graph, _config: OK)
-        self._put(18, (handle, COpConfig), self._add_node)
-        self._put(23, (handle, tensor), lambda _context, made: self._create(self.shared, made))
-        self._put(24, (handle, tensor), self._create_tensor)
-        for place in range(len(self.interface.table)):
-            if not self.interface.table[place]:
-                self._put(place, (), self._unknown(place))
+        self._with_data = with_data
+        self._of: dict[int, dict[str, Any]] = {}
 
-    def _put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
-        def answer(*arguments: Any) -> int:
-            try:
-                return call(*arguments)
-            except Exception as exc:  # none may reach the library that called
-                self.failure = self.failure or str(exc) or type(exc).__name__
-                return INVALID
+    def add_graph(self, handle: int, name: bytes) -> None:
+        """A graph that was created."""
+        self._of[handle] = {"name": _text(name), "tensors": [], "ops": []}
+        self.graphs.append(self._of[handle])
 
-        function = CFUNCTYPE(c_uint64, *kinds)(answer)
-        self._kept.append(function)
-        self.interface.table[place] = ctypes.cast(function, c_void_p).value
-
-    def _unknown(self, place: int) -> Callable[..., int]:
-        def refuse() -> int:
-            self.failure = self.failure or f"function {place} of the table was called"
-            return NOT_SUPPORTED
-
-        return refuse
-
-    def _create_graph(self, _context: int, name: bytes, _config: int, out: Any) -> int:
-        self.graphs.append({"name": _text(name), "tensors": [], "ops": []})
-        out[0] = len(self.graphs)
-        return OK
-
-    def _create_tensor(self, graph: int | None, tensor: Any) -> int:
-        return self._create(self.graphs[(graph or 0) - 1]["tensors"], tensor)
-
-    def _create(self, listed: list[dict[str, Any]], tensor: Any) -> int:
+    def add_tensor(self, graph: int | None, tensor: CTensor) -> None:
+        """A tensor that was created, in a graph or in the context."""
+        listed = self.shared if graph is None else self._of[graph]["tensors"]
         if len(listed) >= MOST_TENSORS:
             raise TooMuch(f"the graph has more than {MOST_TENSORS:,} tensors")
-        self._next += 1
-        tensor.contents.of.v1.id = self._next
-        listed.append(self._tensor(tensor.contents))
-        return OK
+        listed.append(self._tensor(tensor))
 
-    def _add_node(self, graph: int | None, op: COpConfig) -> int:
-        ops = self.graphs[(graph or 0) - 1]["ops"]
+    def add_op(self, graph: int, op: COpConfig) -> None:
+        """An operator that was added."""
+        ops = self._of[graph]["ops"]
         if len(ops) >= MOST_OPS:
             raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
         scalars: dict[str, Any] = {}
@@ -113,7 +84,6 @@ class Recorder:
                 "outputs": [op.outputs[k].of.v1.id for k in range(_count(op.output_count))],
             }
         )
-        return OK
 
     def _tensor(self, tensor: CTensor) -> dict[str, Any]:
         body = tensor.of.v1
@@ -127,13 +97,94 @@ class Recorder:
             "dimensions": [body.dimensions[k] for k in range(body.rank)],
             "quantization": _quantization(body.quant),
         }
-        if body.type in _STATIC and body.memory[0]:
+        if body.type in STATIC and body.memory[0]:
             size = body.memory[1] & 0xFFFFFFFF  # the upper half is padding
             found["stored"] = size
             if self._with_data:
                 found["place"] = len(self.data)
                 self.data += ctypes.string_at(body.memory[0], size)
         return found
+
+
+class FunctionTable:
+    """Functions of ours in a table that the library calls; none of their errors reaches it."""
+
+    def __init__(self, table: Any, composition: Composition) -> None:
+        self._table, self._composition = table, composition
+        self._kept: list[Any] = []  # functions live as long as the table
+
+    def put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
+        """Have the library call this."""
+        seen = self._composition
+
+        def answer(*arguments: Any) -> int:
+            try:
+                return call(*arguments)
+            except Exception as exc:
+                seen.failure = seen.failure or str(exc) or type(exc).__name__
+                return INVALID
+
+        function = CFUNCTYPE(c_uint64, *kinds)(answer)
+        self._kept.append(function)
+        self._table[place] = ctypes.cast(function, c_void_p).value
+
+
+class Recorder:
+    """A backend that takes everything, and what was composed into it."""
+
+    def __init__(self, *, with_data: bool) -> None:
+        self.seen = Composition(with_data=with_data)
+        self._next = 0
+        self.interface = WholeInterface(_LPAI, b"recorder", CVersion(2, 40, 0), CVersion(1, 0, 0))
+        self._functions = functions = FunctionTable(self.interface.table, self.seen)
+        functions.put(0, (c_uint32,), lambda _key: NOT_SUPPORTED)
+        functions.put(7, (c_void_p, COpConfig), lambda _backend, _op: OK)
+        functions.put(*GRAPH_CREATE, self._create_graph)
+        functions.put(17, (c_void_p, c_void_p), lambda _graph, _config: OK)
+        functions.put(*ADD_NODE, self._add_node)
+        functions.put(*CONTEXT_TENSOR, lambda _context, made: self._create(None, made))
+        functions.put(*GRAPH_TENSOR, lambda graph, made: self._create(graph or 0, made))
+        for place in range(len(self.interface.table)):
+            if not self.interface.table[place]:
+                functions.put(place, (), self._unknown(place))
+
+    def _unknown(self, place: int) -> Callable[..., int]:
+        def refuse() -> int:
+            seen = self.seen
+            seen.failure = seen.failure or f"function {place} of the table was called"
+            return NOT_SUPPORTED
+
+        return refuse
+
+    def _create_graph(self, _context: int, name: bytes, _config: int, out: Any) -> int:
+        out[0] = len(self.seen.graphs) + 1
+        self.seen.add_graph(out[0], name)
+        return OK
+
+    def _create(self, graph: int | None, tensor: Any) -> int:
+        self._next += 1
+        tensor.contents.of.v1.id = self._next
+        self.seen.add_tensor(graph, tensor.contents)
+        return OK
+
+    def _add_node(self, graph: int | None, op: COpConfig) -> int:
+        self.seen.add_op(graph or 0, op)
+        return OK
+
+
+def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
+    """By graph: operators, and what of the source each of them stands for."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for place in range(_count(count)):
+        if mappings[place].version != _MAPPING_VERSION or not mappings[place].v1:
+            continue
+        body = mappings[place].v1.contents
+        ops = found.setdefault(_text(body.graph), {})
+        for number in range(_count(body.op_count)):
+            one = body.ops[number]
+            pairs = (one.pairs[k] for k in range(_count(one.pair_count)))
+            ops[_text(one.name)] = [_text(pair.name) for pair in pairs if pair.type == _SOURCE_OP]
+    return found
 
 
 def _count(number: int) -> int:

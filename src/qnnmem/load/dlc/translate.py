@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qnnmem.ir import Model
 from qnnmem.load.dlc.draft import NodeDraft, NotTranslated, Step
 from qnnmem.load.dlc.model import names_of
-from qnnmem.load.dlc.operators import OPERATORS
+from qnnmem.load.dlc.operators import OPERATORS, SILENT
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.text import quote
 
@@ -29,6 +29,7 @@ def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProt
             raise NotTranslated(f"operator {quote(op.type)}{own} is not in the table")
         step = Step(draft, place, op)
         OPERATORS[op.type](step)
+        step.refuse_unknown(SILENT.get(op.type, ()))
         ops.append(replace(model.ops[place], sources=step.sources))
     return replace(model, ops=tuple(ops)), _proto(graph, model, draft)
 
@@ -37,6 +38,10 @@ def _proto(graph: ComposedGraph, model: Model, draft: NodeDraft) -> onnx.ModelPr
     import onnx
     from onnx import helper
 
+    border = {*model.inputs, *model.outputs}
+    for one in graph.tensors:
+        if one.data_type.is_quantized and draft.names.get(one.id) in border - {*model.encodings}:
+            raise NotTranslated(f"tensor {quote(one.name)} has no scale for all of its elements")
     stored = [
         _stored(draft.names[one.id], one)
         for one in graph.tensors

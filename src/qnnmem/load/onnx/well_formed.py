@@ -76,6 +76,8 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
     """Bring nodes into execution order, stably and in place; cycles are refused."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
+    # They are refused by name of what they are, not as tensors that nothing produces.
+    available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         maker.update((name, index) for name in node.output if name)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
+_SIZE = "give the size that the tensor's dimensions and data type make, or that rounded up"
 
 _Places = Sequence[tuple[str, tuple[int, int]]]  # of tensors: label, start and end
 
@@ -170,7 +171,7 @@ class IoCheck:
         if not exact <= given <= most or given > buffer.size:
             real = f", the buffer has {buffer.size:,}" if given > buffer.size else ""
             sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
-            self._fail("R4", sentence, what, buffer.address, exact, given)
+            self._fail("R4", sentence, what, buffer.address, exact, given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
         """Model and IO are in one type of memory."""
@@ -196,7 +197,7 @@ class IoCheck:
             self._fail("R9", f"the shared memory of {what} was made shorter", what)
         if handle.size < exact:
             sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
-            self._fail("R4", sentence, what, need=exact, given=handle.size)
+            self._fail("R4", sentence, what, need=exact, given=handle.size, cure=_SIZE)
         self._memory_type(MemType.DDR, what)  # what the CPU can share is no TCM
         return UserBuffer(handle.array[:exact], shared=True)
 

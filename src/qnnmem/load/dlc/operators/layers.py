@@ -6,54 +6,72 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from qnnmem.load.dlc.draft import NCHW, NHWC, NotTranslated, Step
+from qnnmem.load.dlc.draft import NotTranslated, Step
 from qnnmem.text import quote
 
-_IMAGE = 4
+_LINE, _IMAGE = 3, 4
 
 
-def _image(step: Step) -> str:
-    """The first input with its channels second, as ONNX has them."""
-    if len(step.shape()) != _IMAGE:
+def _axes(step: Step) -> int:
+    """How many axes a window moves along; there are a batch and channels besides."""
+    wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
+    if len(step.shape()) != wanted:
         raise NotTranslated(f"{quote(step.op.type)} of {len(step.shape())} dimensions")
-    return step.one("Transpose", step.read(0), perm=NCHW)
+    return wanted - 2
+
+
+def _channels_second(step: Step) -> str:
+    """The first input with its channels second, as ONNX has them."""
+    inside = range(1, _axes(step) + 1)
+    return step.one("Transpose", step.read(0), perm=(0, len(inside) + 1, *inside))
 
 
 def _back(step: Step, value: str) -> None:
-    step.write(step.one("Transpose", value, perm=NHWC))
+    """Channels last again, to the output."""
+    inside = range(2, _axes(step) + 2)
+    step.write(step.one("Transpose", value, perm=(0, *inside, 1)))
 
 
 def _window(step: Step) -> dict[str, Any]:
-    """Strides, pads and dilations; pads of QNN are before and after, axis by axis."""
-    (top, bottom), (left, right) = step.array("pad_amount", ((0, 0), (0, 0))).tolist()
+    """Strides and pads; pads of QNN are before and after, axis by axis."""
+    axes = _axes(step)
+    amounts = step.numbers("pad_amount", (0, 0) * axes)
     return {
-        "pads": [top, left, bottom, right],
-        "strides": step.array("stride", (1, 1)).tolist(),
+        "pads": [*amounts[0::2], *amounts[1::2]],
+        "strides": step.numbers("stride", (1,) * axes),
     }
 
 
+def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
+    """Size of the filter, and all that is read; filters have their channels last, too."""
+    axes = _axes(step)
+    if len(step.shape(1)) != axes + 2:
+        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank")
+    inside = range(axes)
+    first = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
+    weights = step.one("Transpose", step.read(1), perm=(*first, *inside))
+    bias = [step.read(2)] if step.has(2) else []
+    return step.shape(1)[:axes], [_channels_second(step), weights, *bias]
+
+
 def _convolution(step: Step) -> None:
-    height, width, _, _ = step.shape(1)
+    size, inputs = _filtered(step)
     group = int(step.scalar("group", 1))
-    if step.op.type == "DepthWiseConv2d":
-        group = step.shape()[3]
-    weights = step.one("Transpose", step.read(1), perm=(3, 2, 0, 1))
-    inputs = [_image(step), weights, *([step.read(2)] if step.has(2) else [])]
-    window = _window(step) | {"dilations": step.array("dilation", (1, 1)).tolist()}
-    made = step.one("Conv", *inputs, group=group, kernel_shape=[height, width], **window)
-    _back(step, made)
+    if step.op.type.startswith("DepthWise"):
+        group = step.shape()[-1]
+    window = _window(step) | {"dilations": step.numbers("dilation", (1,) * len(size))}
+    _back(step, step.one("Conv", *inputs, group=group, kernel_shape=size, **window))
 
 
 def _transposed_convolution(step: Step) -> None:
-    height, width, _, _ = step.shape(1)
-    weights = step.one("Transpose", step.read(1), perm=(2, 3, 0, 1))
-    inputs = [_image(step), weights, *([step.read(2)] if step.has(2) else [])]
+    size, inputs = _filtered(step)
     made = step.one(
         "ConvTranspose",
         *inputs,
         group=int(step.scalar("group", 1)),
-        kernel_shape=[height, width],
-        output_padding=step.array("output_padding", (0, 0)).tolist(),
+        kernel_shape=size,
+        output_padding=step.numbers("output_padding", (0,) * len(size)),
+        dilations=step.numbers("dilation", (1,) * len(size)),
         **_window(step),
     )
     _back(step, made)
@@ -139,7 +157,7 @@ def _pool(kind: str, step: Step) -> None:
         attributes["ceil_mode"] = 1
     if kind == "AveragePool":
         attributes["count_include_pad"] = int(step.scalar("count_pad_for_edges", False))
-    _back(step, step.one(kind, _image(step), **attributes))
+    _back(step, step.one(kind, _channels_second(step), **attributes))
 
 
 def _local_response(step: Step) -> None:
@@ -147,7 +165,7 @@ def _local_response(step: Step) -> None:
     size = 2 * int(step.scalar("radius")) + 1
     made = step.one(
         "LRN",
-        _image(step),
+        _channels_second(step),
         size=size,
         alpha=float(step.scalar("alpha")) * size,  # ONNX divides it by the size
         beta=float(step.scalar("beta")),
@@ -158,7 +176,9 @@ def _local_response(step: Step) -> None:
 
 LAYERS: dict[str, Callable[[Step], None]] = {
     "Batchnorm": _scaled,
+    "Conv1d": _convolution,
     "Conv2d": _convolution,
+    "DepthWiseConv1d": _convolution,
     "DepthWiseConv2d": _convolution,
     "FullyConnected": _fully_connected,
     "InstanceNorm": _instance_norm,
@@ -169,5 +189,6 @@ LAYERS: dict[str, Callable[[Step], None]] = {
     "PoolAvg2d": partial(_pool, "AveragePool"),
     "PoolMax2d": partial(_pool, "MaxPool"),
     "RmsNorm": _rms_norm,
+    "TransposeConv1d": _transposed_convolution,
     "TransposeConv2d": _transposed_convolution,
 }

@@ -167,6 +167,7 @@ def _resize_image(step: Step, **attributes: Any) -> None:
 
 
 def _resize_by(mode: str, step: Step) -> None:
+    step.only(antialias=(False,))
     half = bool(step.scalar("half_pixel_centers", False))
     corners = bool(step.scalar("align_corners", False))
     way = "half_pixel" if half else "align_corners" if corners else "asymmetric"

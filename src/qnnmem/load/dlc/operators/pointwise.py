@@ -28,11 +28,12 @@ _SAME = {
     **{name: name for name in ("Add", "And", "Equal", "Greater", "Less", "Mod", "Or", "Xor")},
     **{name: name for name in ("Abs", "Asin", "Atan", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg")},
     **{name: name for name in ("Not", "Reciprocal", "Round", "Sign", "Sin")},
-    **{name: name for name in ("HardSwish", "Relu", "Sigmoid", "Softplus", "Tanh")},
+    **{name: name for name in ("HardSwish", "Relu", "Sigmoid", "Tanh")},
     **{"Divide": "Div", "Multiply": "Mul", "Subtract": "Sub", "Power": "Pow"},
     **{"GreaterEqual": "GreaterOrEqual", "LessEqual": "LessOrEqual"},
     **{"Maximum": "Max", "Minimum": "Min", "SquareRoot": "Sqrt"},
 }
+_LINEAR = 16.0  # where exp(-x) is less than a float of 32 bits shows
 _FLOATS = {DataType.FLOAT_16, DataType.FLOAT_32}
 
 
@@ -101,19 +102,32 @@ def _prelu(step: Step) -> None:
 def _cast(step: Step) -> None:
     from onnx import TensorProto
 
-    kind = step.result().data_type
-    if kind.is_quantized or step.tensor(0).data_type.is_quantized:
+    step.only(dynamic_input_data=(False,), dynamic_output_data=(False,))
+    kind, given = step.result().data_type, step.tensor(0).data_type
+    if kind.is_quantized and not given.is_quantized and given not in _FLOATS:
+        step.write(step.one("Cast", step.raw(0), to=TensorProto.FLOAT))
+        return
+    if kind.is_quantized or (given.is_quantized and kind in _FLOATS):
         step.write(step.read(0))
         return
     words = {"float32": "FLOAT", "float64": "DOUBLE"}
     name = words.get(kind.numpy_name, kind.numpy_name.upper())
-    step.write_raw(step.one("Cast", step.raw(0), to=TensorProto.DataType.Value(name)))
+    step.write_raw(step.one("Cast", step.read(0), to=TensorProto.DataType.Value(name)))
 
 
 def _gelu(step: Step, value: str) -> str:
     half = step.one("Mul", value, step.constant(0.5, "f4"))
     scaled = step.one("Mul", value, step.constant(0.5**0.5, "f4"))
     return step.one("Mul", half, step.one("Add", step.one("Erf", scaled), step.constant(1, "f4")))
+
+
+def _softplus(step: Step, value: str) -> str:
+    """Beyond a threshold QNN may hand on the input: from 16 on that is all but the same."""
+    step.only(beta=(1.0,))
+    threshold = float(step.scalar("threshold", _LINEAR))
+    if threshold < _LINEAR:
+        raise NotTranslated(f"{quote(step.op.type)} with threshold {threshold} is not in the table")
+    return step.one("Softplus", value)
 
 
 _COMPOSED: dict[str, Callable[..., str]] = {
@@ -127,6 +141,7 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "Relu1": partial(_clip, -1.0, 1.0),
     "Relu6": partial(_clip, 0.0, 6.0),
     "Rsqrt": _rsqrt,
+    "Softplus": _softplus,
     "SquaredDifference": _squared_difference,
 }
 _NAMED = (*_NEURON, "Relu1", "Relu6")

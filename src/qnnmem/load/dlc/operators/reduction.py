@@ -55,6 +55,7 @@ REDUCTION: dict[str, Callable[[Step], None]] = {
     "ReduceMin": partial(_reduce, "ReduceMin"),
     "ReduceProd": partial(_reduce, "ReduceProd"),
     "ReduceSum": partial(_reduce, "ReduceSum"),
+    "ReduceSumSquare": partial(_reduce, "ReduceSumSquare"),
     "Softmax": partial(_softmax, "Softmax"),
     "TopK": _top,
 }

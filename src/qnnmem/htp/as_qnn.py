@@ -1,0 +1,134 @@
+"""Why the plan of a model as QNN graph is another than that of its ONNX graph.
+
+ONNX Runtime keeps the names of tensors where it composes them for QNN, so they tell which tensors
+are the same; its layout pass gives new ones, which are paired by size. A tensor and its views are
+one piece of memory, and counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from qnnmem.htp.compile.value import OnnxNode
+from qnnmem.htp.composing import ComposedModel
+from qnnmem.ir import lifetimes
+from qnnmem.plan import MemoryPlan
+from qnnmem.text import counted, quote, shorten
+
+_KINDS = 4  # operators that a sentence names
+_NODES = 5
+_MOVERS = frozenset(
+    {
+        *("Cast", "Concat", "Convert", "Gather", "Pack", "Pad", "Slice", "Split", "StridedSlice"),
+        *("Transpose", "Tile", "Expand", "Identity"),
+    }
+)
+
+
+def difference_notes(
+    source: MemoryPlan, graph: MemoryPlan, composed: ComposedModel
+) -> tuple[str, ...]:
+    """What was planned instead of the ONNX graph, and what makes the difference."""
+    old, new = _memory(source), _memory(graph)
+    old_names = {name: one for one in old for name in one.names}
+    new_names = {name for one in new for name in one.names}
+    pairs = [
+        (old_names.get(next((n for n in one.names if n in old_names), "")), one) for one in new
+    ]
+    appeared = [one for before, one in pairs if before is None]
+    vanished = [one for one in old if new_names.isdisjoint(one.names)]
+    whole = len(composed.graphs) == 1
+    if whole:
+        appeared, vanished = _unpaired(appeared, vanished)
+    notes = [_sums(source, graph), *left_notes(composed.on_cpu)]
+    notes += _kinds("only the QNN graph has", appeared)
+    notes += _kinds("only the ONNX graph has", vanished if whole else [])
+    notes += _changed([(before, one) for before, one in pairs if before is not None])
+    return tuple(notes)
+
+
+def _unpaired(
+    appeared: Sequence[_Memory], vanished: Sequence[_Memory]
+) -> tuple[list[_Memory], list[_Memory]]:
+    """Without pairs of the same size: one tensor under two names, as channels change places.
+
+    What only moves elements is left over rather than what computes them.
+    """
+    left: dict[int, list[_Memory]] = {}
+    for one in sorted(vanished, key=_moves, reverse=True):
+        left.setdefault(one.size, []).append(one)
+    alone = []
+    for one in sorted(appeared, key=_moves):
+        if left.get(one.size):
+            left[one.size].pop()
+        else:
+            alone.append(one)
+    return alone, [one for some in left.values() for one in some]
+
+
+def _moves(one: _Memory) -> bool:
+    return one.maker in _MOVERS
+
+
+class _Memory(NamedTuple):
+    """Bytes that a tensor and its views share, and the type of the operator that writes them."""
+
+    names: tuple[str, ...]
+    size: int
+    maker: str
+
+
+def _memory(plan: MemoryPlan) -> list[_Memory]:
+    makers = {name: op.type for op in plan.model.ops for name in op.outputs}
+    return [
+        _Memory((one.name, *one.aliases), one.size, makers[one.name])
+        for one in lifetimes(plan.model, bits=plan.options.bits)
+        if one.name in makers  # no inputs
+    ]
+
+
+def _sums(source: MemoryPlan, graph: MemoryPlan) -> str:
+    before, after = source.scratch_bytes, graph.scratch_bytes
+    change = "the same" if before == after else f"{abs(after - before):,} "
+    if before != after:
+        change += "more" if after > before else "less"
+    return f"scratch is {after:,} bytes as QNN graph, {before:,} as ONNX graph: {change}"
+
+
+def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
+    """Nodes that QNN is not given."""
+    if nodes:
+        named = ", ".join(
+            f"{one.operator} {quote(shorten(one.name, 60))}" for one in nodes[:_NODES]
+        )
+        more = ", …" if len(nodes) > _NODES else ""
+        yield f"QNN does not take {counted(len(nodes), 'node')}, left on the CPU: {named}{more}"
+
+
+def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
+    """Tensors by the operators that make them, largest sum first."""
+    sums: dict[str, list[int]] = {}
+    for one in found:
+        sums.setdefault(one.maker, []).append(one.size)
+    if not sums:
+        return
+    largest = sorted(sums.items(), key=lambda item: (-sum(item[1]), item[0]))
+    listed = ", ".join(f"{kind} {len(some)} ({sum(some):,})" for kind, some in largest[:_KINDS])
+    more = ", …" if len(largest) > _KINDS else ""
+    total = sum(one.size for one in found)
+    yield f"{what} {counted(len(found), 'tensor')} of {total:,} bytes, made by {listed}{more}"
+
+
+def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
+    """Tensors that both have with other sizes."""
+    for what, sign in (("grew", 1), ("shrank", -1)):
+        found = [(a, b) for a, b in pairs if sign * (b.size - a.size) > 0]
+        if not found:
+            continue
+        old, new = max(found, key=lambda pair: (abs(pair[1].size - pair[0].size), pair[1].names))
+        name = quote(shorten(new.names[0], 60))
+        yield (
+            f"{counted(len(found), 'tensor')} {what}, most of all {name} "
+            f"from {old.size:,} to {new.size:,} bytes"
+        )

@@ -1,0 +1,78 @@
+"""An ONNX model as QNN is given it: ONNX Runtime composes it for the real library, which listens.
+
+What is composed is what would be compiled; compiling it is left out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import LoadError
+from qnnmem.htp.compile.model import model_source
+from qnnmem.htp.compile.value import CompileOptions, OnnxNode
+from qnnmem.htp.start import check_started
+from qnnmem.htp.worker import Worker
+from qnnmem.load.dlc.composed import as_graphs
+from qnnmem.load.onnx.fixed import InputValue
+from qnnmem.qnn.graph import ComposedGraph
+from qnnmem.targets.socs import Soc
+from qnnmem.text import counted
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedModel:
+    """The graphs that QNN is given of a model, and what is left of it."""
+
+    graphs: tuple[ComposedGraph, ...]
+    on_cpu: tuple[OnnxNode, ...]
+    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
+    library: str  # package and version
+
+
+def compose_onnx(
+    path: Path,
+    soc: Soc,
+    *,
+    dims: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, InputValue],
+    with_data: bool = False,
+    time_limit_s: float = 120.0,
+) -> ComposedModel:
+    """Have ONNX Runtime's QNN provider compose a model; `with_data` brings bytes of constants."""
+    options = CompileOptions(dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
+    with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
+        scratch = Path(folder)
+        source = model_source(path, options, scratch).fixed()
+        target = scratch / "constants"
+        request: dict[str, Any] = {
+            "model": str(source.model.absolute()),
+            "folder": str(source.folder),
+            "soc": soc.model_id,
+            "log": "error",
+        }
+        if with_data:
+            request["output"] = str(target)
+        outcome = worker.ask("listen", request, time_limit_s=time_limit_s)
+        check_started(outcome)
+        if not outcome.is_done:
+            raise LoadError(path, f"cannot be composed for QNN: {outcome.sentence}")
+        data = target.read_bytes() if with_data else b""
+        library = worker.library.name
+    return composed_model(path, outcome.reply, data, library)
+
+
+def composed_model(
+    path: Path, reply: Mapping[str, Any], data: bytes, library: str
+) -> ComposedModel:
+    """What a worker has heard, which may run elsewhere: LoadError where that makes no sense."""
+    on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply["on_cpu"])
+    if not reply["graphs"]:
+        kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
+        raise LoadError(path, f"QNN takes none of its {counted(len(on_cpu), 'node')} ({kinds})")
+    graphs = as_graphs(path, reply, data)
+    return ComposedModel(graphs, on_cpu, reply["on_htp"], library)

@@ -1,0 +1,124 @@
+"""A model on the workers of a cluster, where each has the library itself.
+
+A task names the files of the model by content. A worker that does not have them says so, is sent
+them once with the task, and keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from qnnmem.cache_folder import NOWHERE, cache_folder
+from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
+from qnnmem.htp.far.parcel import pack
+from qnnmem.htp.far.store import FileStore, IncomingFile
+from qnnmem.text import sentence
+
+MOST_SENT = 1 << 30  # bytes of a model in one task
+CACHE_BYTES = 8 << 30  # that a worker keeps
+_LOOK_S = 5.0
+
+Answer = dict[str, Any]
+Task = Callable[..., Answer]  # options of the parcel and contents of files go first
+
+
+class ClusterModel:
+    """A model that tasks are about; `answers` says whether anybody is left to do them."""
+
+    def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
+        self._parcel = pack("compile", {"model": path, "folder": path.absolute().parent})
+        size = sum(file.size for file in self._parcel.files.values())
+        if size > MOST_SENT:
+            raise UsageError(f"{path} has {size:,} bytes, a cluster is sent {MOST_SENT:,} at most")
+        self._path, self._executor, self._answers = path, executor, answers
+
+    def ask(self, task: Task, *wish: object) -> Answer:
+        """What a task gives for the model, wherever it is done; paths in it are those of here."""
+        answer = self._once(task, {}, wish)
+        while "missing" in answer:
+            files = (self._parcel.files[digest] for digest in answer["missing"])
+            answer = self._once(task, {f.digest: b"".join(f.parts()) for f in files}, wish)
+        if "error" in answer:
+            raise WorkerError(f"a worker of the cluster cannot compile: {answer['error']}")
+        here: Answer = _renamed(answer, str(answer["model"]), str(self._path))
+        return here
+
+    def _once(self, task: Task, contents: Mapping[str, bytes], wish: tuple[object, ...]) -> Answer:
+        job: Future[Answer] = self._executor.submit(task, self._parcel.options, contents, *wish)
+        while True:
+            try:
+                return job.result(_LOOK_S)
+            except NotYet:
+                if not self._answers():
+                    raise WorkerError("no worker of the cluster answers any more") from None
+            except QnnMemError:
+                raise
+            except (Exception, CancelledError) as exc:  # each executor has classes of its own
+                raise WorkerError(f"a worker of the cluster was lost: {sentence(exc)}") from exc
+
+
+def _renamed(value: Any, there: str, here: str) -> Any:
+    """An answer in which the model has the name that it has here."""
+    if isinstance(value, str):
+        return value.replace(there, here)
+    if isinstance(value, dict):
+        return {key: _renamed(one, there, here) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_renamed(one, there, here) for one in value)
+    return value
+
+
+@contextmanager
+def model_there(
+    options: Mapping[str, Any], contents: Mapping[str, bytes]
+) -> Iterator[Path | list[str]]:
+    """On a worker of a cluster: the model as a file, or which files it lacks."""
+    from qnnmem.htp.far.request import RequestFolder, read_request
+    from qnnmem.scratch_folder import scratch_folder
+
+    store = _store()
+    with scratch_folder(store.folder) as work:
+        folder = RequestFolder(Path(work, "request"), Path(work, "held"))
+        folder.held.mkdir()
+        for digest, content in contents.items():
+            _take(store, folder.held, digest, content)
+        named = (options["model"], *options["folder"].values())
+        sizes = {one["sha256"]: one["size"] for one in named}
+        missing = [name for name, size in sizes.items() if not store.hold(name, size, folder.held)]
+        if missing:
+            yield missing
+            return
+        folder.make()
+        placed = read_request("compile", options, folder)
+        model = Path(placed["folder"], "model.onnx")
+        Path(placed["model"]).rename(model)
+        yield model
+
+
+def library_there_is() -> str:
+    """On a worker of a cluster: name of its library, or why there is none, after a `!`."""
+    from qnnmem.htp.library import find_library
+
+    try:
+        return find_library().name
+    except QnnMemError as exc:
+        return f"!{exc}"
+
+
+def _store() -> FileStore:
+    folder = cache_folder()
+    if folder == NOWHERE:
+        raise OutputError("a worker of the cluster has no home folder to keep models in")
+    return FileStore(folder / "htp-worker", CACHE_BYTES)
+
+
+def _take(store: FileStore, held: Path, digest: str, content: bytes) -> None:
+    store.make_room(len(content))
+    incoming = IncomingFile(digest, len(content), held)
+    incoming.take(content)
+    store.keep(incoming.finish())

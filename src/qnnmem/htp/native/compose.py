@@ -1,0 +1,220 @@
+"""Graphs composed into libQnnHtp, finalized, and written as a context binary.
+
+Who composes is a DLC, a list of calls or a model library. All of them are given the functions of
+the library itself; four are ours in front of its own: they add the settings of a graph, give inputs
+and outputs the Qmem hint, and remember which call was refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from ctypes import CFUNCTYPE, addressof, byref, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qnnmem.errors import Refused
+from qnnmem.htp.native.backend import ERROR, INFO, VERBOSE, opened_device, say
+from qnnmem.htp.native.library_calls import LibraryCalls
+from qnnmem.load.dlc.model_library import compose_library
+from qnnmem.qnn.abi import (
+    BACKEND_CALLS,
+    SYSTEM_CALLS,
+    CConfig,
+    CHtpGraphConfig,
+    SystemInterface,
+    WholeInterface,
+    bind,
+    first_provider,
+)
+from qnnmem.qnn.enums import TensorMemType, TensorType
+
+_CODE = 0xFFFF
+_LEVELS = {"verbose": VERBOSE, "info": INFO, "error": ERROR}
+_OPTIMIZATION, _PRECISION, _VTCM_MB = 1, 2, 3  # options of a graph of HTP
+_FINALIZE_LEVEL = 3  # the kind of optimization that is a level
+_FP16 = 1
+_IO = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE})
+
+
+def compose(options: dict[str, Any]) -> dict[str, Any]:
+    """Compose what `kind` says that `model` is; the reply is that of a compile."""
+    level = _LEVELS[options.get("log", "verbose")]
+    with opened_device(options, level) as (calls, backend, device), ExitStack() as kept:
+        context = c_void_p()
+        _check(calls["context_create"](backend, device, None, byref(context)), "context_create")
+        kept.callback(calls["context_free"], context, None)
+        table = ComposeTable(options, calls)
+        started = time.perf_counter()
+        say("composing")
+        {"dlc": _compose_dlc, "calls": _compose_calls, "library": _compose_library}[
+            options["kind"]
+        ](options, table, backend, context)
+        if not table.graphs:
+            raise Refused("read", "holds no graph")
+        say("composed")
+        for graph in table.graphs:
+            _check(calls["graph_finalize"](graph.handle, None, None), "graph_finalize")
+        target = Path(options["output"])
+        target.write_bytes(_binary(calls, context))
+        say("binary written")
+    return {
+        "binaries": [str(target)],
+        "epcontext": None,
+        "on_cpu": [],
+        "on_htp": sum(graph.nodes for graph in table.graphs),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _compose_dlc(options: dict[str, Any], table: ComposeTable, backend: Any, context: Any) -> None:
+    library = ctypes.CDLL(str(Path(options["library"], "libQnnSystem.so")))
+    found = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
+    calls = bind(found.table, SYSTEM_CALLS)
+    dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
+    code = _CODE & calls["dlc_create_from_file"](None, options["model"].encode(), byref(dlc))
+    if code:
+        raise Refused("read", f"systemDlcCreateFromFile gave {code}", code)
+    # The reader is not let go: constants of the graphs are its memory until they are finalized.
+    code = _CODE & calls["dlc_compose_graphs"](
+        *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
+    )
+    table.check()
+    if code:
+        raise Refused("read", f"systemDlcComposeGraphs gave {code}", code)
+
+
+def _compose_calls(
+    options: dict[str, Any], table: ComposeTable, _backend: Any, context: Any
+) -> None:
+    LibraryCalls(table.calls, context).make(Path(options["model"]))
+    table.check()
+
+
+def _compose_library(
+    options: dict[str, Any], table: ComposeTable, backend: Any, context: Any
+) -> None:
+    code = compose_library(Path(options["model"]), table.interface, backend, context)
+    table.check()
+    if code:
+        raise Refused("read", f"QnnModel_composeGraphs gave {code}")
+
+
+def _binary(calls: dict[str, Any], context: Any) -> bytes:
+    size, written = c_uint64(), c_uint64()
+    _check(calls["context_get_binary_size"](context, byref(size)), "context_get_binary_size")
+    room = ctypes.create_string_buffer(size.value)
+    code = calls["context_get_binary"](context, room, size.value, byref(written))
+    _check(code, "context_get_binary")
+    return bytes(memoryview(room)[: written.value])
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A graph that was created."""
+
+    handle: int
+    nodes: int = 0
+
+
+class ComposeTable:
+    """The library's own interface with ours in front of four of its functions."""
+
+    def __init__(self, options: dict[str, Any], calls: dict[str, Any]) -> None:
+        self.graphs: list[_Graph] = []
+        self._library, self._memhandle = calls, bool(options.get("memhandle"))
+        self._refusal: Refused | None = None
+        self._kept: list[Any] = []  # functions and settings live as long as the table
+        path = Path(options["library"], "libQnnHtp.so")
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        real = first_provider(library, "QnnInterface_getProviders", WholeInterface)
+        self.interface = WholeInterface.from_buffer_copy(real)
+        self._configs = self._graph_configs(options)
+        for name, call in (
+            ("graph_create", self._create_graph),
+            ("tensor_create_graph_tensor", self._create_tensor),
+            ("graph_add_node", self._add_node),
+            ("backend_validate_op_config", self._validate),
+        ):
+            self._put(name, call)
+        self.calls = bind(self.interface.table, BACKEND_CALLS)
+
+    def check(self) -> None:
+        """Raise the first refusal of a call."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _put(self, name: str, call: Callable[..., int]) -> None:
+        place, kinds = BACKEND_CALLS[name]
+
+        def answer(*arguments: Any) -> int:
+            try:
+                return call(*arguments)
+            except Exception as exc:  # none may reach the library that called
+                self._refuse(str(exc) or type(exc).__name__, 0)
+                return 1004
+
+        function = CFUNCTYPE(c_uint64, *kinds)(answer)
+        self._kept.append(function)
+        self.interface.table[place] = ctypes.cast(function, c_void_p).value
+
+    def _graph_configs(self, options: dict[str, Any]) -> int:
+        """Address of a list as `QnnGraph_create` takes it: the settings that ONNX Runtime gives."""
+        wanted = [CHtpGraphConfig(_PRECISION, 0, _FP16)]
+        if options.get("vtcm_mb") is not None:
+            wanted.append(CHtpGraphConfig(_VTCM_MB, 0, int(options["vtcm_mb"])))
+        if options.get("opt_level") is not None:
+            level = c_uint32.from_buffer_copy(ctypes.c_float(float(options["opt_level"])))
+            wanted.append(CHtpGraphConfig(_OPTIMIZATION, 0, _FINALIZE_LEVEL, level.value))
+        outer = [CConfig(0, addressof(one)) for one in wanted]
+        listed = (c_uint64 * (len(outer) + 1))(*map(addressof, outer), 0)
+        self._kept += [*wanted, *outer, listed]
+        return addressof(listed)
+
+    def _create_graph(self, context: Any, name: bytes, _configs: Any, out: Any) -> int:
+        # A DLC and a client bring none, or those of another device.
+        handle = self._library["graph_create"](context, name, self._configs, out)
+        if self._fine(handle, "QnnGraph_create", name):
+            self.graphs.append(_Graph(int(out[0])))
+        return int(handle)
+
+    def _create_tensor(self, graph: Any, tensor: Any) -> int:
+        body = tensor.contents.of.v1
+        if self._memhandle and body.type in _IO:
+            body.mem_type = TensorMemType.MEMHANDLE
+            body.memory[0] = body.memory[1] = 0
+        handle = self._library["tensor_create_graph_tensor"](graph, tensor)
+        self._fine(handle, "QnnTensor_createGraphTensor", body.name)
+        return int(handle)
+
+    def _add_node(self, graph: Any, op: Any) -> int:
+        handle = self._library["graph_add_node"](graph, op)
+        if self._fine(handle, "QnnGraph_addNode", op.name, op.type):
+            next(one for one in self.graphs if one.handle == graph).nodes += 1
+        return int(handle)
+
+    def _validate(self, backend: Any, op: Any) -> int:
+        handle = self._library["backend_validate_op_config"](backend, op)
+        self._fine(handle, "QnnBackend_validateOpConfig", op.name, op.type)
+        return int(handle)
+
+    def _fine(self, handle: int, call: str, name: bytes | None, kind: bytes | None = None) -> bool:
+        code = int(handle) & _CODE
+        if code:
+            shown = (name or b"").decode("utf-8", "replace")[:200]
+            of = "" if kind is None else f" ({kind.decode('utf-8', 'replace')[:100]})"
+            self._refuse(f"{call} of {shown!r}{of} gave {code}", code)
+        return not code
+
+    def _refuse(self, sentence: str, code: int) -> None:
+        if self._refusal is None:
+            self._refusal = Refused("compose", sentence, code or None)
+
+
+def _check(handle: int, call: str) -> None:
+    code = handle & _CODE
+    if code:
+        raise Refused("compile", f"libQnnHtp answered {call} with code {code}", code)

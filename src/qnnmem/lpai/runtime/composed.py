@@ -1,0 +1,122 @@
+"""`QnnContext_create`: a context whose graphs a client composes, for the binary that comes of it.
+
+context = ComposedContext.create(backend)
+graph = context.create_graph("graph")
+x = graph.create_tensor("x", DataType.UFIXED_POINT_8, (1, 8), TensorType.APP_WRITE, ...)
+graph.add_node("qti.aisw", "Relu", {}, [x], [y])
+graph.finalize()
+binary = context.get_binary()  # for Context.create_from_binary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from qnnmem.arguments import expect
+from qnnmem.caller import caller_line
+from qnnmem.errors import QnnMemError
+from qnnmem.finding import Finding
+from qnnmem.lpai.binary import pack
+from qnnmem.lpai.preparation import prepare_composed
+from qnnmem.lpai.prepare_options import PrepareOptions, as_prepare_options
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.qnn.graph import ComposedOp
+from qnnmem.qnn.graph_draft import PACKAGE, GraphDraft
+from qnnmem.text import quote
+
+if TYPE_CHECKING:
+    from qnnmem.lpai.preparation import Prepared
+
+_CREATE, _ADD, _FINALIZE = "QnnGraph_create", "QnnGraph_addNode", "QnnGraph_finalize"
+_BINARY, _FREE = "QnnContext_getBinary", "QnnContext_free"
+_INVALID_HANDLE, _NOT_FINALIZED, _INVALID_NAME = 5002, 5003, 6003
+_BAD_OP, _FAILED = 6005, 6022
+_SOURCE = "QNN headers"
+
+
+class ComposedContext:
+    """A context that begins without graphs; it is prepared, not executed."""
+
+    def __init__(self, backend: Backend, options: PrepareOptions) -> None:
+        expect(backend, Backend, "a context needs the backend that Backend.create made")
+        expect(options, PrepareOptions, "options are those of prepare")
+        self.backend, self.is_freed = backend, False
+        self._options = options
+        self._drafts: dict[str, ComposedLpaiGraph] = {}
+
+    @classmethod
+    def create(
+        cls, backend: Backend, options: PrepareOptions | Mapping[str, Any] | None = None
+    ) -> ComposedContext:
+        """`QnnContext_create`; the options are those of `prepare`."""
+        expect(backend, Backend, "a context needs the backend that Backend.create made")
+        backend.check_alive("QnnContext_create")
+        return cls(backend, as_prepare_options(options))
+
+    def create_graph(self, name: str) -> ComposedLpaiGraph:
+        """`QnnGraph_create`."""
+        self.check_alive(_CREATE)
+        if not isinstance(name, str) or not name or name in self._drafts:
+            known = isinstance(name, str) and name in self._drafts
+            why = f"there is a graph {quote(name)}" if known else "a graph has a name"
+            self.refuse(_INVALID_NAME, why, _CREATE)
+        self._drafts[name] = ComposedLpaiGraph(self, name)
+        return self._drafts[name]
+
+    def get_binary(self) -> bytes:
+        """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
+        self.check_alive(_BINARY)
+        waits = [name for name, draft in self._drafts.items() if not draft.is_finalized]
+        if waits or not self._drafts:
+            why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
+            self.refuse(_NOT_FINALIZED, why, _BINARY)
+        return b"".join(pack(self.prepare(tuple(self._drafts.values())).context))
+
+    def prepare(self, drafts: Sequence[ComposedLpaiGraph]) -> Prepared:
+        """Plan graphs, and arrange their programs."""
+        return prepare_composed([draft.composed for draft in drafts], self._options)
+
+    def free(self) -> None:
+        """`QnnContext_free`."""
+        self.check_alive(_FREE)
+        self.is_freed = True
+
+    def check_alive(self, call: str) -> None:
+        """Refuse a call after `free`."""
+        if self.is_freed:
+            self.refuse(_INVALID_HANDLE, "the context was freed", call)
+
+    def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
+        """Fail with a code of QNN."""
+        found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
+        self.backend.fail(code, found)
+
+
+class ComposedLpaiGraph(GraphDraft):
+    """`Qnn_GraphHandle_t` while a graph is composed."""
+
+    def __init__(self, context: ComposedContext, name: str) -> None:
+        super().__init__(name, context.refuse)
+        self.context = context
+        self.prepared: Prepared | None = None  # with the plan, once it is finalized
+
+    def _check_operator(self, package: str, type: str) -> None:
+        """Refuse one that is not executed here."""
+        from qnnmem.load.dlc.operators import OPERATORS
+
+        if package != PACKAGE or type not in OPERATORS:
+            what = f"operator {quote(type)} of package {quote(package)} is not executed here"
+            self.context.refuse(_BAD_OP, what, _ADD)
+
+    def finalize(self) -> None:
+        """`QnnGraph_finalize`: the graph is planned, and its program tried once."""
+        self.context.check_alive(_FINALIZE)
+        self._check_open(_FINALIZE)
+        if not any(isinstance(one, ComposedOp) for one in self.calls):
+            self.context.refuse(_FAILED, f"graph {quote(self.name)} has no node", _FINALIZE)
+        try:
+            self.prepared = self.context.prepare((self,))
+        except QnnMemError as exc:  # what it says of files is about this graph
+            self.context.refuse(_FAILED, f"graph {quote(self.name)}: {exc}", _FINALIZE)
+        self.is_finalized = True

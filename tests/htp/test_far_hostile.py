@@ -1,0 +1,182 @@
+"""A far end that means harm: every field of its answers wrong in turn, one sentence each time."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_far_end import (
+    HELLO,
+    MISSING,
+    NASTY,
+    OUTCOME,
+    command,
+    conversation,
+    encoded,
+    mutated,
+    places,
+    put,
+    snapshot,
+    spoken,
+)
+
+from qnnmem.errors import QnnMemError, WorkerError
+from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
+from qnnmem.htp.far.connection import Connection
+from qnnmem.htp.library import Library
+from qnnmem.htp.worker import RequestOutcome, Worker
+from qnnmem.htp.worker import far as near
+from qnnmem.targets.socs import find_soc
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL = EXAMPLES / "small.onnx"
+BINARY = b"a context binary"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a far end little time beyond the limit, and between its words."""
+    monkeypatch.setattr(near, "_LATE_S", 0.5)
+    monkeypatch.setattr(near, "connect", lambda said: Connection(said, start_s=20.0, silence_s=2.0))
+
+
+def ask(turns: list[bytes], folder: Path) -> RequestOutcome | QnnMemError:
+    """Ask a far end for a compile into a folder."""
+    library = Library("2.7.0", "1", Path("/far"), command(turns))
+    output = folder / "out" / "model.onnx"
+    output.parent.mkdir(exist_ok=True)
+    options = {"model": str(MODEL), "folder": str(EXAMPLES), "output": str(output), "soc": 57}
+    try:
+        with Worker(library=library) as worker:
+            return worker.ask("compile", options, time_limit_s=0.5)
+    except QnnMemError as exc:
+        return exc
+
+
+def test_an_honest_far_end_is_understood(tmp_path: Path) -> None:
+    """What is spoilt below would do."""
+    done = ask(spoken(conversation(BINARY)), tmp_path)
+    assert isinstance(done, RequestOutcome)
+    made = done.reply["binaries"]
+    assert [Path(one).read_bytes() for one in made] == [BINARY]
+    assert done.reply["on_cpu"] == [["a", "Relu"]]
+
+
+def checked(header: dict[str, Any]) -> RequestOutcome | None:
+    """Give what the near side makes of an outcome; None where it loses the worker."""
+
+    class Pipe:
+        command = ("far",)
+
+        def nonsense(self) -> WorkerError:
+            return WorkerError("nonsense")
+
+    answer = near._Answer.__new__(near._Answer)
+    answer._connection = Pipe()  # type: ignore[assignment]  # all of it that is used
+    answer._verb, answer._folder, answer._keep, answer._log = "compile", Path("/here"), None, []
+    answer._made = {0: "/here/model_qnn.bin", 1: "/here/model.onnx"}
+    try:
+        return answer._outcome(header)
+    except WorkerError:
+        return None
+
+
+@pytest.mark.parametrize("place", places(OUTCOME), ids=str)
+def test_no_field_of_an_outcome_is_trusted(place: tuple[Any, ...]) -> None:
+    """Whatever stands there, it is refused, or is of the type that callers read."""
+    for value in NASTY:
+        header = copy.deepcopy(OUTCOME)
+        put(header, place, copy.deepcopy(value))
+        found = checked(header)
+        if found is None:
+            continue
+        reply = found.reply
+        assert set(map(str, reply["binaries"])) <= {"/here/model_qnn.bin", "/here/model.onnx"}
+        assert reply["epcontext"] in ("/here/model_qnn.bin", "/here/model.onnx", None)
+        assert reply["epcontext"] is not None or not reply["binaries"]
+        assert all(len(pair) == 2 for pair in reply["on_cpu"])
+        assert type(reply["on_htp"]) is int
+        assert 0 <= found.seconds < 1e10
+        numbers = (found.code, found.signal, found.exit_status, found.peak_rss, found.log_bytes)
+        assert all(one is None or abs(one) < 1 << 63 for one in numbers)
+
+
+NO_TIMES: tuple[Any, ...] = (None, "x", -1, 0, True, [], float("nan"), 1e300)
+NO_SIZES: tuple[Any, ...] = (None, "x", -1, 0, True, [], 1 << 70, 1.5)
+NO_LIBRARIES: tuple[Any, ...] = (None, "x", [], ["a"], {}, 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("time_limit_s", one) for one in NO_TIMES),
+        *(("memory_limit", one) for one in NO_SIZES),
+        *(("library", one) for one in NO_LIBRARIES),
+    ],
+)
+def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
+    """A limit that is none would end every request at once, or never."""
+    connection = Connection.__new__(Connection)
+    connection.command, connection._why = ("far",), ""
+    lost = WorkerError("nonsense")
+    connection.nonsense = lambda: lost  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(WorkerError, match="nonsense"):
+        connection._hello({**HELLO, key: value})
+
+
+HUGE = (1 << 62).to_bytes(8, "little")
+TICK = encoded(({"event": "tick", "seconds": 1, "peak_rss": 1}, b""))
+CASES: dict[str, list[bytes]] = {
+    "names a file of the client": [
+        *spoken(conversation(BINARY))[:2],
+        encoded(({**OUTCOME, "reply": {**OUTCOME["reply"], "binaries": ["/etc/passwd"]}}, b"")),
+    ],
+    "writes over the model": [
+        *spoken(conversation(BINARY))[:2],
+        encoded(({"event": "file", "size": 1, "index": 0, "name": "../../canary"}, b"")),
+    ],
+    "announces what no memory holds": [*spoken(conversation(BINARY))[:2], HUGE + HUGE],
+    "asks for files that were not offered": [
+        encoded((HELLO, b"")),
+        encoded(({**MISSING, "files": ["0" * 64]}, b"")),
+    ],
+    "asks for what is no name": [
+        encoded((HELLO, b"")),
+        encoded(({**MISSING, "files": [{}, [], None]}, b"")),
+    ],
+    "floods": [*spoken(conversation(BINARY))[:2], TICK * 20_000],
+    "says nothing": [encoded((HELLO, b"")), encoded((MISSING, b"")), b""],
+    "nests deeply": [
+        *spoken(conversation(BINARY))[:2],
+        (100_000).to_bytes(8, "little") + bytes(8) + b"[" * 100_000,
+    ],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_harm_is_one_sentence_and_nothing_is_left(case: str, tmp_path: Path) -> None:
+    """No file but the results is touched, and the worker is lost."""
+    tmp_path.joinpath("canary").write_text("mine")
+    before = snapshot(tmp_path)
+    found = ask(CASES[case], tmp_path)
+    assert isinstance(found, WorkerError)
+    assert "\n" not in str(found)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("seed", [6, 7, 9, 10, 11])
+def test_a_spoilt_conversation_is_survived(seed: int, tmp_path: Path) -> None:
+    """A compile ends with an answer or a sentence; tools/hostile_far_ends.py has many more."""
+    library = Library("2.7.0", "1", Path("/far"), command(mutated(BINARY, seed)))
+    options = CompileOptions(dims={"N": 1}, time_limit_s=2.0)
+    said = ""
+    with suppress(QnnMemError), Worker(library=library) as worker:
+        target = tmp_path / "a.bin"
+        found = compile_model(MODEL, find_soc("SM8650"), options, output=target, worker=worker)
+        assert isinstance(found, CompileFailure)  # the binary is none
+        said = found.sentence
+    assert "\n" not in said
+    assert not list(tmp_path.iterdir())
