@@ -32,3 +32,10 @@ def test_hostile_uploads_are_refused_in_a_sentence_and_leave_nothing(
     assert {path.name for path in folder.iterdir()} == {file["id"] for file in state["files"]}
     assert not list((folder.parent / "work").iterdir())
     assert {file["name"] for file in state["files"]}.isdisjoint({"..", ".", "../../etc/passwd"})
+
+
+def test_a_result_whose_schema_is_no_text_is_refused(served: Served) -> None:
+    """In a sentence, as any other that cannot be shown."""
+    came = served.drop("z.json", b'{"schema":"qnnmem.plan/1","qnnmem":{"schema":[]}}')
+    assert 400 <= came.status < 500
+    assert "no page shows" in came.said

@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from browser import OpensPages
 from served import Served
+
+from qnnmem.htp.library import INSTALL, library_there
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -131,3 +134,49 @@ def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPag
     page.wait_for_selector("#shown .badge.bad")
     assert "does not fit" in page.inner_text("#shown")
     assert page.is_hidden("#problem")
+
+
+def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
+    served: Served, open_page: OpensPages
+) -> None:
+    """A fix for HTP needs a SoC and has budgets of its own; without a SoC nothing is asked."""
+    page = open_page(served.address)
+    drop(page, "fixed.onnx", (EXAMPLES / "small.onnx").read_bytes())
+    page.wait_for_selector("#shown canvas")
+    page.get_by_role("button", name="Fix", exact=True).click()
+    assert page.is_hidden("#set-soc")
+    assert page.is_visible("#set-bits")
+    page.select_option("#set-backend", "htp")
+    assert page.is_visible("#set-soc")
+    assert page.is_visible("#set-htp_budgets")
+    assert page.is_hidden("#set-bits")
+    page.get_by_role("button", name="Run fix").click()
+    assert page.evaluate("document.querySelector('#set-soc').matches(':invalid:focus')")
+    assert page.is_hidden("#running")
+
+
+@pytest.mark.htp
+@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+def test_the_real_library_is_asked_and_stopped_on_the_page(
+    served: Served, open_page: OpensPages
+) -> None:
+    """The bill of a model; a sweep says how far it is, and can be cancelled; narrow and dark."""
+    page = open_page(served.address, width=420, dark=True)
+    drop(page, "billed.onnx", (EXAMPLES / "small.onnx").read_bytes())
+    page.wait_for_selector("#shown canvas")
+    page.get_by_role("button", name="HTP bill").click()
+    page.select_option("#set-soc", "SM8650")
+    page.get_by_role("button", name="Run bill").press("Enter")
+    page.wait_for_function("() => document.querySelector('#doing').innerText.includes('compiling')")
+    page.wait_for_selector("#shown .bars", timeout=120_000)
+    assert "HTP bill of billed.onnx" in page.inner_text("#shown h2")
+    assert "8.00 MiB measured" in page.inner_text("#shown .bars >> nth=0")
+    assert page.inner_text("#command") == "qnnmem footprint --soc SM8650 --dim N=1 billed.onnx"
+    page.get_by_role("button", name="Sweep").click()
+    page.fill("#set-vary", "N=1..64")
+    page.get_by_role("button", name="Run sweep").click()
+    page.wait_for_function("() => document.querySelector('#doing').innerText.startsWith('1 of 64')")
+    page.click("#cancel")
+    page.wait_for_selector("#told >> text=Sweep was cancelled")
+    assert page.is_hidden("#running")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

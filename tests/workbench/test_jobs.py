@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from served import Served
 
-from qnnmem.workbench import intake
+from qnnmem.workbench import intake, uploads
 from qnnmem.workbench.limits import MAX_UPLOAD
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -106,6 +106,24 @@ def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
     assert len(kept_files(served) - before) == 1
 
 
+def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
+    """Not only what `watch --read` makes of it; a broken one is refused."""
+    head = {"schema": "qnnmem.trace/1", "tool": "t", "command": ["./app"]}
+    library = {"event": "library", "process": 1, "time": 1, "slot": 0, "backend": 6, "name": "HTP"}
+    library |= {"api": "2.1.0", "version": "1.0.0", "path": "lib.so"}
+    end = {"event": "end", "time": 9, "exit_code": 3, "ended_by": "", "timed_out": False}
+    end |= {"totals": {}, "left_out": 0, "has_lines": True}
+    lines = [json.dumps(one).encode() + b"\n" for one in (head, library, end)]
+    job = served.read("trace.jsonl", b"".join(lines))
+    kept = served.get(f"/api/results/{job['result']}").values
+    assert (kept["schema"], kept["command"], kept["passes"]) == ("qnnmem.watch/1", ["./app"], True)
+    assert served.get(f"/api/results/{job['result']}/shown").status == 200
+    entries = {one["id"]: one for one in served.get("/api/state").values["results"]}
+    assert entries[job["result"]]["command"] == "qnnmem watch --read trace.jsonl"
+    broken = served.read("broken.jsonl", lines[0] + b"[" * 100_000)
+    assert "line 2 is none of a trace" in broken["error"]
+
+
 def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
     """By its kind at once, by its content after the first job."""
     before = kept_files(served)
@@ -147,6 +165,31 @@ def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, ob
     assert answer.said
 
 
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        ("footprint", {}, "SoC is to be chosen first"),
+        ("fix", {"backend": "htp"}, "SoC is to be chosen first"),
+        (
+            "sweep",
+            {"soc": "SM8650"},
+            "What varies is to be chosen first; e.g. vtcm_mb=2,4,8 or batch=1,2,4",
+        ),
+    ],
+)
+def test_what_a_compile_needs_is_asked_for_before_it(
+    served: Served, task: str, options: dict[str, object], said: str
+) -> None:
+    """In words of the page; no job is made."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(served.bench.jobs, "_queue", lambda job: None)
+        model = served.drop(f"{task}.onnx", (EXAMPLES / "small.onnx").read_bytes())
+        file = model.values["file"]["id"]
+        answer = served.post("/api/jobs", {"file": file, "task": task, "options": options})
+    assert answer.status == 400
+    assert answer.said == said
+
+
 def test_nonsense_in_requests_is_one_sentence(served: Served) -> None:
     """Whatever stands in the place of a number, an object or a file."""
     asked = [
@@ -182,6 +225,29 @@ def test_a_body_that_is_too_large_or_too_slow_leaves_nothing(
     assert kept_files(served) == before
 
 
+def test_what_a_file_says_of_its_size_pushes_no_other_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that came whole does, and the oldest goes first."""
+    first = served.read("oldest.csv", BUFFERS + b"o,0,1,1\n")["file"]
+    second = served.read("newer.csv", BUFFERS + b"n,0,1,1\n")["file"]
+    sizes = sum(path.stat().st_size for path in map(served.bench.uploads.path, kept_files(served)))
+    monkeypatch.setattr(uploads, "MAX_UPLOADED", sizes)
+    monkeypatch.setattr(intake, "IDLE_S", 0.1)
+    head = "POST /api/files?name=x.csv HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+    head = head.format(port=served.port) + "content-type: application/octet-stream\r\n"
+    for size in (1 << 30, MAX_UPLOAD):
+        came = served.raw(f"{head}content-length: {size}\r\n\r\nid,".encode())
+        assert came.startswith(b"HTTP/1.1 408 ")
+    assert {first, second} <= kept_files(served)
+    before = kept_files(served)
+    third = served.read("newest.csv", BUFFERS)["file"]
+    gone = before - kept_files(served)
+    assert gone
+    assert second not in gone
+    assert third in kept_files(served)
+
+
 def test_a_job_that_waits_or_runs_can_be_cancelled(served: Served) -> None:
     """Its child is ended, and nothing of it is kept."""
     file = served.drop("slow.log", b"QNN <E> failed\n" * 200_000)
@@ -204,3 +270,22 @@ def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
     assert ended["state"] == "failed"
     assert ended["error"].startswith("its process ended without an answer")
     assert served.read("after.csv", BUFFERS)["state"] == "done"
+
+
+@pytest.mark.htp
+def test_a_dlc_is_planned_and_compiled_as_it_is(served: Served) -> None:
+    """With the settings that the library takes for one; those of ONNX models are not offered."""
+    file = Path(__file__).parents[1] / "load" / "dlc" / "quantized8.dlc"
+    planned = served.read("net.dlc", file.read_bytes())
+    assert planned["state"] == "done", planned
+    [there] = [
+        one for one in served.get("/api/state").values["files"] if one["id"] == planned["file"]
+    ]
+    assert there["tasks"] == ["plan", "footprint dlc", "fit dlc", "sweep dlc"]
+    options = {"soc": "SM8650", "vtcm_mb": 4}
+    wish = {"file": planned["file"], "task": "footprint", "options": options}
+    billed = served.ended(served.post("/api/jobs", wish).values["id"])
+    assert billed["state"] == "done", billed
+    assert served.get(f"/api/results/{billed['result']}").values["file"] == "net.dlc"
+    wish["options"] = {**options, "precision": "int8"}
+    assert served.post("/api/jobs", wish).status == 400

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qnnmem.budget.pools import LPAI
 from qnnmem.budget.value import BROKEN, NOT_READ, OPEN, BudgetRun, CheckedModel, CheckedPool
 from qnnmem.compare import PoolChange
 from qnnmem.report.diff import signed, subject_values
 from qnnmem.report.flags import flag_word
 from qnnmem.report.schema import write_json
 from qnnmem.report.shell import file_word, next_line
+from qnnmem.report.tcm import too_many
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.check/1"
@@ -19,7 +21,15 @@ _NAMED = 3  # models that the verdict names
 _WIDE = 200
 _SHOWN_BUDGETS = 4
 _TITLES = {NOT_READ: "not checked", BROKEN: "does not fit", OPEN: "cannot tell"}
+# What is said of a model without an answer, and the name of that in every format.
+REFUSALS = {
+    NOT_READ: (_TITLES[NOT_READ], "not-checked"),
+    BROKEN: ("cannot be compiled", "not-compiled"),
+    OPEN: (_TITLES[OPEN], "cannot-tell"),
+}
 GROWN = "worse than the baseline"
+WORSE = "worse-than-baseline"  # the same as build servers know it, in every format
+_REFUSED = "is refused by the library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +80,16 @@ def broken_words(check: CheckedPool) -> tuple[str, str]:
     """What is wrong with a pool, and whether a budget or a limit says so."""
     kind = "budget" if check.is_budget else "limit"
     if check.fits is False:
-        return (f"{check.over:,} over" if check.over else "refused"), kind
+        if check.over or check.allocations is None:
+            return (f"{check.over:,} over" if check.over else "refused"), kind
+        return f"{check.allocations[0]} allocations", kind
     return ("", "") if check.fits else ("cannot tell", kind)
 
 
 def answer(model: CheckedModel) -> str:
     """The answer about one model in a few words."""
     if model.refusal:
-        return f"{_TITLES[model.refusal]}: {model.why}"
+        return f"{REFUSALS[model.refusal][0]}: {model.why}"
     if model.broken:
         return _TITLES[BROKEN]
     if model.grown:
@@ -100,7 +112,8 @@ def reasons(model: CheckedModel) -> Iterator[str]:
     """Everything that is wrong with a model, a sentence each."""
     for check in model.broken:
         if not check.over:
-            yield f"{check.pool} is refused by the library"
+            crowd = check.allocations
+            yield f"{check.pool}: {too_many(*crowd)}" if crowd else f"{check.pool} {_REFUSED}"
             continue
         what = "budget" if check.is_budget else "limit"
         extra = "" if check.at_least in (None, check.need) else " at least"
@@ -110,7 +123,7 @@ def reasons(model: CheckedModel) -> Iterator[str]:
             f"its {what} of {check.have:,}{largest}"
         )
     yield from map(grown_words, model.grown)
-    if model.exit_code in (NOT_READ, OPEN):
+    if model.refusal or model.exit_code == OPEN:
         yield answer(model)
 
 
@@ -126,9 +139,12 @@ def verdict(run: BudgetRun) -> str:
     total, code = len(run.models), run.exit_code
     if code == 0:
         asked = sum(bool(model.checks) for model in run.models)
+        if not asked:
+            same = ", and none is worse than the baseline" if run.has_baseline else ""
+            return f"no budgets: {counted(total, 'model')} planned, none has a limit{same}"
         rest = "" if asked == total else f", {total - asked} without a budget"
         base = ", none worse than the baseline" if run.has_baseline else ""
-        return f"fits: {asked} of {counted(total, 'model')}{rest}{base}"
+        return f"fits: {asked} of {_counted_models(run)}{rest}{base}"
     parts = []
     for title, models in _groups(run):
         names = [shorten(model.name) for model in models]
@@ -142,7 +158,8 @@ def _groups(run: BudgetRun) -> Iterator[tuple[str, Sequence[CheckedModel]]]:
     groups = (
         (_TITLES[NOT_READ], [one for one in run.models if one.exit_code == NOT_READ]),
         (_TITLES[BROKEN], [one for one in broken if one.broken]),
-        (GROWN, [one for one in broken if not one.broken]),
+        (REFUSALS[BROKEN][0], [one for one in broken if one.refusal]),
+        (GROWN, [one for one in broken if not one.broken and not one.refusal]),
         (_TITLES[OPEN], [one for one in run.models if one.exit_code == OPEN]),
     )
     return ((title, models) for title, models in groups if models)
@@ -167,7 +184,9 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
         yield from map(_row, rows)
     for check in model.broken:
         if check.blockers:
-            yield f"  in the way of {check.pool}: {', '.join(map(shorten, check.blockers[:5]))}"
+            also = f", and {counted(check.alike, 'other')} like it" if check.alike else ""
+            names = ", ".join(map(shorten, check.blockers[:5]))
+            yield f"  in the way of {check.pool}: {names}{also}"
     if model.change and (model.grown or verbose):
         for tensor in model.change.tensors[:5]:
             size = signed(tensor.delta)
@@ -189,26 +208,63 @@ def size(value: int | None) -> str:
 def _baseline_lines(run: BudgetRun) -> Iterator[str]:
     if run.is_updated:
         yield f"baseline written: {shorten(run.baseline or '', _WIDE)}"
+        if run.gone:
+            yield f"note: no longer in the baseline: {_some(run.gone)}"
         return
     if run.baseline is not None and not run.has_baseline:
         name = shorten(run.baseline, _WIDE)
         yield f"note: there is no {name} yet, so nothing is compared"
     if run.new:
-        yield f"note: not in the baseline: {', '.join(map(shorten, run.new[:5]))}"
+        yield f"note: not in the baseline: {_some(run.new)}"
     if run.gone:
-        yield f"note: in the baseline and not checked: {', '.join(map(shorten, run.gone[:5]))}"
+        yield f"note: in the baseline and not checked: {_some(run.gone)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(map(shorten, names[:5])) + more
 
 
 def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
+    yield from _budget_lines(run)
     words = ["qnnmem", "check", *given]
-    over = next((one for one in run.models if one.broken and one.plan is not None), None)
-    if over is not None:
-        look = ["qnnmem", "plan", file_word(over.place), *map(flag_word, over.given), "-v"]
-        yield next_line("what sets the peak", look)
+    broken = sorted((one for one in run.models if one.broken), key=lambda one: one.plan is None)
+    if broken:  # which no baseline makes good
+        yield _next_for(broken[0])
     elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
         yield next_line("if these numbers are meant", words, "--update-baseline")
     elif run.baseline is not None and not run.has_baseline and not run.is_updated:
         yield next_line("keep these numbers as the baseline", words, "--update-baseline")
+
+
+def _next_for(over: CheckedModel) -> str:
+    """The command that says more of a broken budget, and what to change."""
+    file, given = file_word(over.place), map(flag_word, over.given)
+    if over.plan is not None:
+        return next_line("what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
+    if over.target.lower() == LPAI:
+        return next_line("what it was prepared with", ["qnnmem", "inspect", file])
+    words = ["qnnmem", "fit", file, f"--soc={over.target}", *given]
+    return next_line("what to change", words)
+
+
+def _counted_models(run: BudgetRun) -> str:
+    """How many results there are; a model has one for each SoC or graph."""
+    total, files = len(run.models), len({one.file for one in run.models})
+    models = counted(files, "model")
+    return models if total == files else f"{counted(total, 'check')} of {models}"
+
+
+def _budget_lines(run: BudgetRun) -> Iterator[str]:
+    """How a budget is written, where there is none at all; today's numbers are one that holds."""
+    sizes = [model.pools["scratch"] for model in run.models if "scratch" in model.pools]
+    if run.exit_code or not sizes or any(model.checks for model in run.models):
+        return
+    kib = -(-max(sizes) // 1024)
+    where = "below [tool.qnnmem]" if run.config.endswith("pyproject.toml") else "at the top"
+    name = shorten(run.config, _WIDE)
+    yield f'write a budget into {name}, {where}: budget = {{ scratch = "{kib}K" }}'
 
 
 def render_json(run: BudgetRun) -> str:
@@ -252,6 +308,7 @@ def _model_values(model: CheckedModel) -> dict[str, Any]:
         "answer": answer(model),
         "reasons": list(reasons(model)),
         "pools": dict(model.pools),
+        "at_most": list(model.at_most),
         "checks": [
             {
                 "pool": one.pool,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
-from qnnmem.client.findings import ClientFinding
+from qnnmem.client.findings import CALLED, ClientFinding
 from qnnmem.client.rules import title_of
 from qnnmem.client.run import ClientReport
 from qnnmem.client.stacks import Stack
@@ -15,6 +16,7 @@ from qnnmem.text import counted, printable, shorten
 
 SCHEMA = "qnnmem.check-client/1"
 _WIDE = 400
+_ALIGNMENT = "R3"
 _FRAMES = 8  # of a stack that the text shows
 
 
@@ -34,6 +36,18 @@ def verdict(report: ClientReport) -> str:
     return f"clean: {program} kept every rule in {calls} of QNN{silent} ({_end(report)})"
 
 
+def _timeline(report: ClientReport) -> Iterator[str]:
+    """The most that the program held at QNN at once."""
+    if report.timeline:
+        contexts = max(one.contexts for one in report.timeline)
+        most = max(report.timeline, key=lambda one: one.registered_bytes)
+        size = counted(most.registered_bytes, "byte")
+        yield (
+            f"held at most: {counted(contexts, 'context')}, {size} of "
+            f"pools, kept binaries and registered memory (after call {most.call:,}, {most.what})"
+        )
+
+
 def _end(report: ClientReport) -> str:
     if report.timed_out:
         return "it did not end in time"
@@ -48,15 +62,21 @@ def render_text(report: ClientReport) -> str:
 def _lines(report: ClientReport) -> Iterator[str]:
     if not report.called:
         yield "it has to load libQnnLpai.so by name or be linked with it; a full path or an RPATH "
-        yield "to another folder goes past this checker"
+        yield "to another folder goes past this checker, and so does a script that replaces "
+        yield "LD_PRELOAD or LD_LIBRARY_PATH (set what is to be preloaded for `qnnmem` itself)"
     for one in report.findings:
         yield ""
         yield from _finding(one)
+    if report.findings:
+        yield ""
+        yield from _timeline(report)
     if report.findings and not report.has_lines:
         yield ""
         yield "note: addr2line (binutils) is not here, so places are functions and offsets"
     if report.left_out:
         yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
+    if report.called and not report.findings and report.exit_code:
+        yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [one.finding.rule for one in report.findings if not one.finding.rule.startswith("C")]
     if rules:  # those of programs alone say all they have
         yield ""
@@ -66,7 +86,8 @@ def _lines(report: ClientReport) -> Iterator[str]:
 def headline(one: ClientFinding) -> str:
     """Rule, call, place and what happened, in one line."""
     found = one.finding
-    where = f" at {one.place}" if one.place else ""
+    word = " at" if one.label == CALLED else f", {one.label}"
+    where = f"{word} {one.place}" if one.place else ""
     return shorten(f"[{found.rule}] {found.call or 'exit'}{where}: {found.sentence}", _WIDE)
 
 
@@ -76,14 +97,22 @@ def _finding(one: ClientFinding) -> Iterator[str]:
     if one.code:
         yield f"  answered   {one.code} {code_name(one.code)}"
     if found.need is not None or found.given is not None:
-        yield f"  numbers    expected {_number(found.need)}, given {_number(found.given)}"
+        expected, given = numbers(found.rule, found.need, found.given)
+        yield f"  numbers    expected {expected}, given {given}"
     yield f"  rule       {title_of(found.rule)}"
     yield f"  cure       {shorten(found.cure, _WIDE)}"
     if one.count > 1:
         yield f"  times      {one.count:,}"
-    yield from _stack("called at", one.stack)
+    yield from _stack(one.label, one.stack)
     if one.other:
         yield from _stack(one.other, one.other_stack)
+
+
+def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
+    """What was expected and what was given, in words."""
+    if rule == _ALIGNMENT:  # of which a finding has the remainder
+        return f"a multiple of {_number(need)}", f"one that is {_number(given)} past it"
+    return _number(need), _number(given)
 
 
 def _number(value: int | None) -> str:
@@ -121,6 +150,7 @@ def render_json(report: ClientReport) -> str:
             "failed_calls": report.failed,
             "suppressed": report.suppressed,
             "left_out": report.left_out,
+            "timeline": [asdict(one) for one in report.timeline],
             "findings": [_as_values(one) for one in report.findings],
         }
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qnnmem.client.findings import ClientFinding
+from qnnmem.client.findings import CALLED, ClientFinding
 from qnnmem.client.rules import title_of
 from qnnmem.client.run import ClientReport
 from qnnmem.client.stacks import Frame, Stack, of_program
@@ -49,10 +49,12 @@ def _result(one: ClientFinding, index: int) -> dict[str, Any]:
         "message": message(shorten(text, _WIDE)),
         "occurrenceCount": one.count,
     }
-    frame = _with_line(one.stack)
+    frame, what = _with_line(one.stack), found.call
+    if one.label != CALLED:
+        what = f"{found.call}, {one.label}"
     if frame is not None:
-        result["locations"] = [_location(frame, found.call)]
-        result["stacks"] = [_stack(found.call, one.stack)]
+        result["locations"] = [_location(frame, what)]
+        result["stacks"] = [_stack(what, one.stack)]
     other = _with_line(one.other_stack)
     if other is not None:
         result["relatedLocations"] = [{"id": 1, **_location(other, one.other)}]
@@ -100,6 +102,7 @@ def render_junit(report: ClientReport) -> str:
     ] or [f"  <testcase classname={name} name={quoteattr(printable(verdict(report)))}/>\n"]
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<testsuite name={name} tests="{len(cases)}" failures="{len(report.findings)}">\n'
+        f'<testsuite name={name} tests="{len(cases)}" failures="{len(report.findings)}" '
+        'errors="0">\n'
         f"{''.join(cases)}</testsuite>\n"
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from qnnmem.budget.value import NOT_READ, BudgetRun, CheckedModel
-from qnnmem.report.check import answer, grown_words, pool_rows, reasons
+from qnnmem.budget.value import BudgetRun, CheckedModel
+from qnnmem.report.check import REFUSALS, WORSE, answer, grown_words, pool_rows, reasons
 from qnnmem.text import printable
 
 # What XML 1.0 cannot hold at all, not even escaped.
@@ -44,8 +44,7 @@ def render_junit(run: BudgetRun) -> str:
 def _cases(model: CheckedModel) -> Iterator[JunitCase]:
     """Their names hold no numbers: the same case in two builds has the same name."""
     if model.refusal:
-        kind = "not-checked" if model.refusal == NOT_READ else "cannot-tell"
-        yield JunitCase("is checked", "error", kind, answer(model))
+        yield JunitCase("is checked", "error", REFUSALS[model.refusal][1], answer(model))
         return
     said = tuple(reasons(model))
     budgets = {one.pool for one in model.checks if one.is_budget}
@@ -64,7 +63,7 @@ def _cases(model: CheckedModel) -> Iterator[JunitCase]:
             name = f"{row.pool} no worse than the baseline"
             grown = [one for one in model.grown if one.pool == row.pool]
             words = "".join(map(grown_words, grown))
-            yield JunitCase(name, "failure", "baseline", words) if grown else JunitCase(name)
+            yield JunitCase(name, "failure", WORSE, words) if grown else JunitCase(name)
     if not model.checks and model.change is None:
         yield JunitCase("is planned")
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from qnnmem.budget.value import NOT_READ, BudgetRun, CheckedModel
-from qnnmem.report.check import answer, reasons
+from qnnmem.budget.value import OPEN, BudgetRun, CheckedModel
+from qnnmem.report.check import REFUSALS, WORSE, answer, reasons
 from qnnmem.report.sarif import SCHEMA, VERSION, message, uri
 from qnnmem.text import shorten
 from qnnmem.version import __version__
@@ -15,8 +15,9 @@ from qnnmem.version import __version__
 _RULES = {
     "budget-broken": ("A pool is over its budget", "error"),
     "limit-broken": ("A pool is over a limit of the SoC", "error"),
-    "worse-than-baseline": ("A pool grew beyond what was accepted", "error"),
+    WORSE: ("A pool grew beyond what was accepted", "error"),
     "not-checked": ("A model cannot be read", "error"),
+    "not-compiled": ("The library refuses to compile a model", "error"),
     "cannot-tell": ("Something needed for an answer is missing", "warning"),
 }
 _IDS = tuple(_RULES)
@@ -54,11 +55,9 @@ def _results(model: CheckedModel, config: str) -> Iterator[dict[str, Any]]:
     said = list(reasons(model))
     rules = [
         *("budget-broken" if check.is_budget else "limit-broken" for check in model.broken),
-        *("worse-than-baseline" for _ in model.grown),
+        *(WORSE for _ in model.grown),
     ]
-    rules += ["not-checked" if model.refusal == NOT_READ else "cannot-tell"] * (
-        len(said) - len(rules)
-    )
+    rules += [REFUSALS[model.refusal or OPEN][1]] * (len(said) - len(rules))
     pools = [*(check.pool for check in model.broken), *(one.pool for one in model.grown)]
     for number, (rule, words) in enumerate(zip(rules, said, strict=True)):
         pool = pools[number] if number < len(pools) else ""

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qnnmem.compare.value import ComparedSubject, PoolChange, ResultComparison, TensorChange
+from qnnmem.compare.value import (
+    ComparedSubject,
+    LimitChange,
+    PoolChange,
+    ResultComparison,
+    TensorChange,
+)
 from qnnmem.report.schema import write_json
 from qnnmem.text import counted, printable, shorten
 
@@ -24,8 +30,8 @@ def verdict(found: ResultComparison) -> str:
         more = f", {counted(len(reasons) - _REASONS, 'more reason')}"
         left = more if len(reasons) > _REASONS else ""
         return f"worse: {', '.join(reasons[:_REASONS])}{left}"
-    better = list(_gains(found))
-    return f"not worse: {', '.join(better[:_REASONS]) or 'what differs is within what is allowed'}"
+    said = [*_gains(found), *_neither(found)]
+    return f"not worse: {', '.join(said[:_REASONS]) or 'what differs is within what is allowed'}"
 
 
 def _reasons(found: ResultComparison) -> Iterator[str]:
@@ -48,6 +54,43 @@ def _gains(found: ResultComparison) -> Iterator[str]:
                 words = f"{turned.before.words}, now {turned.after.words}"
                 yield f"{shorten(turned.question)}: {words}"
         yield from (_grown(pool) for pool in subject.pools if (pool.delta or 0) < 0)
+
+
+def _neither(found: ResultComparison) -> Iterator[str]:
+    """What differs and is neither better nor worse."""
+    for names, word in ((found.vanished, "gone"), (found.appeared, "new")):
+        yield from [f"{shorten(names[0])} is {word}"] if len(names) == 1 else []
+        yield from [f"{len(names):,} are {word}"] if len(names) > 1 else []
+    for subject in found.subjects:
+        for turned in subject.verdicts:
+            if not turned.is_better and not turned.is_worse:
+                words = f"{turned.before.words}, now {turned.after.words}"
+                yield f"{shorten(turned.question)}: {words}"
+        yield from (
+            f"{shorten(one.pool)} is not comparable"
+            for one in subject.pools
+            if not one.is_comparable
+        )
+        turned_too = {turned.question for turned in subject.verdicts}
+        yield from (_limit_words(one) for one in subject.limits if one.name not in turned_too)
+
+
+def _limit_words(one: LimitChange) -> str:
+    """A budget that is another one."""
+    before, after = ("none" if size is None else f"{size:,}" for size in (one.before, one.after))
+    return f"{shorten(one.name)}: {before}, now {after}"
+
+
+def not_comparable(pool: PoolChange) -> str:
+    """Why two numbers of a pool are not compared; empty where they are."""
+    if pool.unlike:
+        before, after = pool.unlike
+        return f"not comparable: {shorten(pool.pool)} counts {before} before, {after} after"
+    if not pool.bound:
+        return ""
+    other = "after" if pool.bound == "before" else "before"
+    side = f"{shorten(pool.pool)} {pool.bound}"
+    return f"not comparable: {side} is at most that much, and exact {other}"
 
 
 def _grown(pool: PoolChange) -> str:
@@ -86,6 +129,9 @@ def _subject_lines(subject: ComparedSubject, verbose: bool) -> Iterator[str]:
         for turned in subject.verdicts:
             words = f"{turned.before.words}, now {turned.after.words}"
             yield f"{shorten(turned.question, 100)}: {words}"
+    if subject.limits:
+        yield ""
+        yield from map(_limit_words, subject.limits)
     if subject.tensors:
         yield ""
         yield from _tensor_lines(subject.tensors, verbose)
@@ -103,6 +149,7 @@ def pool_lines(pools: Sequence[PoolChange]) -> Iterator[str]:
         sizes = f"{_size(pool.before):>16}{_size(pool.after):>16}{signed(pool.delta):>16}"
         share = f"  {_percent(pool)}" if pool.delta and pool.before else ""
         yield f"{name:<{width}}{sizes}{share:<11}{'  worse' if pool.is_worse else ''}".rstrip()
+    yield from (words for pool in pools if (words := not_comparable(pool)))
 
 
 def _tensor_lines(tensors: Sequence[TensorChange], verbose: bool) -> Iterator[str]:
@@ -162,7 +209,10 @@ def _rows(one: ComparedSubject) -> Iterator[Sequence[str]]:
         if pool.before != pool.after:
             share = f"{signed(pool.delta)} {_percent(pool)}".rstrip()
             mark = " :x:" if pool.is_worse else ""
-            yield name, _cell(pool.pool), _size(pool.before), _size(pool.after), share + mark
+            share = share + mark if pool.is_comparable else "not comparable"
+            yield name, _cell(pool.pool), _size(pool.before), _size(pool.after), share
+    for limit in one.limits:
+        yield name, _cell(limit.name), _size(limit.before), _size(limit.after), ""
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -208,6 +258,8 @@ def subject_values(one: ComparedSubject) -> dict[str, Any]:
                 "after_bytes": pool.after,
                 "change_bytes": pool.delta,
                 "worse": pool.is_worse,
+                "bound": pool.bound or None,
+                "not_comparable": not_comparable(pool) or None,
             }
             for pool in one.pools
         ],
@@ -230,6 +282,10 @@ def subject_values(one: ComparedSubject) -> dict[str, Any]:
                 "pool_after": tensor.pool_after or None,
             }
             for tensor in one.tensors
+        ],
+        "limits": [
+            {"name": limit.name, "before_bytes": limit.before, "after_bytes": limit.after}
+            for limit in one.limits
         ],
         "settings": [
             {"name": changed.name, "before": changed.before, "after": changed.after}

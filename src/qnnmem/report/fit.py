@@ -13,19 +13,28 @@ from qnnmem.qnn.codes import code_name
 from qnnmem.report.flags import flag, with_flags
 from qnnmem.report.limits import known, limit_lines, source_lines
 from qnnmem.report.schema import write_json
+from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.sourced import bytes_values
 from qnnmem.text import counted, shorten
 
 SCHEMA = "qnnmem.fit/1"
 _WIDE = 400
+_LONGEST = 3000  # characters of a reason: it may end with a command to paste
+_NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 _ANSWER = {True: "fits", False: "does-not-fit", None: "cannot-tell"}
 
 
-def render_text(fits: Sequence[Fit], file: str, *, verbose: bool = False) -> str:
-    """One SoC with its limits, several as a table; with `verbose` where all numbers come from."""
+def render_text(
+    fits: Sequence[Fit], file: str, *, verbose: bool = False, given: Sequence[str] = ()
+) -> str:
+    """One SoC with its limits, several as a table; with `verbose` where all numbers come from.
+
+    `given` are options that `fix` takes, too, for a command to paste.
+    """
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
+        lines += _next(fits[0], file, given)
         return "\n".join(lines) + "\n"
     lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits, verbose)]
     failing = next((fit for fit in fits if fit.fits is not True), None)
@@ -44,7 +53,7 @@ def verdict(fit: Fit) -> str:
     words = f"{_VERDICT[fit.fits]} {fit.soc.name}"
     worst = fit.worst
     if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
-        return f"{words}: {shorten(with_flags(fit.why), _WIDE)}" if fit.why else words
+        return f"{words}: {shorten(with_flags(fit.why), _LONGEST)}" if fit.why else words
     if not fit.fits:
         return f"{words}: {counted(-worst.spare, 'byte')} missing in the {TITLES[worst.pool]}"
     return f"{words}: {_tightest(fit)}"
@@ -94,10 +103,26 @@ def _details(fit: Fit, verbose: bool) -> Iterator[str]:
         yield from (_line_of("too slow" if one.unfinished else "no use", one) for one in fit.tried)
 
 
+def _next(fit: Fit, file: str, given: Sequence[str]) -> Iterator[str]:
+    """What changes the model itself, where its size is what fails and no setting was found."""
+    found = any(one.verified and one.setting.name == "vtcm_mb" for one in fit.suggestions)
+    is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
+    if found or not is_size:
+        return
+    if file.lower().endswith(".dlc"):
+        yield from ("", _NO_DLC)
+    if not file.lower().endswith(".onnx"):
+        return
+    soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc.name}",)
+    words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *given]
+    line = next_line("change the model until it fits", words, "-o", "fixed")
+    yield from ("", line) if line else ()
+
+
 def _answered(fit: Fit, verbose: bool) -> Iterator[str]:
     """What the library said, as far as the verdict has not said it."""
     told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
-    why = "" if told else shorten(with_flags(fit.why), _WIDE)
+    why = "" if told else shorten(with_flags(fit.why), _LONGEST)
     if fit.code is not None:
         yield f"the library answered with code {fit.code}, {code_name(fit.code)}"
     if why and (verbose or fit.code is not None) and fit.fits is not True:
@@ -135,7 +160,8 @@ def _suggested(one: Suggestion) -> str:
 
 
 def _line_of(word: str, one: Suggestion) -> str:
-    return f"  {word:<9} {shorten(flag(one.setting), 100)}: {shorten(with_flags(one.reason), 200)}"
+    reason = shorten(with_flags(one.reason), _LONGEST)
+    return f"  {word:<9} {shorten(flag(one.setting), 100)}: {reason}"
 
 
 def _table(fits: Sequence[Fit], verbose: bool) -> Iterator[str]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.plan import Io, Pool
-from qnnmem.plan.memory import pool_sizes
+from qnnmem.plan.memory import alike, pool_sizes
 from qnnmem.report.flags import with_flags
 from qnnmem.report.plan_map import LETTERS, OTHER, draw_map
 from qnnmem.report.plan_next import next_lines, remedy_lines, useless_lines
 from qnnmem.report.planned import PlanReport
+from qnnmem.report.tcm import too_many
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
@@ -46,6 +47,14 @@ def _verdict(report: PlanReport) -> Iterator[str]:
         yield with_flags(plan.model.assumed)
     yield from budget_lines(report)
     yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.scratch.proof}"
+    yield from allocation_lines(report)
+
+
+def allocation_lines(report: PlanReport) -> Iterator[str]:
+    """That TCM takes fewer allocations than there are, where no budget of TCM says so."""
+    tcm = report.tcm
+    if tcm is not None and tcm.is_crowded and report.tcm_budget is None:
+        yield f"does not fit TCM (aDSP direct mode): {too_many(tcm.buffers, tcm.max_buffers.value)}"
 
 
 def budget_lines(report: PlanReport) -> Iterator[str]:
@@ -77,14 +86,15 @@ def budget_lines(report: PlanReport) -> Iterator[str]:
 
 def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None) -> str:
     need, have = asked.need, asked.limit.value
+    crowded = too_many(asked.buffers, asked.max_buffers.value) if asked.is_crowded else ""
     if asked.missing:
+        also = f"; {crowded}" if crowded else ""
         return (
             f"does not fit: constants and IO need {_bytes(need)} of TCM, "
-            f"{asked.missing:,} more than {have:,}"
+            f"{asked.missing:,} more than {have:,}{also}"
         )
-    if not asked.fits:
-        most = asked.max_buffers.value
-        return f"does not fit: TCM takes {most} allocations, constants and IO are {asked.buffers}"
+    if crowded:
+        return f"does not fit: {crowded}"
     pool = ""
     if documented is not None and documented.missing:
         pool = f"; the documented pool has {documented.limit.value:,}"
@@ -166,6 +176,10 @@ def _budgets(report: PlanReport) -> Iterator[str]:
         sizes = pool_sizes(report.plan, budget.pool)
         parts = [(name, sizes[name]) for name in budget.blockers]
         yield from _parts(why, budget.pool.value, parts, budget.need)
+        if others := alike(report.plan, budget):
+            are = "is" if others == 1 else "are"
+            as_well = "too large, too" if len(parts) == 1 else "as large"
+            yield f"  {counted(others, 'other')} {are} {as_well}"
     tcm = report.tcm_budget
     if tcm is not None and tcm.missing:
         rows = sorted(tcm.rows, key=lambda row: (-row.exact, row.what))

@@ -36,6 +36,7 @@ def as_values(report: PlanReport) -> dict[str, Any]:
         "align_bytes": plan.align,
         "io": plan.options.io.value,
         "bits": plan.options.bits,
+        "as": report.seen_as,
         "inputs": list(plan.model.inputs),
         "outputs": list(plan.model.outputs),
         "peak": _peak_values(plan),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qnnmem.plan import Pool
+from qnnmem.report.plan import allocation_lines
 from qnnmem.report.plan_json import as_values
 from qnnmem.report.planned import PlanReport
 from qnnmem.report.schema import write_json
@@ -20,7 +21,7 @@ from qnnmem.report.several import (
     worst_code,
 )
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.text import counted, shorten
+from qnnmem.text import MAX_NAME, counted, shorten
 
 SCHEMA = "qnnmem.plans/1"
 _SHOWN = (Pool.SCRATCH, Pool.PERSISTENT, Pool.CONSTANTS)
@@ -35,6 +36,8 @@ Row = PlanReport | RefusedFile
 def render_text(rows: Sequence[Row]) -> str:
     """The verdict on all, then a row for each."""
     lines = [verdict(rows), "", *_table(rows)]
+    crowded = [*crowded_lines(rows)]
+    lines += ["", *crowded] if crowded else []
     worst = next(
         (row for row in rows if isinstance(row, PlanReport) and row.fits is not True), None
     )
@@ -74,14 +77,33 @@ def _some(asked: Sequence[PlanReport], answer: bool | None) -> str:
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
-    yield from table_lines(_TITLES, [_cells(row) for row in rows])
+    lines = list(table_lines(_TITLES, [_cells(row) for row in rows]))
+    yield from lines
+    text = "\n".join(lines)
+    for row in rows:
+        if isinstance(row, PlanReport) and row.graph not in text:
+            yield f"graph in full: {shorten(row.graph, MAX_NAME)}"
+
+
+def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """The first files that have more allocations than TCM takes, and how many others do."""
+    said = [
+        f"{shorten(row.input, 200)}: {line}"
+        for row in rows
+        if isinstance(row, PlanReport)
+        for line in allocation_lines(row)
+    ]
+    yield from said[:_NAMED]
+    if len(said) > _NAMED:
+        yield f"… and {counted(len(said) - _NAMED, 'more file')}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     if isinstance(row, RefusedFile):
         return row.input, *["-"] * len(_SHOWN), "not planned"
     sizes = dict(row.pools)
-    return row.input, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
+    graph = f" {shorten(row.graph, 40)}" if row.graph else ""
+    return row.input + graph, *(f"{sizes[pool]:,}" for pool in _SHOWN), _answer(row)
 
 
 def _answer(row: PlanReport) -> str:

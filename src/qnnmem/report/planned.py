@@ -35,6 +35,8 @@ class PlanReport:
     tcm_budget: TcmVerdict | None = None  # against what the user can spare
     remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
     time_limit: float = DEFAULT_TIME_LIMIT_S
+    graph: str = ""  # of a file with several
+    seen_as: str | None = None  # "qnn": the graph that QNN is given of the model in the file
 
     @property
     def fits(self) -> bool | None:

@@ -34,8 +34,14 @@ def next_line(why: str, words: Sequence[str], *added: str) -> str:
     """
     new = {word.partition("=")[0] for word in added if word.startswith("-")}
     kept = [word for word in words if word.partition("=")[0] not in new]
-    line = shell_line(part for word in (*kept, *added) for part in _parts(word))
-    return f"next: {why}: {line}" if len(line) <= LONGEST else ""
+    line = command_line((*kept, *added))
+    return f"next: {why}: {line}" if line else ""
+
+
+def command_line(words: Iterable[str]) -> str:
+    """A command to paste, its options given as `--option=value`; empty where it is too long."""
+    line = shell_line(part for word in words for part in _parts(word))
+    return line if len(line) <= LONGEST else ""
 
 
 def _parts(word: str) -> Sequence[str]:

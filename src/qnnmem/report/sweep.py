@@ -5,10 +5,11 @@ The text gives the verdict first, then one line for each compile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from qnnmem.errors import Words
 from qnnmem.htp.sweep import Largest, SweepRow, show
 from qnnmem.report.flags import with_flags
 from qnnmem.report.schema import write_json
@@ -16,6 +17,7 @@ from qnnmem.text import shorten
 
 SCHEMA = "qnnmem.sweep/1"
 _REASONS = 5
+_LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _STATE = {"fits": "fits", "over": "does not fit", "refused": "refused", "failed": "failed"}
 
 
@@ -26,13 +28,15 @@ def render_text(
     soc: str,
     *,
     verbose: bool = False,
+    say: Callable[[SweepRow], Words] = lambda row: row.result.reason,
 ) -> str:
     """The answer, the table and the reasons; names are made safe to print.
 
-    `verbose` adds what an inference reads and writes, and how long the compile took.
+    `verbose` adds what an inference reads and writes, and how long the compile took. `say` words
+    the reason of the first of the rows that share one.
     """
     lines = [verdict(rows, largest, soc), shorten(file, 200), "", *_table(rows, verbose)]
-    reasons = [*_reasons(rows)]
+    reasons = [*_reasons(rows, say)]
     lines += ["", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
 
@@ -53,11 +57,11 @@ def _largest(one: Largest, soc: str) -> str:
     rest = f" with {shorten(show(one.point))}" if one.point else ""
     name = shorten(one.name)
     if one.value is None:
-        return f"no {name} fits {soc}{rest}: {shorten(with_flags(one.next_reason), 200)}"
+        return f"no {name} fits {soc}{rest}: {shorten(with_flags(one.next_reason), _LONGEST)}"
     words = f"largest {name} that fits {soc}{rest} is {one.value}"
     if one.next_value is None:
         return f"{words}, the largest asked for"
-    return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), 200)}"
+    return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
 
 
 def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
@@ -86,15 +90,16 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _reasons(rows: Sequence[SweepRow]) -> Iterator[str]:
+def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iterator[str]:
     """Each reason once, with the points that have it."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[SweepRow]] = {}
     for row in rows:
         if row.result.state != "fits":
-            found.setdefault(with_flags(row.result.reason), []).append(show(row.point))
-    for reason, points in list(found.items())[:_REASONS]:
-        more = f" and {len(points) - 1} more" if len(points) > 1 else ""
-        yield f"{shorten(points[0], 100)}{more}: {shorten(reason, 300)}"
+            found.setdefault(with_flags(row.result.reason), []).append(row)
+    for same in list(found.values())[:_REASONS]:
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        reason = shorten(with_flags(say(same[0])), _LONGEST)
+        yield f"{shorten(show(same[0].point), 100)}{more}: {reason}"
     if len(found) > _REASONS:
         yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"
 
@@ -141,9 +146,11 @@ def as_values(
 
 
 def _row(row: SweepRow) -> dict[str, Any]:
+    values = asdict(row.result)
+    del values["timed_out"]  # the reason says so
     return {
         "setting": dict(row.point),
         "from_cache": row.from_cache,
-        **asdict(row.result),
+        **values,
         "reason": with_flags(row.result.reason),
     }

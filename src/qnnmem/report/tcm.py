@@ -24,6 +24,11 @@ def verdict_words(verdict: TcmVerdict) -> str:
     return f"{words} ({counted(verdict.buffers, 'allocation')})"
 
 
+def too_many(buffers: int, most: int) -> str:
+    """That constants and IO are more allocations than the pool takes."""
+    return f"TCM takes {most} allocations, constants and IO are {buffers}"
+
+
 def together(tcm: BinaryTcm) -> tuple[str, TcmVerdict] | None:
     """A heading and the verdict on one run of all graphs, where a binary has several."""
     count = sum(verdict is not None for verdict in tcm.graphs)

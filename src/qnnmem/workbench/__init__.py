@@ -2,7 +2,10 @@
 
 server    the socket, the connections and their limits, a clean end
 guard     who may ask: the right host, the same origin, the token
+guesses   wrong tokens, counted by address
 app       addresses and what each answers
+peer_user       whose connection it is, on this machine
+private_folder  where all is kept, closed to others
 uploads   files that came in, in a private folder, under numbers of ours
 tasks     what can be asked of a file, as words of the command line
 jobs      a queue, two workers, a bounded child process for each job

@@ -19,7 +19,7 @@ from qnnmem.version import __version__
 from qnnmem.workbench.answers import RequestRefused, download, error_answer, json_answer
 from qnnmem.workbench.bench import Bench
 from qnnmem.workbench.controls import soc_names
-from qnnmem.workbench.guard import Access, Guard
+from qnnmem.workbench.guard import Access, Guard, address_of
 from qnnmem.workbench.history import KeptFile, KeptResult
 from qnnmem.workbench.intake import drain, receive_file, receive_json
 from qnnmem.workbench.jobs import checked_options
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _LISTED = 300  # results in the list of the page
 _QUIET_S = 15.0  # after which a listener is sent a sign of life
 _OFTEN_S = 0.1  # a listener is not told more often than that
-_WRONG_TOKEN_S = 0.5
 Answering = Callable[[Request], Awaitable[Response]]
 
 
@@ -45,7 +44,6 @@ class Workbench:
         self.closing = asyncio.Event()
         self._drawing = asyncio.Semaphore(2)
         self._listeners = 0
-        self._trying = asyncio.Lock()
 
     def app(self) -> ASGIApp:
         """The whole as an application."""
@@ -87,10 +85,9 @@ class Workbench:
     async def login(self, request: Request) -> Response:
         """A cookie for the token."""
         given = (await receive_json(request)).get("token")
-        if not (self.access.token and isinstance(given, str) and self.access.takes_token(given)):
-            async with self._trying:  # one wrong token at a time
-                await asyncio.sleep(_WRONG_TOKEN_S)
-            raise RequestRefused(401, "this is not the token")
+        text = given if isinstance(given, str) else ""
+        if why := self.access.refused_token(text, address_of(request)):
+            raise RequestRefused(*why)
         answer = json_answer({})
         answer.set_cookie(
             self.access.cookie, self.access.session, httponly=True, samesite="strict", path="/"

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from qnnmem.bounded_file import read_bytes
-from qnnmem.errors import LoadError, OutputError, UsageError
-from qnnmem.scratch_folder import lock_folder
+from qnnmem.errors import LoadError, UsageError
+from qnnmem.report.page.sections import sections_of
+from qnnmem.scratch_folder import is_scratch_name, lock_folder
 from qnnmem.workbench.history import History, KeptFile, KeptResult
 from qnnmem.workbench.job import key_of
 from qnnmem.workbench.job_folder import MadeFiles
 from qnnmem.workbench.jobs import JobQueue
-from qnnmem.workbench.show import shown_sections
-from qnnmem.workbench.summary import schema_of, summary_of
+from qnnmem.workbench.private_folder import (
+    FILES,
+    HISTORY,
+    MADE,
+    WORK,
+    private_folder,
+    private_part,
+)
+from qnnmem.workbench.summary import exit_code_of, schema_of, summary_of
 from qnnmem.workbench.uploads import Uploads
 
 # Of a result from elsewhere: read in this process, where a deep one must not take gigabytes.
@@ -28,20 +35,17 @@ class Bench:
     """Files, jobs and results in one folder, which one program uses at a time."""
 
     def __init__(self, folder: Path, *, keeps_spare: bool = True) -> None:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = lock_folder(folder)
-        except OSError as exc:
-            reason = (exc.strerror or str(exc)).lower()
-            raise OutputError(f"the folder of the workbench cannot be made ({reason})") from exc
+        private_folder(folder)
+        self._lock = lock_folder(folder)
         if self._lock is None and os.name == "posix":
             raise UsageError("another workbench uses the same folder; give this one its own")
-        work = folder / "work"
-        shutil.rmtree(work, ignore_errors=True)  # of jobs that were killed
-        work.mkdir(mode=0o700, exist_ok=True)
-        self.history = History(folder / "history.sqlite")
-        self.uploads = Uploads(folder / "files", self.history)
-        self.made = MadeFiles(folder / "made")
+        work = private_part(folder / WORK)
+        for left in work.iterdir():  # of jobs that were killed
+            if is_scratch_name(left.name):
+                shutil.rmtree(left, ignore_errors=True)
+        self.history = History(folder / HISTORY)
+        self.uploads = Uploads(private_part(folder / FILES), self.history)
+        self.made = MadeFiles(private_part(folder / MADE))
         self.tidy()
         self.jobs = JobQueue(work, self.uploads, self.history, self.made, keeps_spare=keeps_spare)
 
@@ -63,18 +67,11 @@ class Bench:
             found = read_result(self.uploads.path(file.id), file.name)
             new = KeptResult(
                 *(0, "", file.name, "result", {}, "", schema_of(found), summary_of(found)),
-                *(_exit_code(found), 0.0, 0.0),
+                *(exit_code_of(found), 0.0, 0.0),
             )
             return self.history.add(key_of(file, ["result"], {}), new, found)
         finally:
             self.uploads.remove(file.id)
-
-
-def _exit_code(result: Mapping[str, Any]) -> int:
-    code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
-    if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255:
-        return code
-    return 1 if fits is False else 0
 
 
 def read_result(path: Path, name: str) -> dict[str, Any]:
@@ -87,5 +84,5 @@ def read_result(path: Path, name: str) -> dict[str, Any]:
         raise LoadError(name, "is not whole: its JSON does not end as it should") from exc
     if not isinstance(found, dict):
         raise LoadError(name, "is no result of qnnmem")
-    shown_sections(found, name)
+    sections_of(found, name)
     return found

@@ -36,6 +36,12 @@ class Control:
     high: int = 0
     many: bool = False  # of the choices, several
     is_rare: bool = False  # shown where somebody asks for more
+    is_needed: bool = False
+    only_with: tuple[str, str] | None = None  # another setting and the value it has then
+
+    def counts(self, options: Mapping[str, Any]) -> bool:
+        """Whether it has a meaning beside the other settings."""
+        return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def words(self, value: Any) -> Iterator[str]:
         """The words of the command line, each with its value, so that none is taken for another."""
@@ -120,7 +126,12 @@ BUDGETS = Control(
     *("budgets", "Budgets", "--budget", "list", "e.g. scratch=256K"),
     pattern=rf"[a-z-]+={_SIZE}",
 )
-SOC = Control("soc", "SoC", "--soc", "soc")
+HTP_BUDGETS = Control(
+    *("htp_budgets", "Budgets", "--budget", "list", "e.g. pd=256M or vtcm=2M"),
+    pattern=rf"[a-z-]+={_SIZE}",
+)
+SOC = Control("soc", "SoC", "--soc", "soc", "of the phone, board or PC", is_needed=True)
+MADE_FOR = Control("soc", "SoC", "--soc", "soc")  # which a binary names itself
 PRECISION = Control(
     *("precision", "Precision", "--precision", "choice", "what floats become"),
     choices=(("", "fp16"), ("int8", "int8"), ("w8a16", "w8a16")),
@@ -129,8 +140,9 @@ VTCM = Control(
     "vtcm_mb", "VTCM in MiB", "--vtcm-mb", "number", "1 to 64", low=1, high=64, is_rare=True
 )
 VARY = Control(
-    *("vary", "What varies", "--vary", "list", "e.g. batch=1,2,4 or vtcm_mb=2,4,8"),
+    *("vary", "What varies", "--vary", "list", "e.g. vtcm_mb=2,4,8 or batch=1,2,4"),
     pattern=r"[^=\x00-\x1f]+=[A-Za-z0-9]+(?:(?:,|\.\.)[A-Za-z0-9]+)*",
+    is_needed=True,
 )
 BACKEND = Control(
     *("backend", "Backend", "--backend", "choice"),
@@ -153,4 +165,9 @@ def words_of(controls: Sequence[Control], options: Mapping[str, Any]) -> list[st
     for name in options:
         if name not in known:
             raise UsageError(f"there is no setting {quote(name)} here")
-    return [word for one in controls for word in one.words(options.get(one.name))]
+    counting = [control for control in controls if control.counts(options)]
+    for control in counting:
+        if control.is_needed and not options.get(control.name):
+            example = f"; {control.hint}" if control.hint.startswith("e.g.") else ""
+            raise UsageError(f"{control.label} is to be chosen first{example}")
+    return [word for one in counting for word in one.words(options.get(one.name))]

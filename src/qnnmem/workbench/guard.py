@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from qnnmem.workbench.answers import HEADERS, refusal
+from qnnmem.workbench.guesses import LOOPBACK, Guesses, network_of
+from qnnmem.workbench.peer_user import peer_user
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,6 +39,7 @@ class Access:
     is_local: bool = True  # nobody but this machine can connect
     token: str = ""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    guesses: Guesses = field(default_factory=Guesses)
 
     @property
     def cookie(self) -> str:
@@ -57,13 +60,25 @@ class Access:
         """Whether it is the token, in a time that says nothing about it."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
-    def is_let_in(self, request: Request) -> bool:
-        """Whether a request brings the token, or the cookie that was given for it."""
-        if not self.token:
-            return True
+    def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
+        """Why a token from an address opens nothing: status and sentence; None where it does."""
+        if not self.guesses.may_try(address):
+            return 429, "too many wrong tokens came from this address; wait a minute"
+        if self.token and self.takes_token(text):
+            return None
+        self.guesses.was_wrong(address)
+        return 401, "this is not the token"
+
+    def kept_out(self, request: Request) -> tuple[int, str] | None:
+        """Why a request is not let in: it brings neither the cookie nor the token."""
+        if not self.token or self._brings_cookie(request):
+            return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self.takes_token(given.strip()):
-            return True
+        if kind.lower() == "bearer":
+            return self.refused_token(given.strip(), address_of(request))
+        return 401, "the token is missing"
+
+    def _brings_cookie(self, request: Request) -> bool:
         try:
             cookies = SimpleCookie(request.headers.get("cookie", ""))
         except CookieError:
@@ -72,6 +87,21 @@ class Access:
         return brought is not None and hmac.compare_digest(
             brought.value.encode(), self.session.encode()
         )
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from; of those from this machine, which user sends it.
+
+    So another user's wrong tokens do not keep out the owner, who is on the same machine.
+    """
+    if request.client is None:
+        return ""
+    host, port = request.client
+    server = request.scope.get("server")
+    if network_of(host) != LOOPBACK or not server:
+        return host
+    user = peer_user((host, port), server[1])
+    return host if user is None else f"user {user}"
 
 
 def _own_names() -> tuple[str, ...]:
@@ -96,9 +126,7 @@ def refused(request: Request, access: Access) -> tuple[int, str] | None:
         return 403, "requests from pages of other origins are refused"
     if any(site not in ("same-origin", "none") for site in _sites(request)):
         return 403, "requests from other sites are refused; type the address instead"
-    if request.url.path not in _OPEN and not access.is_let_in(request):
-        return 401, "the token is missing or wrong"
-    return None
+    return None if request.url.path in _OPEN else access.kept_out(request)
 
 
 def _sites(request: Request) -> Iterable[str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
+from qnnmem.workbench.private_folder import private_file
 
 _VERSION = 1
 _TABLES = """
@@ -81,6 +82,7 @@ class History:
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
         self.changes = 0  # grows whenever something is written
+        private_file(path)
         try:
             self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._base.execute("PRAGMA journal_mode=WAL")

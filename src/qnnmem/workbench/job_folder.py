@@ -12,12 +12,11 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from qnnmem.scratch_folder import scratch_folder
 from qnnmem.workbench.history import KeptFile, MadeFile
 from qnnmem.workbench.limits import MAX_MADE
+from qnnmem.workbench.private_folder import is_result_name
 
 MADE = "made"  # the folder in which verbs write
 _MOST = 64  # files of one job
@@ -31,7 +30,7 @@ _SUFFIXES = {
 
 
 class JobFolder:
-    """A folder of one job, gone when the block ends."""
+    """A folder of one job, gone when it is closed."""
 
     def __init__(self, inside: Path, file: KeptFile, source: Path) -> None:
         self._scratch = scratch_folder(inside)
@@ -44,15 +43,8 @@ class JobFolder:
         except OSError:  # a file system without links
             shutil.copyfile(source, self.path / self.name)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Remove it."""
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
@@ -91,7 +83,6 @@ class MadeFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o700, exist_ok=True)
 
     def keep(self, key: str, job: JobFolder) -> tuple[MadeFile, ...]:
         """Move the files of a job here."""
@@ -117,5 +108,5 @@ class MadeFiles:
         known = set(keys)
         with suppress(OSError):
             for place in self._folder.iterdir():
-                if place.name not in known:
+                if is_result_name(place.name) and place.name not in known:
                     shutil.rmtree(place, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
 _LARGEST = 32 << 20  # bytes of a result
+_BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # how a fix calls what it cut out
 _FOREVER_S = 1e8  # a child that waits has no limit of time; the job has
 
 
@@ -110,7 +112,8 @@ def ask(
             header, payload = frame
             if "doing" not in header:
                 return _answer(header, payload, folder)
-            tell(folder.shown(shorten(str(header["doing"]), 300)))
+            doing = _BY_CONTENT.sub("a part", str(header["doing"]))
+            tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
     if expired.is_set():

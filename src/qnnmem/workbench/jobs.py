@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from qnnmem.workbench.job import BenchJob, JobState, key_of
 from qnnmem.workbench.job_folder import JobFolder, MadeFiles
 from qnnmem.workbench.job_run import JobAnswer, WaitingChildren, ask, end
 from qnnmem.workbench.limits import MAX_QUEUE, WORKERS
-from qnnmem.workbench.summary import schema_of, summary_of
+from qnnmem.workbench.summary import exit_code_of, is_of_program, schema_of, summary_of
 from qnnmem.workbench.tasks import checked_task, task_words
 from qnnmem.workbench.uploads import Uploads
 
@@ -193,7 +194,8 @@ class JobQueue:
                 self._told()
 
     def _do(self, job: BenchJob) -> None:
-        with JobFolder(self._work, job.file, self._uploads.path(job.file.id)) as folder:
+        source = self._uploads.path(job.file.id)
+        with closing(JobFolder(self._work, job.file, source)) as folder:
             answer = self._ask(job, folder)
             with self._changed:
                 if job.state != "running":
@@ -217,7 +219,7 @@ class JobQueue:
             self._children.prepare()
             if not is_wanted:
                 return JobAnswer(3)
-            words = [*job.words, "--json", folder.name]
+            words = [*job.words, "--json", *job.task.before_file, folder.name]
             limit = job.task.time_limit_s
             answer = ask(child, folder, words, limit, lambda doing: self._say(job, doing))
             with self._changed:
@@ -235,11 +237,12 @@ class JobQueue:
         outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
         typed = [part for word in job.words if word not in job.task.always for part in _parts(word)]
         typed += _parts(job.task.always[0]) if job.task.makes_files else []
-        command = shell_line(["qnnmem", *typed, file_word(job.file.name)])
+        command = shell_line(["qnnmem", *typed, *job.task.before_file, file_word(job.file.name)])
         seconds = time.time() - job.started
+        code = exit_code_of(result) if is_of_program(result) else answer.exit_code
         new = KeptResult(
             *(0, job.file.id, job.file.name, job.task.name, job.options, command),
-            *(schema_of(result), summary_of(result), answer.exit_code, seconds, 0.0, outputs),
+            *(schema_of(result), summary_of(result), code, seconds, 0.0, outputs),
         )
         return self._history.add(job.key, new, result)
 

@@ -33,5 +33,12 @@ def static_answer(name: str, status: int = 200) -> Response:
 
 @cache
 def _content(name: str) -> bytes:
-    package, path, _ = _FILES[name]
-    return files(package).joinpath(path).read_bytes()
+    package, path, kind = _FILES[name]
+    content = files(package).joinpath(path).read_bytes()
+    return page_head() + content if kind == "text/html" else content
+
+
+@cache
+def page_head() -> bytes:
+    """What every page begins with; its head is still open."""
+    return files(_OWN).joinpath("static/head.html").read_bytes()

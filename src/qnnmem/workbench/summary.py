@@ -9,6 +9,8 @@ from qnnmem.text import counted, shorten
 
 _LONGEST = 160
 Result = Mapping[str, Any]
+# Their exit code is that of the program that they are about.
+_OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
 def schema_of(result: Result) -> str:
@@ -82,7 +84,28 @@ _SAID: Mapping[str, Callable[[Result], str]] = {
     "qnnmem.doctor/1": _doctor,
     "qnnmem.fix/1": _fix,
     "qnnmem.lint/1": _lint,
+    "qnnmem.check/1": lambda result: str(result["verdict"]),
+    "qnnmem.diff/1": lambda result: str(result["verdict"]),
+    "qnnmem.check-client/1": lambda result: str(result["verdict"]),
+    "qnnmem.watch/1": lambda result: str(result["verdict"]),
+    "qnnmem.fail-each/1": lambda result: str(result["verdict"]),
+    "qnnmem.inspect-dlc/1": lambda result: counted(len(result["graphs"]), "graph"),
     "qnnmem.inspect/1": _inspect,
     "qnnmem.inspect-htp/1": _inspect,
     "qnnmem.qmem/1": lambda result: str(result["advice"]),
 }
+
+
+def is_of_program(result: Result) -> bool:
+    """Whether its exit code is that of a program that it is about."""
+    return schema_of(result) in _OF_PROGRAMS
+
+
+def exit_code_of(result: Result) -> int:
+    """What the verb that made a result left with, as far as the result says it."""
+    code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
+    if is_of_program(result):
+        return 0 if fits is True else 1
+    if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255:
+        return code
+    return 1 if fits is False else 0

@@ -15,6 +15,10 @@ _SHAPE = (controls.DIMS, controls.SHAPES, controls.VALUES)
 _COMPILE = (controls.SOC, controls.PRECISION, controls.VTCM, *_SHAPE)
 _MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
 _BINARIES = ("htp", "epcontext")
+_ONE_TASK = {
+    **{"lpai": "inspect", "config": "lint", "trace": "watch"},
+    **{"text": "doctor", "packed": "doctor"},
+}
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
 
 
@@ -29,6 +33,7 @@ class Task:
     time_limit_s: float
     is_live: bool = False  # done again whenever a setting changes
     always: tuple[str, ...] = ()  # options that are not for choosing
+    before_file: tuple[str, ...] = ()  # the option by which it is given its file
     makes_files: bool = False
     of: str = ""  # which kind of file, where the same verb is offered in several ways
 
@@ -50,6 +55,11 @@ _PLAN = Task(
     always=("--time-limit=3",),
 )
 _BUFFERS = replace(_PLAN, controls=(controls.ALIGN, controls.BUDGETS), of="buffers")
+_FIX_LPAI = tuple(replace(one, only_with=("backend", "")) for one in (controls.BUDGETS, *_LAYOUT))
+_FIX_HTP = tuple(
+    replace(one, only_with=("backend", "htp"))
+    for one in (controls.SOC, controls.PRECISION, controls.HTP_BUDGETS, controls.VTCM)
+)
 _BILL = Task(
     "footprint", "HTP bill", "What it costs on HTP, by the real library.", _COMPILE, 1800.0
 )
@@ -58,7 +68,7 @@ _FIX = Task(
     "fix",
     "Fix",
     "Changed until it fits, with the same results.",
-    (controls.BACKEND, controls.SOC, controls.BUDGETS, controls.ALLOW, *_LAYOUT, *_SHAPE),
+    (controls.BACKEND, *_FIX_HTP, *_FIX_LPAI, controls.ALLOW, *_SHAPE),
     3600.0,
     always=("--output=made",),
     makes_files=True,
@@ -82,10 +92,15 @@ _TASKS: Mapping[str, Task] = {
     "doctor": Task(
         "doctor", "Diagnosis", "Which stage failed, why, how much is missing.", (), 1800.0, True
     ),
+    "watch": Task(
+        *("watch", "Watched", "What the program kept alive, released, and saw fail.", (), 300.0),
+        is_live=True,
+        before_file=("--read",),
+    ),
 }
 # A binary is read and not compiled: at once, for any SoC.
 _READ: dict[str, Any] = {
-    "controls": (controls.SOC,),
+    "controls": (controls.MADE_FOR,),
     "time_limit_s": 300.0,
     "is_live": True,
     "of": "binary",
@@ -97,11 +112,21 @@ _OF_BINARY = {
         "qmem", "IO memory", "What raw and memhandle inputs and outputs cost.", (), 300.0, True
     ),
 }
+# A DLC is compiled as it is: its sizes and types stand.
+_OF_DLC = {
+    "footprint": replace(_BILL, controls=(controls.SOC, controls.VTCM), of="dlc"),
+    "fit": replace(_FIT, controls=(controls.SOC, controls.VTCM), of="dlc"),
+    "sweep": replace(
+        _TASKS["sweep"],
+        controls=(controls.SOC, replace(controls.VARY, hint="e.g. vtcm_mb=2,4,8")),
+        of="dlc",
+    ),
+}
 
 
 def all_tasks() -> tuple[Task, ...]:
     """Every task there is."""
-    return (*_TASKS.values(), _BUFFERS, *_OF_BINARY.values())
+    return (*_TASKS.values(), _BUFFERS, *_OF_BINARY.values(), *_OF_DLC.values())
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
@@ -110,21 +135,21 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
         return {verb: _TASKS[verb] for verb in ("plan", "footprint", "fit", "sweep", "fix")}
     if kind == "csv":
         return {"plan": _BUFFERS}
+    if kind == "dlc":
+        return {"plan": _PLAN, **_OF_DLC}
     if kind in _MODELS:
         return {"plan": _PLAN}
     if kind in _BINARIES:
         return _OF_BINARY
-    if kind == "lpai":
-        return {"inspect": _TASKS["inspect"]}
+    if kind in _ONE_TASK:
+        return {_ONE_TASK[kind]: _TASKS[_ONE_TASK[kind]]}
     if kind == "graphs":  # a report without its format, or a config file of HTP
         verbs = ("plan", "lint") if name.lower().endswith(".eaix") else ("lint", "plan")
         return {verb: _TASKS[verb] for verb in verbs}
-    if kind == "config":
-        return {"lint": _TASKS["lint"]}
     if kind == "json":
         verbs = ("lint", "doctor") if name.lower().endswith(_SETTINGS) else ("doctor", "lint")
         return {verb: _TASKS[verb] for verb in verbs}
-    return {"doctor": _TASKS["doctor"]} if kind in ("text", "packed") else {}
+    return {}
 
 
 def first_task(kind: str, name: str = "") -> str:

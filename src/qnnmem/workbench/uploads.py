@@ -20,7 +20,8 @@ from qnnmem.load.file_kind import kind_of_file, wrong_kind
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 from qnnmem.workbench.history import History, KeptFile
-from qnnmem.workbench.limits import MAX_NAME, MAX_UPLOAD, MAX_UPLOADED, MAX_UPLOADS
+from qnnmem.workbench.limits import MAX_COMING, MAX_NAME, MAX_UPLOAD, MAX_UPLOADED, MAX_UPLOADS
+from qnnmem.workbench.private_folder import is_file_name
 from qnnmem.workbench.tasks import first_task
 
 
@@ -47,13 +48,12 @@ class Uploads:
         self._lock = threading.Lock()
         self._coming: dict[str, Incoming] = {}
         self._busy: dict[str, int] = {}
-        folder.mkdir(mode=0o700, exist_ok=True)
         self._tidy()
 
     def _tidy(self) -> None:
         """What an earlier run left half, or lost."""
         known = {file.id for file in self._history.files()}
-        there = {path.name for path in self._folder.iterdir()}
+        there = {path.name for path in self._folder.iterdir() if is_file_name(path.name)}
         for name in there - known:
             with suppress(OSError):
                 (self._folder / name).unlink()
@@ -61,11 +61,10 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """Room for a new file; `declared` is what it says of its size."""
+        """A place for a new file; what it says of its size moves no other out of the way."""
         if declared is not None:
             _check_size(declared)
         with self._lock:
-            self._make_room(declared or 0)
             name = secrets.token_hex(8)
             path = self._folder / name
             try:
@@ -79,22 +78,26 @@ class Uploads:
     def _make_room(self, wanted: int) -> None:
         """Lets the oldest go that no job uses, until there is room; the lock is held."""
         kept = self._history.files()
-        total = sum(file.size for file in kept) + sum(one.size for one in self._coming.values())
-        count = len(kept) + len(self._coming)
-        idle = [file for file in reversed(kept) if not self._busy.get(file.id)]
-        while count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
-            if not idle:
-                raise TooLarge(f"there is no room for more than {counted(MAX_UPLOADS, 'file')}")
-            oldest = idle.pop(0)
-            self._remove(oldest.id)
-            total, count = total - oldest.size, count - 1
+        total, count = sum(file.size for file in kept), len(kept)
+        gone: list[KeptFile] = []
+        for oldest in reversed(kept):
+            if count < MAX_UPLOADS and total + wanted <= MAX_UPLOADED:
+                break
+            if not self._busy.get(oldest.id):
+                gone.append(oldest)
+                total, count = total - oldest.size, count - 1
+        if count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
+            room = f"{counted(MAX_UPLOADS, 'file')} and {format_size(MAX_UPLOADED)}"
+            raise TooLarge(f"there is no room beyond {room}, which jobs read; cancel one or wait")
+        for file in gone:
+            self._remove(file.id)
 
     def add(self, coming: Incoming, piece: bytes) -> None:
         """Write what came."""
         _check_size(coming.size + len(piece))
         with self._lock:
-            if sum(one.size for one in self._coming.values()) + len(piece) > MAX_UPLOADED:
-                raise TooLarge(f"more than {format_size(MAX_UPLOADED)} are on their way")
+            if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
+                raise TooLarge(f"more than {format_size(MAX_COMING)} are on their way")
             coming.size += len(piece)
         coming.hash.update(piece)
         try:
@@ -121,7 +124,7 @@ class Uploads:
             for known in self._history.files():
                 if (known.digest, known.name) == (file.digest, file.name):
                     return known  # what came is abandoned
-            self._make_room(0)
+            self._make_room(file.size)
             self._history.add_file(file)
             del self._coming[coming.id]
         return file

@@ -100,9 +100,10 @@ def line(
     *,
     unit: str = "",
     stepped: bool = False,
+    shown: Callable[[int], str] = format_size,
 ) -> Html:
-    """Bytes over something that grows, with limits as lines across."""
-    return curves([("", points)], title, limits, unit=unit, stepped=stepped)
+    """Bytes, or what `shown` writes, over something that grows, with limits as lines across."""
+    return curves([("", points)], title, limits, unit=unit, stepped=stepped, shown=shown)
 
 
 def curves(
@@ -112,6 +113,7 @@ def curves(
     *,
     unit: str = "",
     stepped: bool = False,
+    shown: Callable[[int], str] = format_size,
 ) -> Html:
     """Several such lines with their names; one alone is filled."""
     every = [point for _, points in series for point in points]
@@ -142,7 +144,8 @@ def curves(
         if name
     ]
     keys = tag("div", *named, class_="tools") if named else Html("")
-    return lines([_plot(title, shapes, _words(low, high, unit, top, across)), keys])
+    words = [*_top(top, limits, shown), *_words(low, high, unit, across)]
+    return lines([_plot(title, shapes, words), keys])
 
 
 def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> str:
@@ -153,11 +156,14 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
     return " ".join(path)
 
 
+def _top(top: int, limits: Sequence[tuple[str, int]], shown: Callable[[int], str]) -> Iterator[str]:
+    if not any(limit == top for _, limit in limits):
+        yield f'<text x="4" y="{_TOP - 8}">{text(shown(top))}</text>'
+
+
 def _words(
-    low: float, high: float, unit: str, top: int, across: Sequence[tuple[str, int, float]]
+    low: float, high: float, unit: str, across: Sequence[tuple[str, int, float]]
 ) -> Iterator[str]:
-    if not any(limit == top for _, limit, _ in across):
-        yield f'<text x="4" y="{_TOP - 8}">{text(format_size(top))}</text>'
     used: list[float] = []
     for name, limit, at in sorted(across, key=lambda one: one[2]):
         y = at - 6
@@ -171,7 +177,7 @@ def _words(
     yield f'<text x="100%" y="{_FLOOR + 17}" class="end">{high:g}</text>'
 
 
-def _plot(title: str, shapes: Sequence[str], words: Iterator[str]) -> Html:
+def _plot(title: str, shapes: Sequence[str], words: Sequence[str]) -> Html:
     inner = "\n".join(shapes)
     return lines(
         [

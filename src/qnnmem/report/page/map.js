@@ -267,12 +267,12 @@ class MemoryMap {
       const h = box.size * sy;
       this.label(box, X(box.lower), Y(box.y) - h, (box.upper - box.lower) * sx, h);
     }
-    this.scales(X, Y, sx, sy);
     if (data.bound && data.bound < data.scratch) this.across(Y(data.bound), c.faint, `lower bound ${number(data.bound)}`, [2, 3], true);
     this.across(Y(data.scratch), c.ink, `scratch ${number(data.scratch)}${data.bound === data.scratch ? ", the lower bound" : ""}`, []);
     if (data.budget && data.budget !== data.scratch) this.across(Y(data.budget), c.peak, `budget ${number(data.budget)}`, [5, 3], data.budget < data.scratch && Y(data.budget) - Y(data.scratch) < 18);
     if (data.persistent) this.across(Y(this.lift), c.faint, `persistent ${number(data.persistent)}`, [], true, true);
     if (data.peak) this.down(X(data.peak.step + 0.5), c.peak, `peak, step ${number(data.peak.step)}`);
+    this.scales(X, Y, sx, sy); // over the lines, so that none strikes a number out
     for (const [box, colour] of [[this.hovered, c.ink], [this.chosen, c.peak]]) {
       if (!box) continue;
       const h = Math.max(box.size * sy, 3);

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import islice
 from typing import Any
 
-from qnnmem.text import shorten
+from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
 _LONGEST = 400  # characters of a name or a line
+_ROWS = 2000  # of a table
 Cell = str | int | None
 
 
@@ -28,7 +30,7 @@ def text(value: object, most: int = _LONGEST) -> Html:
 def tag(name: str, *inner: str, **attributes: object) -> Html:
     """An element; strings inside that are no markup are escaped, `class_` is the class."""
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -49,13 +51,21 @@ def size(value: int | None) -> Html:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
-    """A table; numbers stand right."""
-    top = "".join(f'<th scope="col">{text(one)}</th>' for one in head)
-    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    """A table, of many rows the first; numbers stand right."""
+    left = iter(rows)
+    listed = [tuple(row) for row in islice(left, _ROWS)]
+    more = sum(1 for _ in left)
+    right = {at for row in listed for at, value in enumerate(row) if type(value) is int}
+    top = "".join(
+        tag("th", one, scope="col", class_="number" if at in right else None)
+        for at, one in enumerate(head)
+    )
+    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listed)
     title = f"<caption>{text(caption)}</caption>" if caption else ""
     return Html(
         f'<div class="wide"><table>{title}<thead><tr>{top}</tr></thead>'
         f"<tbody>\n{body}\n</tbody></table></div>"
+        + (tag("p", f"{counted(more, 'row')} more in the result.") if more else "")
     )
 
 

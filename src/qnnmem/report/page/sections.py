@@ -8,12 +8,27 @@ from typing import Any
 import msgspec
 
 from qnnmem.errors import UsageError
-from qnnmem.report.page import doctor, fix, htp, lpai, plan, settings, values
+from qnnmem.report.page import (
+    budgets,
+    content_values,
+    contents,
+    doctor,
+    fix,
+    gate_values,
+    htp,
+    lint,
+    lpai,
+    plan,
+    program_values,
+    programs,
+    settings,
+    values,
+)
 from qnnmem.report.page.document import PageSection
 from qnnmem.report.page.markup import lines, tag
 from qnnmem.text import quote
 
-_KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
+_KINDS: Mapping[str, tuple[type, Callable[..., PageSection]]] = {
     "qnnmem.plan/1": (values.PlanValues, plan.plan_section),
     "qnnmem.footprint/1": (values.BillValues, htp.bill_section),
     "qnnmem.fit/1": (values.FitValues, htp.fit_section),
@@ -22,8 +37,18 @@ _KINDS: Mapping[str, tuple[type, Callable[[Any], PageSection]]] = {
     "qnnmem.qmem/1": (values.QmemValues, settings.qmem_section),
     "qnnmem.doctor/1": (values.DoctorValues, doctor.doctor_section),
     "qnnmem.fix/1": (values.FixValues, fix.fix_section),
+    "qnnmem.check-client/1": (program_values.ClientValues, programs.client_section),
+    "qnnmem.watch/1": (program_values.WatchValues, programs.watch_section),
+    "qnnmem.fail-each/1": (program_values.FailEachValues, programs.fail_each_section),
+    "qnnmem.lint/1": (gate_values.LintValues, lint.lint_section),
+    "qnnmem.check/1": (gate_values.CheckValues, budgets.check_section),
+    "qnnmem.diff/1": (gate_values.DiffValues, budgets.diff_section),
     "qnnmem.inspect/1": (values.InspectValues, lpai.binary_section),
+    "qnnmem.inspect-htp/1": (content_values.BinaryValues, contents.htp_binary_section),
+    "qnnmem.inspect-dlc/1": (content_values.DlcValues, contents.dlc_section),
 }
+# The description of a binary does not name its file.
+_UNNAMED = (lpai.binary_section, contents.htp_binary_section)
 SHOWN = tuple(_KINDS)
 
 
@@ -41,7 +66,7 @@ def schema_of(result: Any) -> Any:
 def sections_of(result: Any, where: str) -> list[PageSection]:
     """The sections of a result that was read from JSON; UsageError where it cannot be shown."""
     name = schema_of(result)
-    if name not in _SEVERAL:
+    if not isinstance(name, str) or name not in _SEVERAL:
         return [section_of(result, where)]
     try:
         found = msgspec.convert(
@@ -66,7 +91,6 @@ def section_of(result: Any, where: str) -> PageSection:
     kind, render = _KINDS[name]
     try:
         found: Any = msgspec.convert(result, kind)
-        # The description of a binary does not name its file.
-        return lpai.binary_section(found, where) if kind is values.InspectValues else render(found)
+        return render(found, where) if render in _UNNAMED else render(found)
     except (msgspec.ValidationError, IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: it is no {name}: {exc}") from exc

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
-# What JavaScript and SVG can draw exactly; no memory is larger.
-Count = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+from qnnmem.compare.loose import ComparedCount
+
+Count = ComparedCount  # which JavaScript and SVG draw exactly
 
 
 class Loose(msgspec.Struct, frozen=True):

@@ -1,5 +1,5 @@
 // The workbench: files in, jobs under way, results shown. Names from files only ever become text.
-import { fill, make, read } from "/static/forms.js";
+import { fill, make, read, suit } from "/static/forms.js";
 
 const $ = (id) => document.getElementById(id);
 const SOON = 220; // ms after the last change of a setting
@@ -37,11 +37,17 @@ function problem(words) {
   $("problem").textContent = words || "";
   $("problem").hidden = !words;
 }
+let since = 0; // a compile may say nothing for minutes; its seconds go on
+function tick() {
+  const seconds = Math.round((Date.now() - since) / 1000);
+  $("took").textContent = seconds > 1 ? `${seconds} s` : "";
+}
 function running(job) {
   $("running").hidden = !job;
   if (!job) return;
   $("doing").textContent = job.doing || "";
-  $("took").textContent = job.seconds > 1 ? `${Math.round(job.seconds)} s` : "";
+  since = Date.now() - 1000 * job.seconds;
+  tick();
   if (job.fraction === null || job.fraction === undefined) $("bar").removeAttribute("value"); else $("bar").value = job.fraction;
   $("cancel").hidden = !job.id;
 }
@@ -82,6 +88,7 @@ function clearShown() {
   $("told").replaceChildren();
   $("tools").hidden = true;
   $("shown").replaceChildren();
+  drawHistory();
 }
 
 // ---- jobs ----
@@ -110,6 +117,7 @@ async function follow(job) {
   running(null);
   if (job.state === "done") { problem(""); await show(job.result); return; }
   if (job.state === "failed") failed(job);
+  else $("told").replaceChildren(make("span", { class: "faint" }, `${job.title} was cancelled`));
 }
 function failed(job) {
   const known = { dims: "dims", shapes: "shapes", values: "values", states: "states" };
@@ -220,7 +228,7 @@ function drawHistory() {
     box.addEventListener("change", () => { pick(one, box.checked); drawHistory(); });
     const button = make("button", { type: "button", class: "entry", "data-key": `e${one.id}`, "aria-current": String(one.id === now.result) },
       make("span", { class: "line" }, make("b", {}, one.name), make("i", { class: `dot ${tone(one.exit_code)}`, "aria-hidden": "true" })),
-      make("span", { class: "said" }, `${one.task}: ${one.summary}`),
+      make("span", { class: "said", title: one.summary }, `${one.task}: ${one.summary}`),
       make("span", { class: "faint" }, [settings(one), ago(one.made)].filter(Boolean).join(" · ")));
     button.addEventListener("click", () => openEntry(one));
     const drop = make("button", { type: "button", class: "plain drop-entry", "aria-label": `Remove ${one.name}, ${one.task}`, "data-key": `d${one.id}` }, "×");
@@ -316,13 +324,14 @@ function start() {
   addEventListener("drop", (event) => { event.preventDefault(); depth = 0; $("veil").hidden = true; uploads([...event.dataTransfer.files]); });
   addEventListener("paste", (event) => { const files = [...(event.clipboardData?.files || [])]; if (files.length) uploads(files); });
   $("form").addEventListener("input", () => {
+    suit($("form"));
     now.options = read($("form"), now.task);
     if (!now.task.is_live) return;
     clearTimeout(timer);
     timer = setTimeout(request, SOON);
   });
   $("form").addEventListener("submit", (event) => { event.preventDefault(); now.options = read($("form"), now.task); request(); });
-  $("cancel").addEventListener("click", () => { if (now.job) cancel(now.job).then(() => { running(null); now.job = null; }); });
+  $("cancel").addEventListener("click", () => { if (now.job) cancel(now.job); });
   $("again").addEventListener("click", () => request({ again: true }));
   $("find").addEventListener("input", drawHistory);
   $("home").addEventListener("click", () => { asked += 1; now.file = now.job = null; clearShown(); running(null); $("file").hidden = true; $("welcome").hidden = false; document.title = "qnnmem workbench"; drawHistory(); });
@@ -345,6 +354,7 @@ function start() {
       toMain();
     } catch (error) { problem(error.message); }
   });
+  setInterval(() => { if (!$("running").hidden) tick(); }, 1000);
   refresh().then(listen, (error) => problem(error.message));
 }
 start();

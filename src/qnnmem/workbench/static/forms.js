@@ -10,6 +10,11 @@ const make = (name, attributes = {}, ...inside) => {
 export { make };
 
 function field(control, value, socs) {
+  const made = shownField(control, value, socs);
+  if (control.only_with) [made.dataset.name, made.dataset.value] = control.only_with;
+  return made;
+}
+function shownField(control, value, socs) {
   const id = `set-${control.name}`;
   const hint = control.hint ? { "aria-describedby": `${id}-hint` } : {};
   const small = control.hint ? [make("small", { id: `${id}-hint` }, control.hint)] : [];
@@ -29,13 +34,14 @@ function field(control, value, socs) {
   let input;
   if (control.kind === "choice" || control.kind === "soc") {
     const choices = control.kind === "choice" ? control.choices
-      : [["", "as it was made for"], ...socs.map((soc) => [soc.name, soc.known_as ? `${soc.name}, ${soc.known_as}` : soc.name])];
+      : [["", control.is_needed ? "choose one" : "as it was made for"], ...socs.map((soc) => [soc.name, soc.known_as ? `${soc.name}, ${soc.known_as}` : soc.name])];
     input = make("select", { id, name: control.name, ...hint }, ...choices.map(([word, shown]) => make("option", { value: word }, shown)));
   } else if (control.kind === "number") {
     input = make("input", { type: "number", id, name: control.name, min: control.low, max: control.high, ...hint });
   } else {
     input = make("input", { type: "text", id, name: control.name, spellcheck: "false", placeholder: control.hint.replace("e.g. ", ""), ...hint });
   }
+  input.required = control.is_needed;
   input.value = Array.isArray(value) ? value.join(" ") : value ?? "";
   return make("div", { class: "field" }, make("label", { for: id }, control.label), input, ...small);
 }
@@ -50,13 +56,22 @@ export function fill(form, task, options, socs) {
   }
   if (!task.is_live) parts.push(make("button", { type: "submit", class: "first" }, `Run ${task.title.toLowerCase() === "htp bill" ? "bill" : task.title.toLowerCase()}`));
   form.replaceChildren(...(task.controls.length || !task.is_live ? parts : []));
+  suit(form);
+}
+
+// A setting that has no meaning beside the others is neither shown nor asked for nor sent.
+export function suit(form) {
+  for (const one of form.querySelectorAll("[data-name]")) {
+    one.hidden = form.elements[one.dataset.name].value !== one.dataset.value;
+    for (const input of one.querySelectorAll("input, select")) input.disabled = one.hidden;
+  }
 }
 
 export function read(form, task) {
   const options = {};
   for (const control of task.controls) {
     const found = form.elements[control.name];
-    if (!found) continue;
+    if (!found || found.disabled) continue;
     let value;
     if (control.kind === "switch") value = found.checked;
     else if (control.many) value = [...form.querySelectorAll(`[name="${control.name}"]:checked`)].map((box) => box.value);

@@ -1,0 +1,226 @@
+"""Programs that call QNN as parts of a page: rules they break, what they keep alive, what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from qnnmem.report.check_client import numbers
+from qnnmem.report.page.charts import Points, line
+from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.htp import file_name
+from qnnmem.report.page.markup import Cell, Html, badge, details, lines, table, tag, text
+from qnnmem.report.page.program_values import (
+    BrokenRule,
+    CallFrame,
+    ClientValues,
+    FailEachValues,
+    LeftThing,
+    WatchedFailure,
+    WatchValues,
+)
+from qnnmem.text import counted
+from qnnmem.units import format_size
+
+_MOST = 200  # findings, failures or things that are shown
+_LEFT = 5  # things that a run left
+_LOG = 40  # lines of the library under a call
+_DRAWN = 1000  # points of a line
+_ANSWER = ("nothing found", "to be changed", "cannot tell")
+
+
+def client_section(found: ClientValues) -> PageSection:
+    """What check-client found, and what was alive from call to call."""
+    where = ", ".join(filter(None, (found.mode, found.hw_version)))
+    known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
+    more = f"{counted(found.left_out, 'finding')} more, which were not kept"
+    body = [
+        *_answer(found.passes, bool(found.calls), found.verdict),
+        *(_rule(one) for one in found.findings[:_MOST]),
+        *_beyond(len(found.findings), "finding"),
+        *([tag("p", more)] if found.left_out else []),
+        *_charts(
+            [(one.call, one.contexts) for one in found.timeline],
+            [(one.call, one.registered_bytes) for one in found.timeline],
+            "call",
+        ),
+        *_client_calls(found),
+        _footer(found.command, f"exit code {found.exit_code}", where, known, found.tool),
+    ]
+    return PageSection(f"Rules that {_program(found.command)} breaks", lines(body))
+
+
+def watch_section(found: WatchValues) -> PageSection:
+    """What a watched program kept alive, what failed, what it never released."""
+    libraries = [
+        f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
+        for one in found.libraries
+    ]
+    lost = f"{counted(found.left_out, 'event')} not kept" if found.left_out else ""
+    body = [
+        *_answer(found.passes, bool(found.functions), found.verdict),
+        *_left("Never released", found.unreleased),
+        *_left("Alive when their backend was freed", found.freed_after_backend),
+        *_failures(found.failed_calls),
+        *_charts(
+            [(one.time_ns / 1e6, one.contexts) for one in found.timeline],
+            [(one.time_ns / 1e6, one.memory_bytes) for one in found.timeline],
+            "ms",
+        ),
+        *_watched_calls(found),
+        _footer(found.command, *libraries, lost, found.tool),
+    ]
+    return PageSection(f"What {_program(found.command)} does with QNN", lines(body))
+
+
+def fail_each_section(found: FailEachValues) -> PageSection:
+    """How a program took the failure of each of its calls."""
+    rows = [
+        (
+            one.call,
+            tag("strong", one.outcome, class_="bad" if one.bad else "good"),
+            one.place,
+            one.ended_by or ("" if one.exit_code is None else f"exit code {one.exit_code}"),
+            ", ".join(f"{left.kind} {left.place}".strip() for left in one.leaked[:_LEFT]),
+            one.last_line or "",
+        )
+        for one in found.runs[:_MOST]
+    ]
+    usual = f"usually exit code {found.exit_code}, {counted(found.calls, 'call')}"
+    body = [
+        *_answer(found.passes, bool(found.runs), found.verdict),
+        table(("call", "outcome", "where", "end", "never released", "last line"), rows),
+        *_beyond(len(found.runs), "run"),
+        _footer(found.command, f"failing with {found.code}", usual, found.tool),
+    ]
+    title = f"What {_program(found.command)} does when {found.function} fails"
+    return PageSection(title, lines(body))
+
+
+def _program(command: Sequence[str]) -> str:
+    return file_name(command[0]) if command else "a program"
+
+
+def _answer(passes: bool, called: bool, verdict: str) -> Iterator[Html]:
+    yield tag("p", badge(passes if called else None, _ANSWER), class_="answer")
+    yield tag("p", verdict)
+
+
+def _footer(command: Sequence[str], *facts: str) -> Html:
+    return tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
+
+
+def _beyond(number: int, what: str) -> Iterator[Html]:
+    if number > _MOST:
+        yield tag("p", f"{counted(number - _MOST, what)} more in the result.")
+
+
+def _rule(one: BrokenRule) -> Html:
+    rows: list[tuple[str, str]] = [("rule", one.title)] if one.title else []
+    if one.need is not None or one.given is not None:
+        rows += zip(("expected", "given"), numbers(one.rule, one.need, one.given), strict=True)
+    if one.code:
+        rows.append(("answered", str(one.code)))
+    if one.cure:
+        rows.append(("what to do", one.cure))
+    if one.count > 1:
+        rows.append(("times", f"{one.count:,}"))
+    at = " at" if one.call != "exit" else ", about"  # the end of a program has no line
+    where = f"{at} {one.place}" if one.place else ""
+    other = one.other
+    return lines(
+        [
+            tag("h3", tag("code", one.rule), Html(" "), one.sentence),
+            tag("p", tag("code", f"{one.call or 'exit'}{where}")),
+            table(("what", "value"), rows) if rows else Html(""),
+            *_stack("Call stack", one.stack),
+            *(_stack(f"{other.what} {other.place}".strip(), other.stack) if other else ()),
+        ]
+    )
+
+
+def _stack(title: str, stack: Sequence[CallFrame]) -> Iterator[Html]:
+    if stack:
+        shown = [
+            tag("li", tag("code", frame.function or "?"), " ", _place(frame))
+            for frame in stack[:_MOST]
+        ]
+        yield details(title, tag("ol", *shown, class_="frames"), is_open=True)
+
+
+def _place(frame: CallFrame) -> str:
+    if frame.file and frame.line:
+        return f"{frame.file}:{frame.line}"
+    return f"{file_name(frame.module)}+{frame.offset:#x}" if frame.module else ""
+
+
+def _left(title: str, things: Sequence[LeftThing]) -> Iterator[Html]:
+    if not things:
+        return
+    yield tag("h3", title)
+    rows = [
+        (one.kind, one.name, one.bytes or None, one.made_by, one.place) for one in things[:_MOST]
+    ]
+    yield table(("what", "name", "bytes", "made by", "where"), rows)
+    yield from _beyond(len(things), "thing")
+    for one in things[:_MOST]:
+        yield from _stack(f"{one.kind} {one.name}, made by {one.made_by}", one.stack)
+
+
+def _failures(calls: Sequence[WatchedFailure]) -> Iterator[Html]:
+    if calls:
+        yield tag("h3", "Calls that failed")
+    for one in calls[:_MOST]:
+        where = f" at {one.place}" if one.place else ""
+        often = f", {one.count:,} times" if one.count > 1 else ""
+        how = ", on purpose" if one.injected else ""
+        yield tag("h4", tag("code", one.function), f": {one.code} {one.name}{how}{often}")
+        if where:
+            yield tag("p", tag("code", where.strip()))
+        if one.diagnosis:
+            yield tag("p", tag("strong", "diagnosis: "), one.diagnosis)
+        if one.log:
+            said = [tag("li", tag("code", text(row.text, 2000))) for row in one.log[-_LOG:]]
+            title = f"What the library said, {counted(len(one.log), 'line')}"
+            yield details(title, tag("ol", *said, class_="evidence"), is_open=len(said) <= 8)
+        yield from _stack("Call stack", one.stack)
+    yield from _beyond(len(calls), "call")
+
+
+def _charts(
+    contexts: Sequence[tuple[float, int]], registered: Sequence[tuple[float, int]], unit: str
+) -> Iterator[Html]:
+    """Contexts alive and bytes registered, as steps."""
+    for title, points, shown in (
+        ("Contexts alive", contexts, "{:,}".format),
+        ("Bytes registered", registered, format_size),
+    ):
+        if len(points) > 1 and any(value for _, value in points):
+            yield tag("h3", title)
+            yield line(_thinned(points), title, unit=unit, stepped=True, shown=shown)
+
+
+def _thinned(points: Points) -> Points:
+    """Of many points the highest of each stretch, and its last."""
+    ordered = sorted(points, key=lambda point: point[0])  # which keeps the order of one moment
+    stretch = -(-2 * len(ordered) // _DRAWN)
+    if stretch < 2:
+        return ordered
+    parts = (ordered[at : at + stretch] for at in range(0, len(ordered), stretch))
+    return [one for part in parts for one in (max(part, key=lambda point: point[1]), part[-1])]
+
+
+def _client_calls(found: ClientValues) -> Iterator[Html]:
+    rows = [(name, count, found.failed_calls.get(name, 0)) for name, count in found.calls.items()]
+    yield from _functions(("function", "calls", "failed"), rows[:_MOST], len(rows))
+
+
+def _watched_calls(found: WatchValues) -> Iterator[Html]:
+    by_time = sorted(found.functions.items(), key=lambda one: -one[1].ns)
+    rows = [(name, one.count, f"{one.ns / 1e6:,.2f}", one.failed) for name, one in by_time[:_MOST]]
+    yield from _functions(("function", "calls", "ms", "failed"), rows, len(by_time))
+
+
+def _functions(head: Sequence[str], rows: Sequence[Sequence[Cell]], number: int) -> Iterator[Html]:
+    if rows:
+        shown = [table(head, rows), *_beyond(number, "function")]
+        yield details("Functions that were called", lines(shown))

@@ -1,0 +1,145 @@
+"""The folder of the workbench: what is kept there is for its user alone, wherever it lies.
+
+The workbench removes what is left over there. So it uses only a folder that was new or empty when
+it came, which a marker says of it; any other is refused before anything is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from qnnmem.errors import OutputError, UsageError
+from qnnmem.scratch_folder import is_scratch_name
+
+HISTORY, FILES, WORK, MADE = "history.sqlite", "files", "work", "made"
+MARKER = ".qnnmem-workbench"
+_BESIDE = ("-wal", "-shm", "-journal")  # what SQLite puts beside a base
+_BASES = (HISTORY, *(f"{HISTORY}{end}" for end in _BESIDE))
+_OURS = {MARKER, FILES, WORK, MADE, *_BASES}
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FILE, _RESULT = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
+# How SQLite keeps the definition of the table of results.
+_TABLE = b"CREATE TABLE results (\n  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE"
+_HEAD = 256 << 10  # bytes of a base in which it stands
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a file that came in can have this name."""
+    return _FILE.fullmatch(name) is not None
+
+
+def is_result_name(name: str) -> bool:
+    """Whether a folder of what a job made can have this name."""
+    return _RESULT.fullmatch(name) is not None
+
+
+def private_folder(folder: Path) -> None:
+    """Make the folder, or close the one that is there; one that is not ours is refused.
+
+    One of ours in which other things were put stays open to those who can look into it; what is
+    kept is closed. Where others could put files into it, it is refused.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(folder.lstat())
+        names = {path.name for path in folder.iterdir()}
+        _check_parts(folder, names)
+        if names and MARKER not in names and not _is_of_earlier_version(folder, names):
+            raise UsageError(
+                "there are other files in the folder of the workbench; name an empty or a new one"
+            )
+        if os.name == "posix":
+            _close(folder, is_alone=names <= _OURS)
+        private_file(folder / MARKER)
+    except OSError as exc:
+        raise _refused("the folder of the workbench cannot be made", exc) from exc
+
+
+def _check_owner(state: os.stat_result) -> None:
+    if stat.S_ISLNK(state.st_mode):
+        raise UsageError("the folder of the workbench is a link; name the folder itself")
+    if os.name == "posix" and state.st_uid != os.geteuid():
+        raise UsageError("the folder of the workbench belongs to another user; name your own")
+
+
+def _check_parts(folder: Path, names: Iterable[str]) -> None:
+    """Refuse what leads out of the folder, or is somebody else's."""
+    for name in _OURS.intersection(names):
+        state = (folder / name).lstat()
+        is_folder = name in (FILES, WORK, MADE)
+        # A second name of a file may stand anywhere.
+        is_right = (
+            stat.S_ISDIR(state.st_mode)
+            if is_folder
+            else stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+        )
+        if not is_right or (os.name == "posix" and state.st_uid != os.geteuid()):
+            what = "folder" if is_folder else "file"
+            raise UsageError(
+                f"{name} in the folder of the workbench is no {what} of its own; "
+                "name an empty folder or a new one"
+            )
+
+
+def _is_of_earlier_version(folder: Path, names: set[str]) -> bool:
+    """Whether it has a history of ours and nothing that is not; the marker came later."""
+    if HISTORY not in names or not names <= _OURS:
+        return False
+    known = {FILES: is_file_name, WORK: is_scratch_name, MADE: is_result_name}
+    for part in names.intersection(known):
+        if not all(known[part](path.name) for path in (folder / part).iterdir()):
+            return False
+    # Opened as a base, even one that is only read, it would get files beside it.
+    return any(_TABLE in _head(folder / name) for name in _BASES[:2] if name in names)
+
+
+def _head(path: Path) -> bytes:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb") as stream:
+        return stream.read(_HEAD)
+
+
+def _close(folder: Path, *, is_alone: bool) -> None:
+    mode = folder.lstat().st_mode
+    if is_alone and not mode & stat.S_ISVTX:
+        folder.chmod(0o700)
+    elif mode & _OTHERS_WRITE:
+        raise UsageError(
+            "others can write to the folder of the workbench, and there are other files in it; "
+            "name one for the workbench alone"
+        )
+
+
+def private_part(folder: Path) -> Path:
+    """A folder in it, which nobody else can enter."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _check_parts(folder.parent, [folder.name])
+        folder.chmod(0o700)
+    except OSError as exc:
+        raise _refused("the folder of the workbench cannot be used", exc) from exc
+    return folder
+
+
+def private_file(path: Path) -> None:
+    """A file that nobody else can read: a new one, or the one that is there."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        os.close(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600))
+        path.chmod(0o600)
+    except OSError as exc:
+        raise _refused("the history cannot be opened", exc) from exc
+    for end in _BESIDE:  # of an earlier run; SQLite makes new ones like the base
+        beside = path.with_name(f"{path.name}{end}")
+        with suppress(OSError):
+            if not beside.is_symlink():
+                beside.chmod(0o600)
+
+
+def _refused(what: str, exc: OSError) -> OutputError:
+    return OutputError(f"{what} ({(exc.strerror or str(exc)).lower()})")

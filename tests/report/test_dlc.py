@@ -1,0 +1,56 @@
+"""What `qnnmem inspect` says of a DLC."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem.qnn.enums import DataType, TensorType
+from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
+from qnnmem.qnn.package import package_folder
+from qnnmem.report.dlc import render_text
+from qnnmem.report.schema import load_schema
+
+FILES = Path(__file__).parents[1] / "load" / "dlc"
+reads_dlc = pytest.mark.skipif(
+    package_folder(["libQnnSystem.so"]) is None,
+    reason="needs libQnnSystem of onnxruntime-qnn",
+)
+
+
+@reads_dlc
+def test_a_dlc_is_shown() -> None:
+    """Graphs, operators and how much is constant; the JSON has every tensor."""
+    path = FILES / "quantized8.dlc"
+    text = run("inspect", path).output
+    assert text.startswith("DLC: 1 graph\n")
+    assert "9 operators: 2 Transpose, 2 ElementWiseBinary, 1 Conv2d" in text
+    assert "x  UFIXED_POINT_8 1x4x8x8, 256 bytes, scale 0.03125 offset -128" in text
+    assert "13 constants of 368 bytes (368 B), 11 of them parameters of operators (128 byte" in text
+    assert text.rstrip().endswith("quantized8.dlc -v")
+    values = json.loads(run("inspect", path, "--json").output)
+    jsonschema.Draft202012Validator(load_schema(values["schema"])).validate(values)
+    (graph,) = values["graphs"]
+    ids = {tensor["id"] for tensor in graph["tensors"]}
+    assert {one for op in graph["ops"] for one in (*op["inputs"], *op["outputs"])} <= ids
+
+
+@reads_dlc
+def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
+    """One sentence and exit code 2."""
+    path = tmp_path / "damaged.dlc"
+    path.write_bytes((FILES / "image.dlc").read_bytes()[:3000])
+    done = run("inspect", path)
+    assert (exit_code(done), "the vendor's reader" in sentence(done)) == (2, True)
+
+
+def test_names_are_safe_to_print() -> None:
+    """Control characters of a file do not reach the terminal."""
+    tensor = ComposedTensor(1, "x\x1b[31m", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
+    text = render_text([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc")
+    assert "\x1b" not in text
+    assert "0 operators" in text

@@ -1,0 +1,180 @@
+"""What the workbench keeps is for its user alone, whatever folder it is given."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from command_line import exit_code, run, sentence
+
+from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.workbench.bench import Bench
+from qnnmem.workbench.private_folder import MARKER, private_folder
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
+
+
+def mode(path: Path) -> int:
+    """The rights of a file."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def open_to_all(folder: Path) -> list[Path]:
+    """What others could read, if they could reach it."""
+    return [path for path in (folder, *folder.iterdir()) if mode(path) & 0o077]
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything in a folder with its rights and content."""
+    return {
+        str(path): (mode(path), path.read_bytes() if path.is_file() else b"")
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def refusal(folder: Path) -> str:
+    """What the command says of a folder that it leaves as it is."""
+    done = run("serve", "--no-browser", "--port", "0", "--data", folder)
+    assert exit_code(done) == 2
+    return sentence(done)
+
+
+def of_earlier_version(folder: Path) -> None:
+    """A folder as it was before there was a marker."""
+    Bench(folder, keeps_spare=False).close()
+    (folder / MARKER).unlink()
+
+
+def test_a_folder_that_was_open_is_closed(tmp_path: Path) -> None:
+    """With all that an earlier run left open in it."""
+    folder = tmp_path / "data"
+    of_earlier_version(folder)
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    with closing(sqlite3.connect(folder / "history.sqlite")) as base:
+        base.execute("CREATE TABLE left_open (x)")
+        assert (folder / "history.sqlite-wal").exists()
+        with closing(Bench(folder, keeps_spare=False)):
+            assert open_to_all(folder) == []
+            assert (folder / MARKER).is_file()
+
+
+def test_a_history_that_a_kill_left_in_its_log_is_known(tmp_path: Path) -> None:
+    """The base itself does not have its tables yet."""
+    folder, copy = tmp_path / "data", tmp_path / "copy"
+    with closing(Bench(folder, keeps_spare=False)):
+        shutil.copytree(folder, copy)
+    (copy / MARKER).unlink()
+    assert b"CREATE TABLE" not in (copy / "history.sqlite").read_bytes()
+    Bench(copy, keeps_spare=False).close()
+
+
+@pytest.mark.parametrize("history", [None, b"", b"SQLite format 3\0 of another program"])
+def test_a_folder_with_things_of_its_user_is_refused(tmp_path: Path, history: bytes | None) -> None:
+    """Whatever they are called, nothing is removed and nothing closed."""
+    for name in ("work/src/main.c", "files/x.onnx", "made/mine/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    if history is not None:
+        (tmp_path / "history.sqlite").write_bytes(history)
+    before = state_of(tmp_path)
+    assert "name an empty or a new one" in refusal(tmp_path)
+    assert state_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("part", ["files/x.onnx", "work/note.txt", "made/mine", "README.md"])
+def test_a_folder_of_an_earlier_version_with_other_things_is_refused(
+    tmp_path: Path, part: str
+) -> None:
+    """It may be one that the workbench was pointed at by mistake."""
+    of_earlier_version(tmp_path)
+    (tmp_path / part).write_text("mine")
+    before = state_of(tmp_path)
+    assert "name an empty or a new one" in refusal(tmp_path)
+    assert state_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("part", ["files", "work", "made", "history.sqlite-wal", MARKER])
+def test_a_part_that_leads_elsewhere_is_refused(tmp_path: Path, part: str) -> None:
+    """What it leads to is not touched, in a folder of ours either."""
+    victim, folder = tmp_path / "victim", tmp_path / "data"
+    (victim / "sub").mkdir(parents=True)
+    (victim / "sub" / "x").write_text("mine")
+    victim.chmod(0o755)
+    Bench(folder, keeps_spare=False).close()
+    if (folder / part).is_dir():
+        (folder / part).rmdir()
+    else:
+        (folder / part).unlink(missing_ok=True)
+    (folder / part).symlink_to(victim)
+    before = state_of(victim)
+    assert part in refusal(folder)
+    assert state_of(victim) == before
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
+    """As is one that is a file."""
+    (tmp_path / "real").mkdir(mode=0o755)
+    (tmp_path / "data").symlink_to(tmp_path / "real")
+    (tmp_path / "file").write_text("mine")
+    before = state_of(tmp_path)
+    assert "is a link" in refusal(tmp_path / "data")
+    assert "is a file" in refusal(tmp_path / "file")
+    assert state_of(tmp_path) == before
+
+
+def test_other_things_that_came_later_stay_as_they_are(tmp_path: Path) -> None:
+    """Others may look into the folder; what is kept there is closed."""
+    Bench(tmp_path, keeps_spare=False).close()
+    tmp_path.chmod(0o755)
+    others = [tmp_path / name for name in ("notes.txt", "work/a", "files/x.onnx", "made/mine/x")]
+    for one in others:
+        one.parent.mkdir(exist_ok=True)
+        one.write_text("mine")
+    left = tmp_path / "work" / ".qnnmem-killed"
+    left.mkdir()
+    notes = mode(tmp_path / "notes.txt")
+    with closing(Bench(tmp_path, keeps_spare=False)):
+        assert mode(tmp_path) == 0o755
+        assert mode(tmp_path / "notes.txt") == notes
+        assert all(one.read_text() == "mine" for one in others)
+        assert not left.exists()
+        assert set(open_to_all(tmp_path)) <= {tmp_path, tmp_path / "notes.txt"}
+
+
+@pytest.mark.parametrize("rights", [0o775, 0o777, 0o1777])
+def test_a_folder_that_others_fill_is_refused(tmp_path: Path, rights: int) -> None:
+    """Nothing is made in it, and nothing of it is changed."""
+    (tmp_path / MARKER).touch()
+    (tmp_path / "theirs").touch()
+    tmp_path.chmod(rights)
+    before = state_of(tmp_path)
+    with pytest.raises(UsageError, match="name one for the workbench alone"):
+        Bench(tmp_path, keeps_spare=False)
+    assert state_of(tmp_path) == before
+
+
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who could replace the history at any time."""
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        private_folder(tmp_path)
+
+
+def test_a_history_behind_a_link_is_refused(tmp_path: Path) -> None:
+    """What it leads to is not touched."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch(mode=0o644)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / MARKER).touch()
+    (tmp_path / "data" / "history.sqlite").symlink_to(elsewhere)
+    with pytest.raises(QnnMemError, match="is no file of its own"):
+        Bench(tmp_path / "data", keeps_spare=False)
+    assert mode(elsewhere) == 0o644
