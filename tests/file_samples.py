@@ -100,6 +100,8 @@ SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("config", "config.json", lambda: b'{"lpai_backend": {"target_env": "x86"}}'),
     ("json", "any.json", lambda: b'{"a": 1}'),
     ("result", "plan.json", lambda: b'{"schema": "qnnmem.plan/1"}'),
+    ("trace", "trace.jsonl", lambda: b'{"schema": "qnnmem.trace/1", "tool": "t", "command": []}'),
+    ("contents", "inspect.json", lambda: b'{"info": {"contextBlobSize": 9, "graphs": []}}'),
     ("text", "run.log", lambda: LOG),
     ("npy", "x.npy", _npy),
     ("npz", "x.npz", lambda: _zip("x.npy")),

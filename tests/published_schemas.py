@@ -1,9 +1,8 @@
 """Published schemas of formats that others read, and what of them is written down here.
 
-The schemas themselves are other people's and are not kept in the repository. Whoever has them puts
-them into `.cache/schemas` (`sarif-2.1.0.json`, from json.schemastore.org; `junit-10.xsd`, from
-Jenkins' xunit plugin, checked with lxml); otherwise what they require of our files is checked as it
-is written down below.
+The schemas themselves are other people's and are not kept in the repository: `make models` fetches
+them by package name and version. Where they are not, what they require of our files is checked as
+it is written down below, and the tests that ask for them are skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-FOLDER = Path(__file__).parents[1] / ".cache" / "schemas"
+FOLDER = Path(__file__).parents[1] / ".cache" / "models" / "schemas"
 
 _TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
 _MESSAGE = _TEXT | {"additionalProperties": False}
@@ -43,6 +42,22 @@ _LOCATION = {
                     "properties": {"startLine": {"type": "integer", "minimum": 1}},
                     "additionalProperties": False,
                 },
+            },
+        },
+    },
+}
+_STACK = {
+    "type": "object",
+    "required": ["frames"],
+    "additionalProperties": False,
+    "properties": {
+        "message": _MESSAGE,
+        "frames": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"location": _LOCATION, "module": {"type": "string"}},
             },
         },
     },
@@ -113,6 +128,8 @@ SARIF: dict[str, Any] = {
                                 "ruleIndex": {"type": "integer", "minimum": -1},
                                 "level": _LEVEL,
                                 "message": _MESSAGE,
+                                "occurrenceCount": {"type": "integer", "minimum": 1},
+                                "stacks": {"type": "array", "items": _STACK},
                                 "locations": {"type": "array", "items": _LOCATION},
                                 "relatedLocations": {
                                     "type": "array",
@@ -148,18 +165,35 @@ _JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
 _TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?")
 
 
-def published(name: str) -> Path:
-    """A published schema where somebody has it; skipped aloud otherwise."""
-    path = FOLDER / name
-    if not path.is_file():
-        pytest.skip(f"no .cache/schemas/{name}: see tests/published_schemas.py")
-    return path
+def need(name: str) -> None:
+    """Skip aloud where a published schema is not there."""
+    if not (FOLDER / name).is_file():
+        pytest.skip(f"no published schema {name} was fetched; run make models")
+
+
+def against_sarif(log: dict[str, Any]) -> None:
+    """Validate by the published schema, where it is there."""
+    path = FOLDER / "sarif-2.1.0.json"
+    if path.is_file():
+        jsonschema.validate(log, json.loads(path.read_text("utf-8")))
+
+
+def against_junit(text: str) -> None:
+    """Validate by the published schema, where it is there; ValueError says what is wrong."""
+    path = FOLDER / "junit-4.xsd"
+    if path.is_file():
+        from lxml import etree
+
+        schema = etree.XMLSchema(etree.parse(path))
+        if not schema.validate(etree.fromstring(text.encode())):
+            raise ValueError(str(schema.error_log))
 
 
 def check_sarif(text: str) -> dict[str, Any]:
     """The log, which has what the standard requires, and rules that its results name."""
     log: dict[str, Any] = json.loads(text)
     jsonschema.validate(log, SARIF)
+    against_sarif(log)
     for run in log["runs"]:
         rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
         assert all(rules[one["ruleIndex"]] == one["ruleId"] for one in run["results"])
@@ -169,13 +203,14 @@ def check_sarif(text: str) -> dict[str, Any]:
 def check_junit(text: str) -> ElementTree.Element:
     """The root, below which are only elements and attributes that build servers know."""
     root = ElementTree.fromstring(text)  # noqa: S314 - our own text
-    assert root.tag == "testsuites"
+    assert root.tag in ("testsuites", "testsuite")
     for element in root.iter():
         needed, allowed, inside = _JUNIT[element.tag]
         assert needed <= element.attrib.keys() <= needed | allowed, element.tag
         assert {one.tag for one in element} <= inside, element.tag
         assert _TIME.fullmatch(element.get("time", ""))
-    for suite in [root, *root]:
+    against_junit(text)
+    for suite in [root, *root.iter("testsuite")]:
         cases = list(suite.iter("testcase"))
         counts = {"tests": len(cases)}
         counts |= {f"{tag}s": len(list(suite.iter(tag))) for tag in ("failure", "error")}

@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "qnn": BASE,
     "lpai": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "client": {"lpai", "qnn"} | BASE,
+    "watch": {"client", "qnn"} | BASE,
     "htp": {"plan", "qnn", "targets", "load", "ir"} | BASE,
     "doctor": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp"} | BASE,
     "fix": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "doctor"} | BASE,
@@ -56,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compare": BASE,
     "budget": {"plan", "qnn", "targets", "load", "ir", "lpai", "htp", "compare"} | BASE,
     # Renderers may name result values, wherever those live.
-    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "doctor", "fix", "targets"}
+    "report": {"plan", "ir", "qnn", "lpai", "htp", "client", "watch", "doctor", "fix", "targets"}
     | {"compare", "budget"}
     | BASE,
     # A door for pytest, which calls the same as the command line does.
@@ -81,6 +82,7 @@ ONLY_IN = {
     "numba": ("qnnmem.plan.compiled",),
     "ctypes": (
         *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
+        *("qnnmem.client.copying", "qnnmem.load.dlc.model_library"),
         "qnnmem.qnn.abi",
     ),
     "rich": ("qnnmem.cli",),

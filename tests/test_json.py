@@ -29,6 +29,7 @@ LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
 # Schemas that came later; `cli/test_forms.py` has what is printed by them, `fix/test_chain.py` the
 # manifest of a chain.
 NEW = {
+    "qnnmem.inspect-dlc/1",
     *(
         "qnnmem.baseline/1",
         "qnnmem.chain/1",
@@ -36,13 +37,15 @@ NEW = {
         "qnnmem.check-client/1",
         "qnnmem.diff/1",
         "qnnmem.error/1",
+        "qnnmem.fail-each/1",
         "qnnmem.fits/1",
         "qnnmem.fix/1",
         "qnnmem.fix-recipe/1",
         "qnnmem.fixes/1",
         "qnnmem.host/1",
+        "qnnmem.inspect-dlc/1",
     ),
-    *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.written/1"),
+    *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.watch/1", "qnnmem.written/1"),
 }
 # What the doctor makes of a log with what it has learned since, and how much that is.
 LEARNED = frozenset(

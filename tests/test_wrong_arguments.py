@@ -26,6 +26,7 @@ ANSWERS = (
 )
 METHODS = (
     *("lpai.Backend.create", "lpai.Context.create_from_binary", "lpai.Context.graph_retrieve"),
+    *("lpai.ComposedContext.create", "lpai.ComposedContext.create_graph"),
     *(
         "lpai.Heap.free",
         "lpai.Heap.allocate",
@@ -79,6 +80,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     session = lpai.open(folder / "g.bin", trusted=True)
     backend = lpai.Backend.create()
     context = lpai.Context.create_from_binary(backend, binary)
+    composed = lpai.ComposedContext.create(backend)
     heap = lpai.Heap(MemType.DDR)
     return {
         "Buffer": {"name": "a", "size": 8, "live": span, "align": 1},
@@ -127,6 +129,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
             }
         },
         "lpai.Context.graph_retrieve": {"self": context, "name": "g"},
+        "lpai.ComposedContext": {"backend": backend, "options": lpai.PrepareOptions()},
+        "lpai.ComposedContext.create": {"backend": backend, "options": None},
+        "lpai.ComposedContext.create_graph": {"self": composed, "name": "g"},
         "lpai.Heap.allocate": {"self": heap, "size": 8, "align": 64, "name": "a"},
         "lpai.Config": {"option": 1, "value": None},
         "lpai.Context": {

@@ -5,7 +5,7 @@ QnnMemError                  exit code 2
 │   └── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
 ├── LoadError                a file that cannot be read
 │   ├── FreeDimensions       a model whose shapes are not all fixed
-│   ├── NotCompiled          an ONNX model that holds no context binary
+│   ├── NotCompiled          a model that holds no context binary
 │   ├── OutOfTime            exit code 4: a model that takes longer to read than allowed
 │   └── WrongSize            exit code 1: an input file whose size is not the tensor's
 ├── OutputError              a result that cannot be written
@@ -195,7 +195,7 @@ class FreeDimensions(LoadError):
 
 
 class NotCompiled(LoadError):
-    """An ONNX model holds no context binary."""
+    """A model holds no context binary."""
 
 
 class OutOfTime(LoadError):

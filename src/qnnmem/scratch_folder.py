@@ -40,6 +40,11 @@ def scratch_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[st
     return made
 
 
+def is_scratch_name(name: str) -> bool:
+    """Whether a scratch folder `inside` of another can have this name."""
+    return name.startswith(f".{_PREFIX}")
+
+
 def remove_abandoned_inside(folder: Path) -> None:
     """Remove scratch folders `inside` of a folder that processes left which were killed."""
     _remove_abandoned.__wrapped__(folder, f".{_PREFIX}")  # however often

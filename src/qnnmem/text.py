@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 _QUOTED = 80
 _LONGEST_NAME = 64  # that is compared with others; more takes long
+MAX_NAME = 400  # of a name that is shown to be given back
 _MAX_SENTENCE = 200
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +272,92 @@ def test_a_baseline_without_a_name_cannot_be_updated(project: Path) -> None:
     assert "--baseline FILE" in command_line.sentence(check("--update-baseline"))
     assert code("--baseline", "b.json", "--update-baseline") == 0
     assert (project / "b.json").exists()
+
+
+def test_without_budgets_nothing_fails_and_one_is_offered(project: Path) -> None:
+    """The answer is no failure, the exit code is 0, and the line to paste makes a budget."""
+    config = project / "qnnmem.toml"
+    config.write_text('models = ["models/spotter.csv"]\n', "utf-8")
+    done = check("--config", config)
+    assert command_line.exit_code(done) == 0
+    assert done.stdout.startswith("no budgets: 1 model planned")
+    line = next(one for one in done.stdout.splitlines() if one.startswith("write a budget"))
+    config.write_text(f"{line.partition(': ')[2]}\n{config.read_text('utf-8')}", "utf-8")
+    assert check("--config", config).stdout.startswith("fits: 1 of 1 model")
+
+
+def test_a_model_that_leaves_the_baseline_is_named(project: Path) -> None:
+    """Accepting new numbers is no way to lose a model unseen."""
+    check("--update-baseline")
+    (project / "models" / "spotter.csv").unlink()
+    done = check("--update-baseline")
+    assert "no longer in the baseline: models/spotter.csv (LPAI)" in done.stdout
+
+
+def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> None:
+    """The second would need --force over the first, or go over it."""
+    for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
+        done = check(*words)
+        assert command_line.exit_code(done) == 2
+        assert "'a.xml' is named for two results" in command_line.sentence(done)
+    assert not (project / "a.xml").exists()
+
+
+def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(project: Path) -> None:
+    """A model that the baseline lacks does not make its broken budget good."""
+    own = 'models = ["models/tiny.eaix"]\nbaseline = "b.json"\n'
+    (project / "qnnmem.toml").write_text(own, "utf-8")
+    assert code("--update-baseline") == 0
+    table = '[[model]]\npath = "models/small_htp.bin"\nbudget = { pd = "1K" }\n'
+    (project / "qnnmem.toml").write_text(own + table, "utf-8")
+    done = check()
+    assert command_line.exit_code(done) == 1
+    assert "not in the baseline: models/small_htp.bin" in done.stdout
+    assert "--update-baseline" not in done.stdout
+    (line,) = (one for one in done.stdout.splitlines() if one.startswith("next: "))
+    _, why, command = line.split(": ", 2)
+    assert why == "what to change"
+    again = command_line.run(*shlex.split(command)[1:])
+    assert again.stdout.startswith("does not fit")
+
+
+def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None:
+    """A DLC is for LPAI unless the entry says otherwise."""
+    table = '[[model]]\npath = "models/{}"\nsocs = ["SM8650"]\n'
+    with zipfile.ZipFile(project / "models" / "image.dlc", "w") as archive:
+        archive.writestr("dlc.metadata", "")
+    (project / "qnnmem.toml").write_text(table.format("image.dlc"), "utf-8")
+    assert 'and target is lpai; write target = "htp"' in check().stdout
+    (project / "qnnmem.toml").write_text(table.format("tiny.eaix"), "utf-8")
+    assert "write target" not in check().stdout  # nothing compiles it
+
+
+@pytest.mark.parametrize("name", ["../../../etc/*", "models/../../*.onnx", "../outside.csv"])
+def test_names_do_not_lead_out_of_the_project(project: Path, name: str) -> None:
+    """A file from elsewhere is meant only where its whole path is written."""
+    outside = project.parent / "outside.csv"
+    outside.write_text(buffers(64), "utf-8")
+    (project / "qnnmem.toml").write_text(f'models = ["{name}"]\n', "utf-8")
+    said = command_line.sentence(check())
+    assert f"'{name}' leads out of the project" in said
+    (project / "qnnmem.toml").write_text(f'models = ["{outside.as_posix()}"]\n', "utf-8")
+    assert code() == 0
+
+
+def test_a_config_beside_the_models_may_name_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the folder where check runs, or from the top of the repository."""
+    (project / "ci").mkdir()
+    (project / "ci" / "qnnmem.toml").write_text('models = ["../models/*.csv"]\n', "utf-8")
+    assert code("--config", "ci/qnnmem.toml") == 0
+    monkeypatch.chdir(project / "ci")
+    assert code() == 2
+    (project / ".git").mkdir()
+    assert code() == 0
+
+
+def test_a_config_file_has_a_size(project: Path) -> None:
+    """Reading many tables takes the square of their time."""
+    (project / "qnnmem.toml").write_text("[[model]]\npath = 'a'\n" * 20_000, "utf-8")
+    assert "more than" in command_line.sentence(check())

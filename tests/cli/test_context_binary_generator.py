@@ -62,7 +62,7 @@ def config(**backend: Any) -> str:
         ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "is a model library"),
         ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
         ((*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"), "several graphs"),
-        ((*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"), "--dlc_path needs a DLC file"),
+        ((*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"), "--model and --dlc_path exclude"),
         ((*HTP, "--binary_file", "x", "--backend_binary", "y"), "--backend_binary asks"),
         ((*HTP, "--binary_file", "x", "--op_packages", "y"), "--op_packages needs"),
         ((*HTP, "--binary_file", "x", "--set_output_tensors", "y"), "--set_output_tensors would"),

@@ -74,3 +74,22 @@ def test_what_cannot_be_compared_is_one_sentence(
     assert command_line.exit_code(done) == 2
     assert words in command_line.sentence(done)
     assert "b.json" in command_line.sentence(done)
+
+
+def test_models_are_planned_as_plan_does(tmp_path: Path) -> None:
+    """Every option of plan that changes the numbers holds for both, of whatever kind they are."""
+    planned = command_line.run("plan", SMALL, "--align", "4096", "--json")
+    done = diff(SMALL, SMALL, "--align", "4096", "--budget", "scratch=1K", "--json", "-v")
+    subject = json.loads(done.stdout)["subjects"][0]
+    assert subject["pools"][0]["before_bytes"] == json.loads(planned.stdout)["scratch_bytes"]
+    own = {spelling for one in command_line.every_verb()["diff"].params for spelling in one.opts}
+    assert {"--bits", "--align", "--io", "--state", "--reorder", "--inplace", "--seed"} <= own
+
+
+def test_options_of_a_plan_are_refused_where_nothing_is_planned(tmp_path: Path) -> None:
+    """They would change nothing, and nobody would see that."""
+    kept = tmp_path / "kept.json"
+    assert command_line.run("plan", SMALL, "-o", kept).exception is None
+    done = diff(kept, kept, "--align", "128")
+    assert command_line.exit_code(done) == 2
+    assert "--align is for models" in command_line.sentence(done)

@@ -24,7 +24,7 @@ CALLS: dict[str, tuple[str, set[str], Callable[[Path], Words]]] = {
     "prepare": ("prepare", set(), lambda f: ("prepare", f, "-o", f"{f}.out")),
     "prepare for HTP": (
         "prepare",
-        {"onnx"},
+        {"onnx", "dlc"},
         lambda f: ("prepare", "--backend", "htp", "--soc", "SM8650", f, "-o", f"{f}.out"),
     ),
     "inspect": ("inspect", set(), lambda f: ("inspect", f)),

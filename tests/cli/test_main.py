@@ -11,6 +11,7 @@ import pytest
 
 import qnnmem
 
+LIST = Path(__file__).parents[2] / "examples" / "keyword_spotting.csv"
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 
 
@@ -182,10 +183,10 @@ def test_a_file_name_that_is_no_text_is_no_error(tmp_path: Path) -> None:
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     """Ctrl-C is answered with one word and the exit code shells expect."""
     program = (
-        "import qnnmem.cli, qnnmem, sys\n"
+        "import qnnmem.cli, qnnmem.load.dlc, sys\n"
         "def interrupted(*a, **k): raise KeyboardInterrupt\n"
         "qnnmem.load = interrupted\n"
-        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )
     done = subprocess.run(
@@ -197,10 +198,10 @@ def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
 def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
     """An unexpected exception is one sentence with an exit code of its own, never a traceback."""
     program = (
-        "import qnnmem.cli, qnnmem, sys\n"
+        "import qnnmem.cli, qnnmem.load.dlc, sys\n"
         "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"
         "qnnmem.load = broken\n"
-        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )
     done = subprocess.run(
@@ -222,10 +223,10 @@ def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
 def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) -> None:
     """With QNNMEM_TRACEBACK=1 the sentence comes after the traceback, without it alone."""
     program = (
-        "import qnnmem.cli, qnnmem.errors, sys\n"
+        "import qnnmem.cli, qnnmem.errors, qnnmem.load.dlc, sys\n"
         f"def broken(*a, **k): raise {raised}\n"
         "qnnmem.load = broken\n"
-        "sys.argv = ['qnnmem', 'plan', 'x.csv']\n"
+        f"sys.argv = ['qnnmem', 'plan', {str(LIST)!r}]\n"
         "qnnmem.cli.main()"
     )
     for asked, lines in (("1", 3), ("0", 1), ("", 1)):

@@ -154,7 +154,13 @@ def config(
     return "tool.json"
 
 
-run = verb("net-run", "--backend", "/data/libQnnLpai.so")
+net_run_verb = verb("net-run")
+
+
+def run(*words: str | Path) -> Result:
+    """Run it with a backend, which is named once."""
+    backend = () if "--backend" in words else ("--backend", "/data/libQnnLpai.so")
+    return net_run_verb(*backend, *words)
 
 
 class DeviceHere(Device):
@@ -689,7 +695,9 @@ def test_bad_arguments_are_refused_in_one_sentence(
 ) -> None:
     """What would change results or cannot be read ends with exit code 2 before any result."""
     file = binary(add=addition())
-    said = refused("--retrieve_context", file, "--input_list", "ab.txt", *flags)
+    usual = {"--retrieve_context": file, "--input_list": "ab.txt"}
+    rest = [word for name, value in usual.items() if name not in flags for word in (name, value)]
+    said = refused(*rest, *flags)
     assert sentence in said
     assert "\n" not in said
     assert not Path("output/Result_0").exists()

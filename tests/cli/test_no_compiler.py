@@ -66,7 +66,6 @@ def words(verb: str, model: Path, *more: str) -> list[str | Path]:
     ("verb", "wrong", "said"),
     [
         *((verb, ("--dim", "bacth=1"), "bacth") for verb in VERBS),
-        *((verb, ("--dim", "batch=1", "--soc", "SM8999"), "SM8999") for verb in VERBS),
         ("fit", ("--shape", "nope=1x10"), "nope"),
         ("sweep", ("--dim", "batch=1", "--value", "sr=16000"), "'sr'"),
         ("prepare", (), "free dimensions batch"),
@@ -80,6 +79,17 @@ def test_a_mistake_is_said_before_the_compiler_is_missed(
     done = run(*words(verb, model, *wrong))
     assert exit_code(done) == 2
     assert said in sentence(done)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, verb: str) -> None:
+    """The name is looked up in our own table."""
+    given = [
+        "SM8999" if word == "SM8650" else word for word in words(verb, model, "--dim", "batch=1")
+    ]
+    done = run(*given)
+    assert exit_code(done) == 2
+    assert "SM8999" in sentence(done)
 
 
 @pytest.mark.parametrize(

@@ -512,3 +512,45 @@ def test_tcm_is_for_models(tmp_path: Path) -> None:
     assert sentence(result) == (
         "--budget tcm is for a model: a buffer list has no constants and no IO"
     )
+
+
+def many_inputs(count: int) -> str:
+    """A model with so many small inputs, and one output."""
+    names = [f"x{number}" for number in range(count)]
+    inputs = ", ".join(f"uint8[1,4] {name}" for name in names)
+    head = '<ir_version: 8, opset_import: ["" : 18]>'
+    body = f"y = Concat <axis = 0> ({', '.join(names)})"
+    return f"{head}\ng ({inputs}) => (uint8[{count},4] y) {{ {body} }}"
+
+
+def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) -> None:
+    """On a device the 33rd is fatal, however few bytes it has; with a file the verdict says so."""
+    path = model(tmp_path, many_inputs(37))
+    words = "TCM takes 32 allocations, constants and IO are 39"
+    assert words in run(path).stdout
+    assert words in run(path, "-o", tmp_path / "plan.json").stderr
+    both = run(path, "--budget", "tcm=64").stdout.splitlines()[0]
+    assert both.startswith("does not fit: constants and IO need")
+    assert words in both
+    other = tmp_path / "other.csv"
+    other.write_text("a,0,1,4\n", "utf-8")
+    said = f"{path.name}: does not fit TCM (aDSP direct mode): {words}\n"
+    assert said in run(path, other).stdout
+    assert said in run(path, other, "-o", tmp_path / "plans.json").stderr
+    assert "TCM takes" not in run(model(tmp_path, many_inputs(4))).stdout
+
+
+def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) -> None:
+    """One is named; that nine others would have to shrink, too, is said."""
+    rows = "".join(f"t{at},{at},{at + 1},100\n" for at in range(10))
+    done = run(buffers(tmp_path, f"id,lower,upper,size\n{rows}"), "--budget", "scratch=64")
+    assert "too large by itself (1 in scratch" in done.stdout
+    assert "9 others are too large, too" in done.stdout
+
+
+def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
+    """What the file gets, and which suffixes say a form; a form that was asked for is no news."""
+    done = run(buffers(tmp_path), "-o", tmp_path / "x.dot")
+    assert "x.dot gets text, .dot is no form; there are .txt, .json, .csv, .h, .svg" in done.stderr
+    quiet = run(buffers(tmp_path), "-o", tmp_path / "y.dot", "--format", "csv")
+    assert "no form" not in quiet.stderr

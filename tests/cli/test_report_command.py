@@ -13,6 +13,7 @@ import pytest
 from command_line import exit_code, run, sentence
 
 from qnnmem.report.page.document import render_page
+from qnnmem.report.page.markup import table, tag
 from qnnmem.report.page.sections import SHOWN, section_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -143,6 +144,16 @@ def test_a_damaged_result_is_one_sentence(
     assert not Path(tmp_path, "page.html").exists()
 
 
+@pytest.mark.parametrize("name", [[], {}, 3, None])
+def test_a_schema_that_is_no_text_is_one_sentence(tmp_path: Path, name: object) -> None:
+    """Also where only our part of a vendor's nesting has it."""
+    values = {"schema": "qnnmem.plan/1", "qnnmem": {"schema": name}}
+    Path(tmp_path, "it.json").write_text(json.dumps(values), "utf-8")
+    done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
+    assert exit_code(done) == 2
+    assert "no page shows a result of" in sentence(done)
+
+
 @pytest.mark.parametrize("field", ["scratch_bytes", "lower_bound_bytes", "constant_bytes"])
 def test_numbers_that_cannot_be_drawn_are_refused(tmp_path: Path, field: str) -> None:
     """A size of 400 digits ends in a sentence, not in a crash."""
@@ -210,3 +221,194 @@ def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
     assert page.said.count("a alone") == 2
     assert "b alone" not in page.said
     assert "5 B too many" in page.said
+
+
+def client_values(name: str = "t") -> dict[str, Any]:
+    """Findings as check-client writes them, with a timeline."""
+    frames = [
+        {"function": name, "file": f"{name}.c", "line": 7, "module": "/b/it", "offset": 16},
+        {"function": "", "file": "", "line": 0, "module": f"/lib/{name}.so", "offset": 255},
+    ]
+    finding = {
+        **{"rule": "A3", "title": name, "sentence": f"{name} is too small", "call": name},
+        **{"code": 1002, "need": 4096, "given": 100, "cure": name, "place": f"{name}.c:7"},
+        **{"stack": frames, "other": {"what": "freed at", "place": name, "stack": frames}},
+        **{"buffer": "", "address": None, "process": 1, "count": 3},
+    }
+    moments = [(1, 0, 0), (2, 1, 0), (3, 1, 65536), (4, 2, 131072), (9, 0, 0)]
+    return {
+        **{"schema": "qnnmem.check-client/1", "tool": "qnnmem", "verdict": "1 finding"},
+        **{"passes": False, "command": [f"./{name}"], "findings": [finding], "exit_code": 0},
+        **{"calls": {name: 3}, "failed_calls": {name: 1}, "mode": "arm", "hw_version": "v6"},
+        "timeline": [
+            {"call": call, "what": name, "contexts": alive, "registered_bytes": size}
+            for call, alive, size in moments
+        ],
+    }
+
+
+def watch_values(name: str = "t") -> dict[str, Any]:
+    """A summary of a watched program."""
+    thing = {"kind": "context", "name": name, "bytes": 512, "made_by": name, "place": f"{name}:3"}
+    failed = {
+        **{"function": name, "code": 1002, "name": "MEM_ALLOC", "count": 2, "injected": True},
+        **{"log": [{"level": 1, "text": name}], "diagnosis": f"{name} is short of memory"},
+    }
+    return {
+        **{"schema": "qnnmem.watch/1", "verdict": name, "passes": False, "command": [name]},
+        **{"unreleased": [thing], "failed_calls": [failed]},
+        "functions": {name: {"count": 4, "ns": 1_500_000, "failed": 2}},
+        "timeline": [
+            {"time_ns": 10**6 * at, "contexts": at % 3, "memory_bytes": 1024 * at}
+            for at in range(5000)
+        ],
+    }
+
+
+def test_findings_of_a_program_are_shown_with_numbers_stacks_and_a_timeline() -> None:
+    """Rule, expected and given, both stacks with file and line, contexts and bytes by call."""
+    page = Reading()
+    page.feed(section_of(client_values("mem"), "it").body)
+    for words in ("A3 mem is too small", "4,096", "100", "mem.c:7", "mem.so+0xff", "freed at"):
+        assert words in page.said
+    assert [a["aria-label"] for t, a in page.found if a.get("class") == "plot"] == [
+        "Contexts alive",
+        "Bytes registered",
+    ]
+    assert "128.00 KiB" in page.said
+
+
+def test_a_result_without_a_timeline_has_no_chart() -> None:
+    """As an earlier version writes it."""
+    page = Reading()
+    page.feed(section_of({**client_values(), "timeline": []}, "it").body)
+    assert page.count("svg") == 0
+    assert "t is too small" in page.said
+
+
+def test_a_watched_program_is_shown_with_what_it_left_and_what_failed() -> None:
+    """A long timeline is drawn with few points, its peak among them."""
+    body = section_of(watch_values("made"), "it").body
+    page = Reading()
+    page.feed(body)
+    for words in ("Never released", "made:3", "1002 MEM_ALLOC, on purpose, 2 times", "short of"):
+        assert words in page.said
+    assert "4.88 MiB" in page.said
+    assert len(body) < 100_000
+
+
+def test_gates_are_shown(tmp_path: Path) -> None:
+    """What lint, check and diff say."""
+    run("lint", EXAMPLES / "lint" / "eaiParams_direct.json", "--json", "-o", tmp_path / "l.json")
+    for bits in ("8", "16"):
+        made = tmp_path / f"{bits}.json"
+        run("plan", EXAMPLES / "tiny.eaix", "--bits", bits, "--json", "-o", made)
+    run("diff", tmp_path / "8.json", tmp_path / "16.json", "--json", "-o", tmp_path / "d.json")
+    config = tmp_path / "qnnmem.toml"
+    (tmp_path / "few.csv").write_text("id,lower,upper,size\na,0,2,640\n")
+    config.write_text('models = ["few.csv"]\nbudget = { scratch = 64 }\n')
+    run("check", "--config", config, "--json", "-o", tmp_path / "c.json")
+    files = [tmp_path / name for name in ("l.json", "d.json", "c.json")]
+    target = tmp_path / "page.html"
+    assert exit_code(run("report", *files, "-o", target)) == 0
+    said = read(target).said
+    for words in ("context_configs", "Before and after", "few.csv", "does not fit", "576 B too"):
+        assert words in said
+
+
+@pytest.mark.parametrize("values", [client_values, watch_values])
+def test_names_from_programs_are_text(values: Any) -> None:
+    """Whatever a function or a file is called."""
+    found = []
+    for name in ("plain", HOSTILE):
+        page = Reading()
+        page.feed(section_of(values(name), "it").body)
+        found.append([tag for tag, _ in page.found])
+    assert found[0] == found[1]
+
+
+def test_tables_are_bounded() -> None:
+    """Whatever a result has: the functions that took longest, and of other tables the first."""
+    functions = {f"f{at}": {"count": 1, "ns": at} for at in range(3000)}
+    body = section_of({**watch_values(), "functions": functions}, "it").body
+    assert "f2999" in body
+    assert "2,800 functions more in the result." in body
+    assert body.count("<tr>") < 300
+    calls = dict.fromkeys(functions, 1)
+    assert section_of({**client_values(), "calls": calls}, "it").body.count("<tr>") < 300
+    rows = table(("a",), [(at,) for at in range(5000)])
+    assert rows.count("<tr>") == 2001
+    assert "3,000 rows more in the result." in rows
+
+
+@pytest.mark.parametrize("values", [client_values, watch_values, lambda name: plan_values(name)])
+def test_control_characters_are_shown_and_not_sent(values: Any) -> None:
+    """In attributes as in text."""
+    body = section_of(values("a\x1b[31mb\x9b"), "it").body
+    assert "31mb" in body
+    assert not {"\x1b", "\x9b"} & set(body)
+    assert "\x1b" not in tag("a", "x", title="a\x1bb")
+
+
+def fail_each_values(name: str = "t") -> dict[str, Any]:
+    """A program whose calls failed in turn."""
+    left = {"kind": "context", "made_by": name, "place": f"{name}.c:9"}
+    ran = {"call": 2, "place": f"{name}.c:7", "outcome": "leaked", "bad": True, "exit_code": 1}
+    return {
+        **{"schema": "qnnmem.fail-each/1", "verdict": name, "passes": False, "command": [name]},
+        **{"function": name, "code": 1002, "calls": 3, "exit_code": 0},
+        "runs": [{**ran, "leaked": [left], "last_line": f"{name} ends"}] * 300,
+    }
+
+
+def dlc_values(name: str = "t") -> dict[str, Any]:
+    """A DLC as `inspect` describes it."""
+    kind = {"type": "QNN_TENSOR_TYPE_APP_WRITE", "data_type": "QNN_DATATYPE_FLOAT_32"}
+    tensor = {"name": name, **kind, "dimensions": [1, 4], "bytes": 16, "stored_bytes": 0}
+    ops = [{"name": name, "type": "Conv2d"}] * 3
+    graph = {"name": name, "tensors": [tensor], "ops": ops}
+    return {"schema": "qnnmem.inspect-dlc/1", "file": name, "graphs": [graph] * 60}
+
+
+def test_failures_in_turn_are_shown() -> None:
+    """Each run with its end, what it left and where, and no more than others show."""
+    page = Reading()
+    page.feed(section_of(fail_each_values("app"), "it").body)
+    for words in (
+        "leaked",
+        "app.c:7",
+        "exit code 1",
+        "context app.c:9",
+        "app ends",
+        "100 runs more",
+    ):
+        assert words in page.said
+
+
+def test_a_dlc_and_a_binary_of_htp_are_shown(tmp_path: Path) -> None:
+    """What `inspect --json` says of them."""
+    page = Reading()
+    page.feed(section_of(dlc_values("net"), "it").body)
+    for words in ("3 operators", "Conv2d", "FLOAT_32", "1x4", "10 graphs more"):
+        assert words in page.said
+    pages = []
+    for name in ("htp", "lpai"):
+        said = run("inspect", EXAMPLES / f"small_{name}.bin", "--json").output
+        Path(tmp_path, name).write_text(said, "utf-8")
+        done = run("report", tmp_path / name, "-o", tmp_path / f"{name}.html")
+        assert exit_code(done) == 0, done.exception
+        pages.append(read(tmp_path / f"{name}.html").said)
+    shown = pages[0]
+    for words in ("4,194,304", "2,048", "1x4x8x8", "FLOAT_32", "raw"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("values", [fail_each_values, dlc_values])
+def test_names_in_these_are_text(values: Any) -> None:
+    """As in all others."""
+    found = []
+    for name in ("plain", HOSTILE):
+        page = Reading()
+        page.feed(section_of(values(name), "it").body)
+        found.append([tag for tag, _ in page.found])
+    assert found[0] == found[1]

@@ -52,6 +52,15 @@ VERBS = every_verb()
         ("lpai choices x", "choices takes no arguments; 'x' is too much"),
         ("fit x --color blue", "--color cannot be 'blue'; it is auto, always or never"),
         ("fit x --json --format text", "--json and --format text exclude each other"),
+        ("footprint x --soc SM8650 --soc=SM8750", "--soc takes one value and was given twice"),
+        ("plan x -o a -o b --output c", "--output takes one value and was given 3 times"),
+        (
+            "sweep x --soc 57 --vary soc=SM8650,SM8750",
+            "a sweep is for one SoC; several are asked with "
+            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`",
+        ),
+        ("kb list --cause a --cause b", "--cause takes one value and was given twice"),
+        ("prepare x --soc 57 -o y --soc 57", "--soc takes one value and was given twice"),
     ],
 )
 def test_a_mistake_is_one_sentence(words: str, said: str) -> None:

@@ -8,6 +8,8 @@ from qnnmem.compare import ResultComparison, Tolerance, WhatCounts, compare_resu
 from qnnmem.compare.tolerance import parse_tolerance
 from qnnmem.errors import UsageError
 from qnnmem.report import diff as report
+from qnnmem.report.page.sections import section_of
+from qnnmem.workbench.compared import comparison
 
 
 def plan(scratch: int = 100, name: str = "a.onnx", **more: Any) -> dict[str, Any]:
@@ -104,10 +106,112 @@ def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bo
     assert turned == {"all budgets", "budget of scratch"}
 
 
-def test_a_question_that_only_one_side_asked_did_not_turn() -> None:
-    """A budget that is new says nothing about what was."""
-    asked = plan(fits=False, budgets=[{"pool": "scratch", "fits": False}])
-    assert not compare_results(plan(), asked).subjects[0].verdicts
+def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
+    """A budget that is new says nothing about what was; its number and its answer are listed."""
+    asked = plan(fits=False, budgets=[{"pool": "scratch", "fits": False, "have_bytes": 9}])
+    for old, new in ((plan(), asked), (asked, plan())):
+        found = compare_results(old, new)
+        assert not found.is_worse
+        assert "no verdict differs" not in report.verdict(found)
+        (limit,) = found.subjects[0].limits
+        assert (limit.name, {limit.before, limit.after}) == ("budget of scratch", {None, 9})
+    assert "budget of scratch: not asked, now does not fit" in report.verdict(
+        compare_results(plan(), asked)
+    )
+    assert "budget of scratch: none, now 9" in report.render_text(compare_results(plan(), asked))
+
+
+def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
+    """The numbers are the same, and what they were held against is not."""
+    old, new = (
+        plan(fits=True, budgets=[{"pool": "scratch", "fits": True, "have_bytes": have}])
+        for have in (500, 400)
+    )
+    found = compare_results(old, new)
+    assert report.verdict(found) == "not worse: budget of scratch: 500, now 400"
+    assert "| budget of scratch | 500 | 400 |" in report.render_markdown(found)
+
+
+def bill(low: int, high: int) -> dict[str, Any]:
+    """A bill with a process domain between two bounds."""
+    domain = {"low": {"bytes": low}, "high": {"bytes": high}}
+    return {"schema": "qnnmem.footprint/1", "file": "a", "parts": {}, "process_domain": domain}
+
+
+@pytest.mark.parametrize(("old", "new"), [((1000, 1000), (10, 1002)), ((10, 1002), (900, 900))])
+def test_an_exact_number_and_a_bound_are_not_compared(
+    old: tuple[int, int], new: tuple[int, int]
+) -> None:
+    """At most 1,002 may be less than 1,000 or more: neither is better, and the reason is said."""
+    found = compare_results(bill(*old), bill(*new))
+    assert not found.is_worse
+    assert report.verdict(found) == "not worse: process domain is not comparable"
+    text = report.render_text(found)
+    assert "not comparable: process domain" in text
+    assert "%" not in text
+    assert compare_results(bill(10, 1000), bill(10, 1002)).is_worse  # two bounds are of one kind
+
+
+def swept(need: int, **more: int) -> dict[str, Any]:
+    """A sweep of one setting."""
+    row = {"setting": {"batch": 1}, "state": "over", "pd_need": need} | more
+    return {"schema": "qnnmem.sweep/1", "file": "a", "soc": "SM8650", "rows": [row]}
+
+
+def test_a_sweep_says_which_need_is_a_bound() -> None:
+    """Results from before that was written count as exact."""
+    bound, exact, old = swept(1002, pd_low=10), swept(1000, pd_low=1000), swept(1000)
+    assert not compare_results(exact, bound).is_worse
+    assert compare_results(exact, bound).subjects[0].pools[0].bound == "after"
+    assert compare_results(old, swept(1001, pd_low=1001)).is_worse
+
+
+def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
+    """A report of the comparison and the workbench, which has the two results, say the same."""
+    budget = {"pool": "scratch", "fits": True}
+    for old, new, said in (
+        (bill(10, 1002), bill(900, 900), "not comparable: process domain before is at most"),
+        (
+            plan(fits=True, budgets=[budget | {"have_bytes": 500}]),
+            plan(fits=True, budgets=[budget | {"have_bytes": 499}]),
+            '<td>budget of scratch</td><td class="number">500</td><td class="number">499</td>',
+        ),
+        (plan(), plan(align_bytes=128), "<td>alignment</td><td>64</td><td>128</td>"),
+        (plan(), plan(scratch=107), '<span class="bad">+7.0%</span>'),
+    ):
+        result = report.as_values(compare_results(old, new, names=("a", "b")))
+        assert said in section_of(result, "d.json").body
+        assert said in comparison(old, new, ("a", "b"))
+
+
+def test_a_plan_and_a_finished_binary_count_other_things() -> None:
+    """TCM of a plan is constants and IO, that of a binary all of it: no gain and no loss."""
+    tcm = {"fits": True, "need_bytes": 20096}
+    pools = {"scratch": 100, "persistent": 0, "constants": 38}
+    graph = {"name": "a", "pools": pools, "buffers": [], "align": 64, "io": "inside", "tcm": tcm}
+    binary = {"schema": "qnnmem.inspect/1", "graphs": [graph]}
+    planned = plan(tcm={"fits": True, "need_bytes": 576}, buffers={})
+    found = compare_results(planned, binary)
+    assert not found.is_worse
+    words = "not worse: constants is not comparable, tcm is not comparable"
+    assert report.verdict(found) == words
+    assert "tcm counts constants and IO before, the finished binary" in report.render_text(found)
+    assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
+    grown = plan(tcm={"fits": True, "need_bytes": 577}, buffers={})
+    assert compare_results(planned, grown).is_worse
+
+
+def test_a_plan_as_qnn_is_told_from_one_of_the_file() -> None:
+    """Numbers differ then for a reason that is no change of the model."""
+    text = report.render_text(compare_results(plan(), plan(90, **{"as": "qnn"})))
+    assert "note: graph differs: as in the file, now as qnn" in text
+
+
+def test_a_need_that_a_fit_only_bounds_is_no_reason_to_fail() -> None:
+    """The exact number of a bill against the bound of a fit."""
+    old, new = bill(1000, 1000), fit("fits", pd=1002)
+    new["socs"][0]["checks"][0]["need_low"] = {"bytes": 4}
+    assert not compare_results(old, new).is_worse
 
 
 def test_a_lost_proof_is_shown_and_is_not_worse() -> None:

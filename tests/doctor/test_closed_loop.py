@@ -61,6 +61,9 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     if needed is not None and limit is not None:
         assert incident.quantities["limit_bytes"] == limit
         assert incident.shortage_bytes == needed - limit
+    if kind == "bad-binary":  # a good one was loaded before, whose sizes are not its
+        assert incident.cause_meaning.startswith("a context binary that is cut or damaged")
+        assert set(incident.quantities) == {"code"}
     if kind == "pd-full":  # the library says how much is left, too
         printed = incident.quantities["limit_bytes"]
         assert isinstance(needed, int)

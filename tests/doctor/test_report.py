@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from published_schemas import against_sarif
 
 from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, from_json, to_json
 from qnnmem.report import doctor, doctor_markdown, doctor_sarif, sarif
@@ -129,7 +130,7 @@ def test_an_undecided_incident_does_not_pretend() -> None:
     assert rest[at + 1 : at + 3] == [
         "   57%  memory: what must be mapped into the DSP process exceeds its address space "
         "(mem_dsp_va)",
-        "   43%  the skel or a DSP runtime library is not found (skel_missing)",
+        "   43%  the skel or another library that QNN needs is not found (skel_missing)",
     ]
     assert "  1. the log at verbose level" in rest
     assert not [line for line in rest if line.startswith("cause:")]
@@ -363,6 +364,7 @@ def check_location(place: dict[str, Any]) -> None:
 
 def check_sarif(log: dict[str, Any]) -> None:
     """Required keys, closed sets, and indices that point to what they mean."""
+    against_sarif(log)
     assert all(key in log for key in REQUIRED["log"])
     assert log["version"] == "2.1.0"
     for run in log["runs"]:

@@ -37,6 +37,7 @@ from qnnmem.doctor.logs.topics import CAUSES_NAMED, named_cause
         ("waiting for the DSP timed out", "timeout"),
         ("memhandle of tensor a is already registered", "buffer_misuse"),
         ("size mismatch of input_0", "buffer_misuse"),
+        ("input shape dimension 2 is not equal to 128 of the graph", "buffer_misuse"),
         ("failed to allocate 4096 bytes for the weights", "mem_unknown"),
         ("mapping of the buffer failed", "mem_unknown"),
         ("QNN failed: not enough memory", "mem_unknown"),
@@ -53,6 +54,7 @@ def test_a_line_names_its_cause(text: str, cause: str) -> None:
     [
         "qnngraph_finalize failed with 1002",
         "failed to create device, error 14001",
+        'openat(at_fdcwd, "/vendor/dsp/testsig.so", o_rdonly) = -1 enoent (no such file)',
         "error 0x80000406: remote_handle64_open failed",
         "context create from binary failed, err 5000",
         "poll mode updated, timeout 9999",

@@ -74,6 +74,17 @@ def test_list_is_complete_and_unambiguous() -> None:
     assert not [item.id for item in entries if "GPL" in item.licence or "NC" in item.licence]
 
 
+def test_published_schemas_come_with_what_tests_use(
+    tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have a folder of their own, as they are no models."""
+    monkeypatch.setattr(TOOL, "read_entries", lambda kind="model": (entry(id=kind, test=True),))
+    serve(wheel(tmp_path, {"pkg/tiny.onnx": CONTENT}))
+    assert TOOL.main(["--tests", "--cache", str(tmp_path / "cache")]) == 0
+    assert (tmp_path / "cache" / "model.onnx").is_file()
+    assert (tmp_path / "cache" / "schemas" / "schema.onnx").is_file()
+
+
 def test_test_set_is_large_enough_and_the_demo_unique() -> None:
     """At least twenty models are tested, and one small one is for the demo."""
     entries = TOOL.read_entries()

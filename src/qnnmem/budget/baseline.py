@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def against(
         if before is None or model.refusal:
             found.append(model)
             continue
-        now = accepted_subject(model.name, model.pools, model.peak, model.settings)
+        now = accepted_subject(model.name, model.pools, model.peak, model.settings, model.at_most)
         compared = compare_subjects([before], [now], counts)
         found.append(replace(model, change=compared.subjects[0]))
     return tuple(found), tuple(by_name)
@@ -58,11 +58,11 @@ def write_baseline(path: Path, run: BudgetRun) -> None:
     models: dict[str, Any] = {}
     for model in run.models:
         if not model.refusal:
-            models[model.name] = _accepted(model.pools, model.peak, model.settings)
+            models[model.name] = _accepted(model.pools, model.peak, model.settings, model.at_most)
         elif model.name in kept:
             old = kept[model.name]
             peak = {name: tensor.size for name, tensor in old.tensors.items()}
-            models[model.name] = _accepted(old.pools, peak, old.settings)
+            models[model.name] = _accepted(old.pools, peak, old.settings, old.at_most)
     # Sorted, a line for each number: git shows a change as what it is. The schema comes first, by
     # which the file is known as a result.
     ordered = {name: models[name] for name in sorted(models)}
@@ -71,9 +71,13 @@ def write_baseline(path: Path, run: BudgetRun) -> None:
 
 
 def _accepted(
-    pools: Mapping[str, int], peak: Mapping[str, int], settings: Mapping[str, str]
+    pools: Mapping[str, int],
+    peak: Mapping[str, int],
+    settings: Mapping[str, str],
+    at_most: Iterable[str],
 ) -> dict[str, Any]:
-    return {
+    bounds = {"at_most": sorted(at_most)} if at_most else {}
+    return bounds | {
         "pools": dict(sorted(pools.items())),
         "peak": dict(sorted(peak.items())),
         "settings": dict(sorted(settings.items())),

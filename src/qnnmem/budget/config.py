@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ from qnnmem.errors import LoadError, UsageError
 from qnnmem.text import nearest, plain_or_quoted
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"
-_LARGEST = 1 << 20  # bytes of such a file
+_LARGEST = 1 << 18  # bytes of such a file: the time to read tables goes with their square
 _MOST = 1000  # tables of models
+_MOST_DOTS = 50  # of a line: the time to read a key goes with the square of its parts
+_QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
 _TOP = ("models", "model", "baseline", "tolerance")
 _ENTRY = ("path", "name")
 
@@ -53,6 +58,15 @@ class BudgetConfig:
         return self.path.parent
 
 
+def is_of_project(path: Path, config: BudgetConfig) -> bool:
+    """Whether a path is below the config, its repository or the current folder, by its words."""
+    folder = config.folder.absolute()
+    tops = (one for one in (folder, *folder.parents) if is_there(one / ".git"))
+    named = Path(os.path.normpath(path.absolute()))
+    known = (folder, Path.cwd(), *islice(tops, 1))
+    return any(named.is_relative_to(os.path.normpath(top)) for top in known)
+
+
 def find_config(start: Path) -> Path:
     """The nearest file with budgets, from a folder upwards to the top of the repository."""
     for folder in (start, *start.parents):
@@ -62,7 +76,11 @@ def find_config(start: Path) -> Path:
             return folder / SHARED
         if is_there(folder / ".git"):
             break
-    what = f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}"
+    example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
+    what = (
+        f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}; "
+        f"to write some for a folder: `{example}`"
+    )
     raise UsageError(what, where=start)
 
 
@@ -81,7 +99,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     import tomllib
 
     try:
-        found: Any = tomllib.loads(_text(path))
+        found: Any = tomllib.loads(_bounded(path, _text(path)))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
         said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text cannot be read"
         raise LoadError(path, f"is no TOML: {said}") from exc
@@ -90,6 +108,14 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     tool = found.get("tool")
     section = tool.get("qnnmem") if isinstance(tool, dict) else None
     return section if isinstance(section, dict) else None
+
+
+def _bounded(path: Path, text: str) -> str:
+    """The text, refused where a key has so many parts that reading it takes minutes."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
+            raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
+    return text
 
 
 def _text(path: Path) -> str:

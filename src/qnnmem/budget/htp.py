@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qnnmem.budget.pools import HTP
 from qnnmem.budget.task import BudgetTask
-from qnnmem.budget.value import CheckedModel, CheckedPool
-from qnnmem.errors import join_words
+from qnnmem.budget.value import BROKEN, GOOD, CheckedModel, CheckedPool
+from qnnmem.errors import Setting, Words, join_words
 
 if TYPE_CHECKING:
     from qnnmem.htp.fit import Fit
@@ -31,10 +32,22 @@ def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     socs = tuple(dict.fromkeys(find_soc(name) for name in task.entry.get("socs", ())))
     asked = task.budgets(HTP)
     budgets = {pool: Sourced(size, Origin.GIVEN, _SOURCE) for pool, size in asked.items()}
-    answers = fit_stored(task.path, socs, budgets)
+    answers, given = fit_stored(task.path, socs, budgets), _budgets_given(budgets)
     if answers is None:
         answers = _compiled(task, kind, socs, budgets)
-    yield from (_checked(task, fit, budgets) for fit in answers)
+        given += _compile_given(task, kind)
+    yield from (replace(_checked(task, fit, budgets), given=given) for fit in answers)
+
+
+def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
+    return tuple(Setting("budget", f"{pool}={limit.value}") for pool, limit in budgets.items())
+
+
+def _compile_given(task: BudgetTask, kind: str) -> tuple[Setting, ...]:
+    """The settings that compile the same again."""
+    found = ((key, task.entry.get(key)) for key in ("precision", "vtcm_mb"))
+    own = (Setting(key, str(value)) for key, value in found if value is not None)
+    return (*own, *task.given_sizes(kind))
 
 
 def _compiled(
@@ -75,6 +88,7 @@ def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> Chec
         place=task.place or task.file,
         target=soc,
         pools=pools,
+        at_most=tuple(one.pool for one in fit.checks if one.need and not one.need.is_exact),
         checks=tuple(
             CheckedPool(
                 one.pool,
@@ -87,7 +101,17 @@ def _checked(task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced]) -> Chec
             for one in fit.checks
         ),
         settings={"SoC": soc},
-        why=join_words(fit.why) if fit.fits is None else "",
+        why=join_words(_said_here(fit.why)) if fit.fits is None else "",
+        # What cannot be compiled cannot be shipped, whatever its sizes: footprint says no, too.
+        refusal=BROKEN if fit.fits is None and fit.code is not None else GOOD,
         seconds=fit.seconds or 0.0,
         line=task.entry.line,
     )
+
+
+def _said_here(why: Words) -> Words:
+    """Why there is no answer; what a compile could leave to the CPU is no setting of a budget."""
+    if isinstance(why, str) or Setting("partition") not in why:
+        return why
+    at = why.index(Setting("partition"))
+    return why[: at - 1]  # without the mark before it

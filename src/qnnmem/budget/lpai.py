@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.budget.pools import LPAI, TOTAL
@@ -17,6 +16,7 @@ from qnnmem.units import Bytes
 if TYPE_CHECKING:
     from qnnmem.plan import MemoryPlan, PoolOptions
     from qnnmem.plan.pools import BudgetVerdict
+    from qnnmem.plan.tcm import TcmVerdict
 
 _TARGET = "LPAI"
 _AT_PEAK = 64  # tensors that a baseline keeps
@@ -76,11 +76,8 @@ def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> Memo
 
 def _given(task: BudgetTask, kind: str, plan: MemoryPlan) -> Iterator[Setting]:
     """The settings that plan the same again."""
-    sizes, options = task.sizes(kind), plan.options
-    yield from (Setting("dims", f"{name}={size}") for name, size in sizes["dims"].items())
-    for name, shape in sizes["shapes"].items():
-        yield Setting("shapes", f"{name}={'x'.join(map(str, shape)) or 'scalar'}")
-    yield from (Setting("values", f"{name}={_word(v)}") for name, v in sizes["values"].items())
+    options = plan.options
+    yield from task.given_sizes(kind)
     yield from (Setting("states", f"{old}={new}") for old, new in options.states)
     if options.align is not None:
         yield Setting("align", str(options.align))
@@ -91,14 +88,6 @@ def _given(task: BudgetTask, kind: str, plan: MemoryPlan) -> Iterator[Setting]:
     for name, is_on in (("inplace", options.inplace), ("reorder", options.reorder)):
         if is_on:
             yield Setting(name)
-
-
-def _word(value: Any) -> str:
-    """The value of an input as it is typed."""
-    if isinstance(value, Path):
-        return f"@{value}"
-    values = value if isinstance(value, tuple) else (value,)
-    return ",".join(str(one).lower() if isinstance(one, bool) else str(one) for one in values)
 
 
 def _options(task: BudgetTask, kind: str) -> PoolOptions:
@@ -127,21 +116,28 @@ def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[CheckedPool]:
     from qnnmem.plan import Pool
+    from qnnmem.plan.memory import alike
     from qnnmem.plan.pools import BudgetVerdict
 
     said = {verdict.pool.value: verdict for verdict in plan.budgets}
     lower = plan.scratch.lower_bound
     for pool, have in budgets.items():
         if pool in said:
-            yield _checked(said[pool])
+            yield replace(_checked(said[pool]), alike=alike(plan, said[pool]))
         elif pool == "tcm":
             verdict = plan.tcm
             fits = None if verdict is None else verdict.fits
-            yield CheckedPool(pool, pools.get("tcm"), have, fits)
+            yield CheckedPool(pool, pools.get("tcm"), have, fits, allocations=_crowd(verdict))
         else:
             need = Bytes(pools[pool])
             least = Bytes(need - plan.scratch_bytes + lower)
             yield _checked(BudgetVerdict(Pool.SCRATCH, need, least, have), pool)
+
+
+def _crowd(verdict: TcmVerdict | None) -> tuple[int, int] | None:
+    if verdict is None or not verdict.is_crowded:
+        return None
+    return verdict.buffers, verdict.max_buffers.value
 
 
 def _checked(verdict: BudgetVerdict, name: str = "") -> CheckedPool:
@@ -188,9 +184,17 @@ def _graph(
         target=_TARGET,
         pools=pools,
         checks=tuple(
-            CheckedPool(pool, pools.get(pool), have, pools[pool] <= have if pool in pools else None)
-            for pool, have in budgets.items()
+            _of_graph(pool, pools.get(pool), have, graph["tcm"]) for pool, have in budgets.items()
         ),
         settings={"alignment": str(graph["align"]), "IO": f"{graph['io']} scratch"},
         line=task.entry.line,
     )
+
+
+def _of_graph(pool: str, need: int | None, have: int, tcm: Mapping[str, Any] | None) -> CheckedPool:
+    if need is None:
+        return CheckedPool(pool, need, have, None)
+    crowd = None
+    if pool == "tcm" and tcm is not None and tcm["buffers"] > tcm["max_buffers"]:
+        crowd = tcm["buffers"], tcm["max_buffers"]
+    return CheckedPool(pool, need, have, need <= have and not crowd, allocations=crowd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from qnnmem.budget.config import BudgetEntry
 from qnnmem.budget.keys import KEYS
 from qnnmem.budget.pools import HTP, LPAI, pool_of
-from qnnmem.errors import UsageError
+from qnnmem.errors import Setting, UsageError
 from qnnmem.units import Bytes
 
 _DEFAULT_SECONDS = {LPAI: 10.0, HTP: 600.0}  # as plan and fit have it
@@ -28,6 +28,8 @@ class BudgetTask:
 
     def target(self, kind: str) -> str:
         """LPAI or HTP: what the entry says, else what the kind of the file allows."""
+        from qnnmem.load.file_kind import kinds_for
+
         if kind in ("htp", "epcontext"):
             found = HTP
         elif kind == LPAI:
@@ -38,8 +40,11 @@ class BudgetTask:
         if said != found:
             raise UsageError(f"it is a binary of {found.upper()}, and target is {said}")
         for key in self.entry.own:
-            if KEYS[key][0] not in (None, found):
-                raise UsageError(f"{key} is for {str(KEYS[key][0]).upper()}, and target is {found}")
+            wanted = KEYS[key][0]
+            if wanted not in (None, found):
+                what = f"{key} is for {str(wanted).upper()}, and target is {found}"
+                can = wanted == LPAI or kind in kinds_for("fit")
+                raise UsageError(f'{what}; write target = "{wanted}"' if can else what)
         return found
 
     def wished(self, kind: str = "onnx") -> str:
@@ -78,6 +83,14 @@ class BudgetTask:
             "values": values,
         }
 
+    def given_sizes(self, kind: str) -> Iterator[Setting]:
+        """The same as settings of a command."""
+        sizes = self.sizes(kind)
+        yield from (Setting("dims", f"{name}={size}") for name, size in sizes["dims"].items())
+        for name, shape in sizes["shapes"].items():
+            yield Setting("shapes", f"{name}={'x'.join(map(str, shape)) or 'scalar'}")
+        yield from (Setting("values", f"{name}={_word(v)}") for name, v in sizes["values"].items())
+
     def named(self, key: str) -> dict[str, Any]:
         """A table of names: what is common, and over it what the entry says."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
@@ -88,3 +101,11 @@ class BudgetTask:
     def seconds(self, target: str) -> float:
         """How long it may take."""
         return float(self.entry.get("time_limit", _DEFAULT_SECONDS[target]))
+
+
+def _word(value: Any) -> str:
+    """The value of an input as it is typed."""
+    if isinstance(value, Path):
+        return f"@{value}"
+    values = value if isinstance(value, tuple) else (value,)
+    return ",".join(str(one).lower() if isinstance(one, bool) else str(one) for one in values)

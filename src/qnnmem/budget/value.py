@@ -27,6 +27,8 @@ class CheckedPool:
     is_budget: bool = True
     at_least: int | None = None  # by any plan, where that is less
     blockers: tuple[str, ...] = ()  # the largest tensors in the way
+    alike: int = 0  # others that are as large
+    allocations: tuple[int, int] | None = None  # there are and may be, where that is what breaks
 
     @property
     def over(self) -> int:
@@ -55,6 +57,7 @@ class CheckedModel:
     line: int | None = None  # of the config
     plan: MemoryPlan | None = None
     change: ComparedSubject | None = None  # against the baseline
+    at_most: tuple[str, ...] = ()  # pools of which only an upper bound is known
 
     @property
     def fits(self) -> bool | None:

@@ -81,8 +81,8 @@ def check(
     (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read;
     a model for HTP is compiled where the real library is installed.
 
-    Exit codes: 0 all hold, 1 a budget is broken or a pool grew, 2 a file cannot be read, 3 cannot
-    tell. Of several the worst counts: 2, then 1, then 3.
+    Exit codes: 0 all hold or there are no budgets, 1 a budget is broken or a pool grew, 2 a file
+    cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.output import check_free, write
     from qnnmem.report.check import verdict
@@ -91,6 +91,7 @@ def check(
     if target is not None:
         check_free(target, force)
     others = [(Path(name), _form_of(name)) for name in also]
+    _check_twice([*([target] if target else []), *(path for path, _ in others)])
     for path, _ in others:
         check_free(path, force)
     config, kept = _config(named, baseline, update)
@@ -119,6 +120,13 @@ def _config(
     if update and kept is not None:
         check_free(kept, force=True)
     return config, kept
+
+
+def _check_twice(files: Sequence[Path]) -> None:
+    """Refuses two results for one file: the second would go over the first."""
+    for number, path in enumerate(files):
+        if path in files[:number]:
+            raise UsageError(f"{quote(str(path))} is named for two results; name another")
 
 
 def _form_of(name: str) -> str:
@@ -190,10 +198,14 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     """The files that names, patterns and folders mean, as seen from the config."""
     from glob import escape
 
+    from qnnmem.budget.config import is_of_project
     from qnnmem.cli.files import named_files
 
     for name in names:
         absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
+        if not absolute and not is_of_project(config.folder / name, config):
+            what = f"{quote(name)} leads out of the project; write the whole path if it is meant"
+            raise UsageError(what, where=config.path)
         word = name if absolute else f"{escape(str(config.folder))}/{name}"
         try:
             found = named_files([word], _is_checked, "model")

@@ -9,6 +9,7 @@ import click
 
 from qnnmem.cli.options import result_options, seconds
 from qnnmem.cli.tool_flags import flag, one_of
+from qnnmem.units import parse_size
 
 if TYPE_CHECKING:
     from qnnmem.client.findings import ClientFinding
@@ -42,6 +43,12 @@ _FORMS = ("text", "json", "sarif", "junit")
     metavar="SECONDS",
     help="End the program after so long.  [default: never]",
 )
+@click.option(
+    "--memory-limit",
+    type=parse_size,
+    metavar="SIZE",
+    help="Address space for what is executed.  [default: 3/4 of the machine]",
+)
 @result_options("qnnmem.check-client/1", _FORMS)
 def check_client(
     command: tuple[str, ...],
@@ -53,6 +60,7 @@ def check_client(
     continue_on_error: bool,
     suppress: tuple[str, ...],
     time_limit: float | None,
+    memory_limit: int | None,
     form: str,
     output: str | None,
     force: bool,
@@ -69,9 +77,11 @@ def check_client(
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN, else the program's own.
+    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN; a clean program's own
+    where that is not 0, be it 1 or another: the last line says so, and `passes` of the JSON.
     """
     from qnnmem.cli.output import check_free, write
+    from qnnmem.client.limits import ExecutionLimits
     from qnnmem.client.run import ClientOptions, check_client
     from qnnmem.client.suppress import read_suppressions
     from qnnmem.report.check_client import verdict
@@ -86,6 +96,7 @@ def check_client(
         continue_on_error,
         known,
         time_limit,
+        ExecutionLimits(memory=memory_limit),
         to_stderr=target is None and form != "text",
     )
     report = check_client(options, _say)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from qnnmem.htp.tool_config import HtpTarget
     from qnnmem.htp.worker import RequestOutcome
     from qnnmem.lpai.net_run.log import Console
+    from qnnmem.lpai.preparation import Prepared
+    from qnnmem.lpai.prepare_options import PrepareOptions
 
 _TOOL = "qnn-context-binary-generator"
 _HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
 _LPAI = re.compile(r"(?i)(lib)?QnnLpai\.(so|dll)\Z")
+_DLC_MODEL = re.compile(r"(?i)(?:^|[/\\])(lib)?QnnModelDlc\.(so|dll)\Z")
 _LIBRARY = re.compile(r"(?i)\.(so|dll|cpp)\Z")
 # Flags of the real tool that change no byte of the binary: accepted, with a warning.
 _IGNORED = {
@@ -32,8 +35,6 @@ _IGNORED = {
 }
 # Flags that would change the result, or ask for another file: refused.
 _REFUSED = {
-    "dlc_path": "needs a DLC file, which is not read here; name the ONNX file that it was made of "
-    "with --model",
     "backend_binary": "asks for a file of the backend alone, which is not written here; "
     "--binary_file names the context binary",
     "op_packages": "needs compiled operators, which are not loaded here",
@@ -54,8 +55,10 @@ _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16"
 @click.option(
     "--model",
     metavar="FILE[,FILE...]",
-    help="ONNX file; several give several graphs, which only LPAI takes here.",
+    help="ONNX file; several give several graphs, which only LPAI takes here. With --dlc_path "
+    "libQnnModelDlc.so, or nothing.",
 )
+@click.option("--dlc_path", metavar="FILE[,FILE...]", help="DLC file instead of --model.")
 @click.option(
     "--binary_file",
     metavar="NAME",
@@ -87,6 +90,7 @@ _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16"
 @flag("--enable_intermediate_outputs", "Refused: outputs are fixed.")
 @answered(_REFUSED, _IGNORED)
 @flag("--version", "Show the version and exit.")
+@flag("--trust", "Ours: --model is a model library (.so), whose code is executed.")
 @one_of("--quantize", "int8 int16", "Ours: quantize a float model for LPAI on the way.")
 @click.option("--float", "allow_float", is_flag=True, help="Ours: allow a float model for LPAI.")
 @texts.shape_options
@@ -95,8 +99,9 @@ _BITS: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "int16"
 def context_binary_generator(**flags: Any) -> int:
     """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
 
-    A model is an ONNX file here, as there is no converter between. For HTP it is compiled by the
-    real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare` does.
+    A model is an ONNX file here, as there is no converter between, or a DLC. For HTP it is compiled
+    by the real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare`
+    does.
 
     Flags that mean nothing here are ignored with a warning; those that would change the result are
     refused. A binary of the same name is replaced, as by the real tool.
@@ -147,19 +152,34 @@ def _checked(flags: dict[str, Any]) -> tuple[bool, list[Path], Path]:
     if flags["enable_intermediate_outputs"]:
         what = "would make every tensor an output, which is not possible here"
         raise UsageError(f"--enable_intermediate_outputs {what}")
-    for name in ("backend", "model", "binary_file"):
-        if not flags[name]:
-            raise UsageError(f"--{name} is missing")
+    if not flags["backend"]:
+        raise UsageError("--backend is missing")
+    option, kind = _model_option(flags)
+    if not flags["binary_file"]:
+        raise UsageError("--binary_file is missing")
     is_htp = _is_htp(flags["backend"])
-    names = flags["model"].split(",")
+    names = flags[option].split(",")
     for name in names:
-        if _LIBRARY.search(name):
-            what = "a model library, which is not loaded here; name the ONNX file it was made of"
-            raise UsageError(f"--model {quote(name)} is {what}")
-        check_kind(Path(name), "prepare", takes=("onnx",), said="qnnmem context-binary-generator")
+        if _LIBRARY.search(name) and not flags["trust"]:
+            what = "a model library, whose code is executed only with --trust"
+            raise UsageError(f"--{option} {quote(name)} is {what}")
+        check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
     if is_htp and len(names) > 1:
-        raise UsageError("--model: a context of several graphs is not possible for HTP here")
+        raise UsageError(
+            f"--{option}: several graphs of several files are not possible for HTP here"
+        )
     return is_htp, [Path(name) for name in names], _target(flags)
+
+
+def _model_option(flags: dict[str, Any]) -> tuple[str, str]:
+    """The option that names the models, and of which kind they are."""
+    if not flags["dlc_path"]:
+        if not flags["model"]:
+            raise UsageError("--model is missing")
+        return "model", "elf" if flags["trust"] else "onnx"
+    if flags["model"] and not _DLC_MODEL.search(flags["model"]):
+        raise UsageError("--model and --dlc_path exclude each other; with a DLC, leave --model out")
+    return "dlc_path", "dlc"
 
 
 def _check_backend_flags(flags: dict[str, Any], *, is_htp: bool) -> None:
@@ -236,6 +256,7 @@ def _compile_options(flags: dict[str, Any], wanted: HtpTarget) -> CompileOptions
     return CompileOptions(
         vtcm_mb=wanted.vtcm_mb if vtcm is None else vtcm,
         opt_level=wanted.opt_level if level is None else level,
+        trust=flags["trust"],
         memhandle=flags["input_output_tensor_mem_type"] == "memhandle",
         dims=dict(flags["dims"]),
         shapes=dict(flags["shapes"]),
@@ -281,6 +302,19 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
     console.note(f"Wrote {shown(target)}")
 
 
+def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
+    """Graphs of model libraries, planned."""
+    from qnnmem.load.dlc import compose_trusted
+    from qnnmem.load.dlc.draft import NotTranslated
+    from qnnmem.lpai.preparation import prepare_composed
+
+    graphs = [graph for path in models for graph in compose_trusted(path)]
+    try:
+        return prepare_composed(graphs, options)
+    except NotTranslated as exc:
+        raise UsageError(f"{exc}, so it cannot be executed here", where=models[0]) from exc
+
+
 def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console: Console) -> int:
     from qnnmem.cli.prepare_lpai import with_config
     from qnnmem.cli.progress import ProgressBar
@@ -304,6 +338,10 @@ def _make_lpai(models: list[Path], target: Path, flags: dict[str, Any], console:
         console.warn(note)
     with folder_for_output(target.parent), ProgressBar("preparing") as bar:
         check_replaceable(target, force=True)
-        write(prepare(chosen, options, bar.say, bar).context, target, force=True)
+        if flags["trust"]:
+            made = _prepare_trusted(models, options)
+        else:
+            made = prepare(chosen, options, bar.say, bar)
+        write(made.context, target, force=True)
     console.note(f"Wrote {shown(target)}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,15 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.errors import UsageError
 
 if TYPE_CHECKING:
     from qnnmem.compare import ResultComparison, Tolerance
 
 # Besides what a page shows.
 _VERBS = {"lpai": "inspect"}
+# What an ONNX model leaves open; no other file takes them.
+_OPEN = ("--dim=", "--shape=", "--value=")
 
 
 def tolerance(text: str) -> Tolerance:
@@ -41,7 +45,7 @@ def tolerance(text: str) -> Tolerance:
     metavar="NAME",
     help="Only growth of this pool is worse; may be repeated.  [default: every pool]",
 )
-@texts.shape_options
+@texts.plan_options
 @texts.verbose_option
 @texts.result_options("qnnmem.diff/1", ("text", "json", "markdown"))
 def diff(
@@ -53,13 +57,14 @@ def diff(
     form: str,
     output: str | None,
     force: bool,
-    **_shapes: Any,
+    **_planned: Any,
 ) -> int:
     """Compare A with B: pools before and after, tensors that grew, verdicts that turned.
 
     A and B are results in JSON (of plan, footprint, fit, fix, sweep, inspect or doctor, of one file
     or several), models, which are planned, context binaries, which are read, or logs. Worse is a
-    pool that grew, a verdict that turned from yes to no, or a failure that was not there.
+    pool that grew, a verdict that turned from yes to no, or a failure that was not there. Options
+    of plan hold for both; a number that is exact and one that is a bound are not compared.
 
     Exit codes: 0 not worse, 1 worse, 2 the two cannot be compared.
     """
@@ -71,6 +76,7 @@ def diff(
     if target is not None:
         check_free(target, force)
     counts = WhatCounts(allowed or Tolerance(), pools)
+    _check_planned((before, after))
     found = compare_results(
         _result(Path(before)), _result(Path(after)), counts, names=(before, after)
     )
@@ -82,8 +88,20 @@ def _result(path: Path) -> Any:
     """A result that is there, or that a verb makes."""
     from qnnmem.cli.report import result_of
 
-    words = given_words("plan")  # those that fix what a model leaves open
-    return result_of(path, words, "which qnnmem diff does not compare", _VERBS)
+    words = given_words("plan")
+    shapes = [word for word in words if word.startswith(_OPEN)]
+    rest = [word for word in words if not word.startswith(_OPEN)]
+    return result_of(path, shapes, "which qnnmem diff does not compare", _VERBS, rest)
+
+
+def _check_planned(files: Sequence[str]) -> None:
+    """Refuses options of a plan where nothing is planned: they would change nothing."""
+    from qnnmem.cli.report import is_planned
+
+    words = given_words("plan")
+    if words and not any(is_planned(Path(file)) for file in files):
+        name = words[0].partition("=")[0]
+        raise UsageError(f"{name} is for models, which are planned here; neither file is one")
 
 
 def _render(found: ResultComparison, form: str, verbose: bool) -> str:

@@ -52,6 +52,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem check-client -- ./lpai_client examples/small_lpai.bin",
         "qnnmem check-client --json -- ./lpai_client examples/small_lpai.bin scratch-misaligned",
     ),
+    "watch": (
+        "qnnmem watch -o trace.jsonl -- python app.py",
+        "qnnmem watch --fail 'contextCreateFromBinary#2=1002' -- python app.py",
+    ),
     "config": (
         "qnnmem config --backend lpai --mem-type tcm -o direct",
         "qnnmem config --backend lpai --target-env x86 --hw-ver v5_1 -o desk",
@@ -158,5 +162,5 @@ BY_THE_LIBRARY = tuple(
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
-# Those that go on until they are ended, or check a program that has to be built first.
-ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"])
+# Those that go on until they are ended, or run a program that is not here.
+ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"], *EXAMPLES["watch"])

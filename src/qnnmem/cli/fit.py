@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from qnnmem.cli import options as texts
+from qnnmem.cli.again import Remembering, given_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 
-@click.command()
+@click.command(cls=Remembering)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @click.option(
     "--soc",
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Model: nearby settings that are really compiled when it does not fit.",
 )
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Model: compile on the workers of a Dask cluster, each of which has the library.",
+)
 @texts.verbose_option
 @texts.result_options("qnnmem.fit/1")
 def fit(
@@ -58,6 +64,7 @@ def fit(
     budgets: tuple[tuple[str, int], ...],
     load: bool,
     tries: int,
+    cluster: str | None,
     verbose: bool,
     as_json: bool,
     output: str | None,
@@ -66,9 +73,9 @@ def fit(
 ) -> int:
     """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
-    FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model,
-    which the real library compiles and loads. That needs the extra `htp`. Several files, a pattern
-    or a folder give a table; each model in it is compiled, which takes its time.
+    FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model or
+    a DLC, which the real library compiles and loads. That needs the extra `htp`. Several files, a
+    pattern or a folder give a table; each model in it is compiled, which takes its time.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
     finished within the time limit. Of several files the worst counts: 2, then 1, then 4, then 3.
@@ -87,7 +94,7 @@ def fit(
     check_pools(pool for pool, _size in budgets)
     limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in budgets}
     options = texts.chosen_compile(**compiled)
-    wish = _Wish(_targets(names, all_socs), limits, load, options, tries)
+    wish = _Wish(_targets(names, all_socs), limits, load, options, tries, cluster)
     found = named_files(files, _is_judged, "HTP model")
     say_verdict("\n".join(found.left_out))
     if len(files) == 1 and files == found.files:
@@ -109,6 +116,7 @@ class _Wish(NamedTuple):
     load: bool
     options: CompileOptions
     tries: int
+    cluster: str | None
 
 
 def _is_judged(path: Path) -> bool:
@@ -156,7 +164,7 @@ def _fits(path: Path, wish: _Wish, *, one_of_many: bool = False) -> tuple[Fit, .
     options = wish.options
     if one_of_many and options.dims:
         options = replace(options, dims=dict(dims_in(path, options.dims.items())))
-    return _model_fits(path, wish.targets, options, wish.budgets, wish.tries)
+    return _model_fits(path, wish.targets, options, wish.budgets, wish.tries, wish.cluster)
 
 
 def _targets(names: tuple[str, ...], all_socs: bool) -> tuple[Soc, ...]:
@@ -176,30 +184,44 @@ def _model_fits(
     options: CompileOptions,
     budgets: Mapping[str, Sourced],
     tries: int,
+    cluster: str | None,
 ) -> tuple[Fit, ...]:
+    from contextlib import ExitStack
+
     from qnnmem.cli.compiler import need_compiler
-    from qnnmem.cli.judged import WorkerJudge
+    from qnnmem.cli.judged import WorkerJudge, judges_of_cluster, judges_of_workers
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.cli.refusal import explained
     from qnnmem.htp.answer_time import AnswerTime
     from qnnmem.htp.bill.target import compile_target
+    from qnnmem.htp.compile.model import is_composed
     from qnnmem.htp.fit.many import fit_all
     from qnnmem.htp.fit.nearby import with_suggestions
 
     compile_target(path, targets[0] if targets else None)
-    library = need_compiler(path, targets, options)
     many = len(targets) > 1
-    with (
-        ProgressBar(f"compiling {path.name}") as bar,
-        WorkerJudge(path, budgets, library, bar.say, many=many) as judge,
-    ):
+    with ExitStack() as stack:
+        if cluster is None:
+            library = need_compiler(path, targets, options)
+            bar = stack.enter_context(ProgressBar(f"compiling {path.name}"))
+            name, judges = (
+                library.name,
+                judges_of_workers(path, library, budgets, bar.say, many=many),
+            )
+        else:
+            name, judges = judges_of_cluster(path, cluster, budgets, stack)
+            stack.enter_context(ProgressBar(f"compiling {path.name} on {cluster}"))
+        judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
         ends = AnswerTime.after(options.time_limit_s)  # for one SoC and what is tried nearby
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
-            with_suggestions(one, options, judge, tries if len(answers) == 1 else 0, ends)
+            with_suggestions(
+                *(one, options, judge, tries if len(answers) == 1 else 0, ends),
+                converts=not is_composed(path),
+            )
             for one in answers
         )
-        return tuple(map(explained, found))
+        return tuple(explained(one, path, options) for one in found)
 
 
 def _verdict(answers: tuple[Fit, ...]) -> str:
@@ -214,7 +236,7 @@ def _render(answers: tuple[Fit, ...], file: str, as_json: bool, verbose: bool) -
 
     if as_json:
         return report.render_json(answers, file, f"qnnmem {__version__}")
-    return report.render_text(answers, file, verbose=verbose)
+    return report.render_text(answers, file, verbose=verbose, given=given_words("fix"))
 
 
 def _verdict_on_files(rows: Sequence[FitRow]) -> str:

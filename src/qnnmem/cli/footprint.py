@@ -48,8 +48,8 @@ def footprint(
     """Show what FILE costs on HTP: weights, IO, spill/fill, VTCM, process domain.
 
     FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
-    embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model is
-    compiled for SOC with the real library first, which needs the extra `htp`.
+    embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model,
+    and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC or
     a size in the file is missing, 4 not finished within the time limit.

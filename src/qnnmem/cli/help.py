@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from qnnmem.cli.examples import EXAMPLES
+from qnnmem.cli.given_once import CarefulGroup
 from qnnmem.cli.screen import wish
 
 _TITLE = "Examples"
@@ -46,7 +47,7 @@ class Page(click.Context):
             self.color = wish()
 
 
-class VerbGroup(click.Group):
+class VerbGroup(CarefulGroup):
     """A verb that has verbs of its own, listed with whole sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,4 +1,4 @@
-"""`qnnmem inspect`: what a context binary holds."""
+"""`qnnmem inspect`: what a context binary or a DLC holds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _LARGEST = 16 << 30
 
 @click.command()
 @click.argument("file", type=click.Path())
-@result_options("qnnmem.inspect/1 or inspect-htp/1")
+@result_options("qnnmem.inspect/1, inspect-htp/1 or inspect-dlc/1")
 def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
-    """Show what the context binary FILE holds: graphs, tensors, memory, state.
+    """Show what the context binary or DLC FILE holds: graphs, tensors, memory, state.
 
     FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
     a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The
-    JSON has the nesting of qnn-context-binary-utility.
+    JSON has the nesting of qnn-context-binary-utility. Of a DLC its graphs are shown as QNN's
+    compilers are given them, with their operators.
 
-    Exit codes: 0 shown, 2 the binary is damaged, of another version, or cannot be read.
+    Exit codes: 0 shown, 2 the file is damaged, of another version, or cannot be read, 3 the library
+    that reads a DLC is missing.
     """
     from pathlib import Path
 
@@ -36,9 +38,18 @@ def inspect(file: str, as_json: bool, output: str | None, force: bool) -> int:
         check_free(target, force)  # says so before the work, not after
     # A context may stand far behind other nodes of a model: only reading it tells.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
-    ours = kind_of_file(path).name == "lpai"
-    write(_ours(path, as_json) if ours else _real(path, as_json), target, force)
+    show = {"lpai": _ours, "dlc": _dlc}.get(kind_of_file(path).name, _real)
+    write(show(path, as_json), target, force)
     return 0
+
+
+def _dlc(path: Path, as_json: bool) -> str:
+    from qnnmem.load.dlc import compose
+    from qnnmem.report import dlc as report
+
+    graphs = compose(path)
+    show = report.render_json if as_json else report.render_text
+    return show(graphs, str(path))
 
 
 def _real(path: Path, as_json: bool) -> str:

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from qnnmem.text import counted
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from qnnmem.htp.compile import CompileOptions, Progress
     from qnnmem.htp.fit import Fit
+    from qnnmem.htp.fit.judges import FitWorker, JudgedModel
     from qnnmem.htp.library import Library
     from qnnmem.provenance import Sourced
     from qnnmem.targets.socs import Soc
+
+
+class FitJudge(Protocol):
+    """Judges a model for one SoC after another."""
+
+    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        """The answer for a SoC."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+def judges_of_workers(
+    path: Path, first: Library, budgets: Mapping[str, Sourced], progress: Progress, *, many: bool
+) -> list[Callable[[], FitJudge]]:
+    """A judge for each worker that answers; for one SoC the first will do."""
+    from qnnmem.cli.workers import libraries_of_workers
+    from qnnmem.htp.fit.judges import FitWorker
+    from qnnmem.htp.worker import Worker
+
+    def make(library: Library) -> FitWorker:
+        return FitWorker(path, budgets, Worker.ready(library), progress)
+
+    return [partial(make, one) for one in (libraries_of_workers(first) if many else [first])]
+
+
+def judges_of_cluster(
+    path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
+) -> tuple[str, list[Callable[[], FitJudge]]]:
+    """The library of a cluster, and a judge for each of its workers."""
+    from qnnmem.cli.workers import cluster_library
+    from qnnmem.htp.fit.judges import FitCluster
+
+    cluster = cluster_library(address, stack)
+    there = FitCluster(path, budgets, cluster.executor, cluster.answers)
+    return cluster.library, [lambda: there] * cluster.width
 
 
 class WorkerJudge:
@@ -25,22 +68,19 @@ class WorkerJudge:
     def __init__(
         self,
         path: Path,
+        library: str,
+        judges: Sequence[Callable[[], FitJudge]],
         budgets: Mapping[str, Sourced],
-        library: Library,
-        progress: Progress,
         *,
         many: bool,
     ) -> None:
         from qnnmem.cache_folder import cache_folder
-        from qnnmem.cli.workers import libraries_of_workers
-        from qnnmem.htp.worker import Worker
         from qnnmem.htp.worker.slots import Slots
         from qnnmem.kept_results import ResultCache
 
         self._path, self._budgets, self._library = path, budgets, library
-        self._progress, self._many = progress, many
-        found = libraries_of_workers(library) if many else [library]
-        self._slots = Slots([partial(Worker.ready, one) for one in found])
+        self._many, self._done = many, 0
+        self._slots = Slots(judges)
         self._digest = ""
         self._cache = ResultCache(cache_folder(), "fit", must_keep=False)
 
@@ -52,22 +92,28 @@ class WorkerJudge:
 
     def __call__(self, soc: Soc, options: CompileOptions) -> Fit:
         """The answer for a SoC, kept or made."""
-        from qnnmem.htp.bill.measure import measure
-        from qnnmem.htp.fit.kept import from_kept, is_final, to_kept
-        from qnnmem.htp.fit.model import fit_made
+        from qnnmem.htp.fit.kept import from_kept, to_kept
 
         key = self._key(soc, options) if self._many else ""
         kept = from_kept(self._cache.get(key)) if key else None
         if kept is not None and kept.soc == soc:
             return kept
-        said = self._progress
-        made = self._slots.use(
-            lambda worker: measure(self._path, soc, options, worker=worker, progress=said)
-        )
-        fit = fit_made(made, self._path, options, self._budgets)
-        if key and is_final(made):
-            self._cache.put(key, to_kept(fit))
-        return fit
+        found = self._judged(soc, options)
+        if key and found.is_final:
+            self._cache.put(key, to_kept(found.fit))
+            self._done += 1
+        return found.fit
+
+    def _judged(self, soc: Soc, options: CompileOptions) -> JudgedModel:
+        from qnnmem.errors import WorkerError
+
+        try:
+            return self._slots.use(lambda judge: judge.judge(soc, options))
+        except WorkerError as exc:
+            if not self._many:
+                raise
+            kept = f"{counted(self._done, 'new answer')} kept"
+            raise WorkerError(f"{exc}; {kept}, and the same command goes on from there") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
         """Answers in the order of SoCs, as many at a time as there are workers."""
@@ -92,6 +138,6 @@ class WorkerJudge:
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
-        library = f"{self._library.name}, qnnmem {__version__}"
+        library = f"{self._library}, qnnmem {__version__}"
         settings = {**fixed_of(options), **settings_of(options, self._budgets)}
         return key_of(self._digest, soc.model_id, settings, library)

@@ -37,8 +37,8 @@ _IGNORED = {
 _REFUSED = {
     "model": "needs a compiled model library; prepare the model with "
     "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
-    "dlc_path": "needs a converted model; prepare the original with "
-    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "dlc_path": "needs a model, and this runs a context binary; prepare the DLC with "
+    "`qnnmem prepare MODEL.dlc --backend lpai -o model.bin` and pass --retrieve_context model.bin",
     "binary_updates": "would change the weights; prepare the changed model again",
     "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
 }

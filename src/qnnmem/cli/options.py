@@ -291,6 +291,44 @@ def layout_options(align: str) -> Callable[[F], F]:
     )
 
 
+def plan_options(command: F) -> F:
+    """All that says what is planned and how, for every verb that plans a model by the way."""
+    return _apply(
+        command,
+        (
+            model_options,
+            layout_options("64; for a CSV as the file says"),
+            click.option(
+                "--inplace",
+                is_flag=True,
+                help="Let element-wise ops write over an input that dies there.",
+            ),
+            click.option(
+                "--reorder",
+                is_flag=True,
+                help="Look for an operator order that needs less memory.",
+            ),
+            click.option(
+                "--budget",
+                "budgets",
+                multiple=True,
+                type=budget,
+                metavar="POOL=SIZE",
+                help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. "
+                "scratch=256K.",
+            ),
+            click.option(
+                "--capacity",
+                type=parse_size,
+                metavar="SIZE",
+                help="For a CSV: does everything fit this many bytes?",
+            ),
+            seconds_option(10.0, "Seconds to search for a lower plan."),
+            seed_option("Varies the search; the same seed gives the same plan."),
+        ),
+    )
+
+
 def made_for_option(command: F) -> F:
     """The SoC that a compiled or a plain model is billed for."""
     return click.option(
@@ -366,6 +404,8 @@ def form_of(name: str) -> str | None:
 def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> str | None:
     """The form that the name of the file says; what it says in vain is told."""
     said = None if output is None else form_of(output)
+    if output is not None and said is None and form is None and Path(output).suffix:
+        _note_suffix(output, forms)
     if said is None or said == form or (said, form) == ("json", "perfetto"):  # which is JSON
         return form
     if form is None and said in forms:
@@ -374,6 +414,17 @@ def _by_suffix(output: str | None, form: str | None, forms: Sequence[str]) -> st
 
     note(f"note: {shorten(str(output), 200)} gets {form or forms[0]}, whatever its suffix says")
     return form
+
+
+def _note_suffix(output: str, forms: Sequence[str]) -> None:
+    """Says what a file gets whose suffix is no form."""
+    from qnnmem.cli.say import note
+
+    known = {form: suffix for suffix, form in reversed(_FORM_OF.items())}
+    suffixes = ", ".join(known[form] for form in forms if form in known)
+    suffix = Path(output).suffix
+    name = shorten(output, 200)
+    note(f"note: {name} gets {forms[0]}, {shorten(suffix, 20)} is no form; there are {suffixes}")
 
 
 def result_options(schema: str, forms: Sequence[str] = ("text", "json")) -> Callable[[F], F]:
@@ -397,6 +448,16 @@ def force_option(command: F) -> F:
 def verbose_option(command: F) -> F:
     """Whether the short answer is enough."""
     return click.option("-v", "--verbose", is_flag=True, help="Show the details, too.")(command)
+
+
+def trust_option(command: F) -> F:
+    """Whether native code may be executed."""
+    return click.option(
+        "--trust",
+        is_flag=True,
+        help="FILE may be a model library (.so) of QNN's tools: its code is executed, in a child "
+        "process with limits, which are no sandbox.",
+    )(command)
 
 
 def chosen_compile(

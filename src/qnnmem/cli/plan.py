@@ -10,8 +10,9 @@ import click
 
 from qnnmem.cli import options as texts
 from qnnmem.cli.again import Remembering, given_words
+from qnnmem.cli.loaded import graphs_of
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.units import Bytes, parse_size
+from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.cli.progress import ProgressBar
@@ -28,29 +29,20 @@ _LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
 
 @click.command(cls=Remembering)
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
-@texts.model_options
-@texts.layout_options("64; for a CSV as the file says")
+@texts.plan_options
 @click.option(
-    "--inplace", is_flag=True, help="Let element-wise ops write over an input that dies there."
-)
-@click.option("--reorder", is_flag=True, help="Look for an operator order that needs less memory.")
-@click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    type=texts.budget,
-    metavar="POOL=SIZE",
-    help="Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K; exit "
-    "code 1 if it does not fit.",
+    "--as",
+    "seen_as",
+    type=click.Choice(["qnn"]),
+    help="Plan an ONNX model as the graph that QNN is given of it, and say why that differs; takes "
+    "the real library (Linux on x86-64).",
 )
 @click.option(
-    "--capacity",
-    type=parse_size,
-    metavar="SIZE",
-    help="For a CSV: does everything fit this many bytes?",
+    "--graph",
+    metavar="NAME",
+    help="Of a DLC or of a model as QNN graph: only this graph.  [default: every graph]",
 )
-@texts.seconds_option(10.0, "Seconds to search for a lower plan.")
-@texts.seed_option("Varies the search; the same seed gives the same plan.")
+@texts.trust_option
 @texts.form_options(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg", "png", "perfetto"),
@@ -70,9 +62,9 @@ def plan(
 ) -> int:
     """Plan the memory of FILE: how many bytes, why, and the proof that fewer are impossible.
 
-    FILE is an ONNX or TFLite model, an eAI compiler report (.eaix) or a buffer list (.csv with
-    id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern or a
-    folder give a table, with the options for each of them.
+    FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix) or a buffer list (.csv
+    with id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern, a
+    folder or a file of several graphs give a table, with the options for each of them.
 
     Exit codes: 0 planned, every budget holds; 1 a budget is too small; 2 a file cannot be planned;
     3 cannot tell. Of several files the worst counts: 2, then 1, then 3.
@@ -95,16 +87,31 @@ def plan(
     say_verdict("\n".join(found.left_out))
     # A pattern or a folder gives a table also where it finds a single file.
     if form in _ONE or (len(files) == 1 and files == found.files):
-        report = _plan_file(found.files[0], wish)
-        if form == "png" and target is not None:
-            _write_png(report, target, force)
-        else:
-            write(_render(report, form, verbose), target, force, _verdict([report]))
-        return report.exit_code
-    rows = _plan_all(found.files, wish)
+        reports = _plan_file(found.files[0], wish)
+        if form in _ONE and len(reports) > 1:
+            raise UsageError(
+                f"--format {form} is for one graph, not for {len(reports)}; name it with --graph"
+            )
+        if len(reports) == 1:
+            _show(reports[0], form, target, force=force, verbose=verbose)
+            return reports[0].exit_code
+        rows: list[Row] = [*reports]
+    else:
+        rows = _plan_all(found.files, wish)
     write(_render_all(rows, form, verbose), target, force, _verdict(rows))
     say_refused(rows)
     return exit_code(rows)
+
+
+def _show(
+    report: PlanReport, form: str, target: Path | None, *, force: bool, verbose: bool
+) -> None:
+    from qnnmem.cli.output import write
+
+    if form == "png" and target is not None:
+        _write_png(report, target, force)
+    else:
+        write(_render(report, form, verbose), target, force, _verdict([report]))
 
 
 class _Wish(NamedTuple):
@@ -123,6 +130,9 @@ class _Wish(NamedTuple):
     capacity: Bytes | None
     time_limit: float
     seed: int
+    seen_as: str | None
+    graph: str | None
+    trust: bool
 
 
 def _is_model(path: Path) -> bool:
@@ -147,13 +157,14 @@ def _plan_all(files: Sequence[str], wish: _Wish) -> list[Row]:
     rows: list[Row] = []
     for file in files:
         try:
-            rows.append(_plan_file(file, wish, one_of_many=True))
+            rows += _plan_file(file, wish, one_of_many=True)
         except QnnMemError as exc:
             rows.append(refused(file, exc))
     return rows
 
 
-def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanReport:
+def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> list[PlanReport]:
+    """A plan for each graph in a file."""
     from qnnmem.cli.files import opened
     from qnnmem.cli.progress import ProgressBar
 
@@ -165,8 +176,40 @@ def _plan_file(file: str, wish: _Wish, *, one_of_many: bool = False) -> PlanRepo
         return _plan(path, file, wish, bar, one_of_many=one_of_many)
 
 
-def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool) -> PlanReport:
-    from qnnmem.cli.loaded import load_model
+def _plan(
+    path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: bool
+) -> list[PlanReport]:
+    budgets, tcm = _budgets(wish)
+    sizes = dict(wish.dims), dict(wish.shapes), dict(wish.values)
+    models = graphs_of(
+        path, sizes, seen_as=wish.seen_as, graph=wish.graph, say=bar.say, trust=wish.trust
+    )
+    for model in models.graphs:
+        if wish.capacity is not None and model.format != "csv":
+            cure = "for a model use --budget scratch=SIZE"
+            raise UsageError(f"--capacity is for a buffer CSV; {cure}")
+        if tcm is not None and model.format == "csv":
+            raise UsageError(
+                "--budget tcm is for a model: a buffer list has no constants and no IO"
+            )
+    bar.say("planning")
+    source = None if models.source is None else _planned(models.source, wish, {}, bar)
+    models.say_rest()
+    reports = []
+    for model in models.graphs:
+        started = _now()
+        result = _planned(model, wish, budgets, bar)
+        seconds = _now() - started
+        if source is not None:
+            result = models.explained(source, result)
+        several = len(models.graphs) > 1
+        report = _report(result, file, seconds, wish, tcm, model.name if several else "")
+        alone = not one_of_many and not several
+        reports.append(_with_remedies(report, model, wish, bar) if alone else report)
+    return reports
+
+
+def _planned(model: Model, wish: _Wish, budgets: dict[Pool, Bytes], bar: ProgressBar) -> MemoryPlan:
     from qnnmem.plan import PoolOptions, plan_model
 
     options = PoolOptions(
@@ -177,20 +220,9 @@ def _plan(path: Path, file: str, wish: _Wish, bar: ProgressBar, *, one_of_many: 
         inplace=wish.inplace,
         reorder=wish.reorder,
     )
-    budgets, tcm = _budgets(wish)
-    model = load_model(path, dict(wish.dims), dict(wish.shapes), dict(wish.values))
-    if wish.capacity is not None and model.format != "csv":
-        raise UsageError("--capacity is for a buffer CSV; for a model use --budget scratch=SIZE")
-    if tcm is not None and model.format == "csv":
-        raise UsageError("--budget tcm is for a model: a buffer list has no constants and no IO")
-    bar.say("planning")
-    started = _now()
-    result = plan_model(
+    return plan_model(
         model, options, budget=budgets, time_limit=wish.time_limit, seed=wish.seed, watch=bar
     )
-    seconds = _now() - started
-    report = _report(result, file, seconds, wish, tcm)
-    return report if one_of_many else _with_remedies(report, model, wish, bar)
 
 
 def _given(wish: _Wish) -> tuple[str, ...]:
@@ -231,7 +263,7 @@ def _budgets(wish: _Wish) -> tuple[dict[Pool, Bytes], Bytes | None]:
 
 
 def _report(
-    result: MemoryPlan, file: str, seconds: float, wish: _Wish, tcm: Bytes | None
+    result: MemoryPlan, file: str, seconds: float, wish: _Wish, tcm: Bytes | None, graph: str
 ) -> PlanReport:
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.provenance import Origin, Sourced
@@ -245,9 +277,11 @@ def _report(
         file,
         f"qnnmem {__version__}",
         seconds,
-        _given(wish),
+        (*_given(wish), *(("--graph", graph) if graph else ())),
         None if asked is None else judge_plan(result, asked),
         time_limit=wish.time_limit,
+        graph=graph,
+        seen_as=wish.seen_as,
     )
 
 
@@ -323,13 +357,13 @@ def _render_all(rows: Sequence[Row], form: str, verbose: bool) -> str:
 
 def _verdict(rows: Sequence[Row]) -> str:
     """What was asked and answered, for those who do not see the result."""
-    from qnnmem.report.plan import budget_lines
-    from qnnmem.report.plan_table import verdict
+    from qnnmem.report.plan import allocation_lines, budget_lines
+    from qnnmem.report.plan_table import crowded_lines, verdict
     from qnnmem.report.planned import PlanReport
 
     if len(rows) == 1 and isinstance(rows[0], PlanReport):
-        return "\n".join(budget_lines(rows[0]))
-    return verdict(rows)
+        return "\n".join([*budget_lines(rows[0]), *allocation_lines(rows[0])])
+    return "\n".join([verdict(rows), *crowded_lines(rows)])
 
 
 def _csv(result: MemoryPlan) -> str:

@@ -44,6 +44,7 @@ _COMPILE_SECONDS = 600.0
     "Seconds for planning (lpai; all of it ends 10 s later at most) or compiling (htp).  "
     "[default: 10, other steps as long as they need within limits of their own; 600]",
 )
+@texts.trust_option
 @lpai_options
 @htp_options
 @texts.form_options("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
@@ -63,7 +64,8 @@ def prepare(
 
     A FILE is an ONNX model. For LPAI several files give several graphs, and a TFLite model, an eAI
     report or a buffer CSV gives a layout: its pools and the contract can be tried, not executed.
-    For HTP one model is compiled by the real library, which needs the extra `htp`.
+    For HTP one model, ONNX or DLC, is compiled by the real library, which needs the extra `htp`.
+    A model library (.so) is executed for its graphs, only with --trust.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
     unreadable model, or a float one that LPAI cannot run, 3 a library or a SoC is missing (htp), 4
@@ -72,7 +74,7 @@ def prepare(
     foreign = (*HTP_ONLY,) if backend == "lpai" else (*LPAI_ONLY, "states")
     _refuse(context, backend, foreign)
     mine = LPAI_ONLY if backend == "lpai" else HTP_ONLY
-    shared = ("dims", "shapes", "values", "calibration", "seed", "as_json")
+    shared = ("dims", "shapes", "values", "calibration", "seed", "trust", "as_json")
     chosen = {name: given[name] for name in (*mine, *shared)}
     if backend == "htp":
         seconds = _COMPILE_SECONDS if time_limit is None else time_limit

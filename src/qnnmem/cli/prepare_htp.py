@@ -99,6 +99,7 @@ def prepare_htp(
     values: tuple[tuple[str, InputValue], ...] = (),
     calibration: str | None = None,
     seed: int = 0,
+    trust: bool = False,
     time_limit: float = 600.0,
     as_json: bool = False,
     worker: Worker | None = None,
@@ -109,7 +110,6 @@ def prepare_htp(
     """
     from qnnmem.cli.output import check_free
     from qnnmem.htp.compile import CompileOptions, HtpPrecision
-    from qnnmem.load.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     if len(files) != 1:
@@ -120,14 +120,14 @@ def prepare_htp(
     kept = None if log_file is None else Path(log_file)
     for path in filter(None, (target, extra if epcontext else None, kept)):
         check_free(path, force)
-    for file in files:
-        check_kind(Path(file), "prepare", takes=("onnx",), said="qnnmem prepare --backend htp")
+    library = _is_library(Path(files[0]), epcontext=epcontext, trust=trust)
     options = CompileOptions(
         precision=HtpPrecision(precision or "fp16"),
         vtcm_mb=vtcm_mb,
         opt_level=opt_level,
         memhandle=io_mem_type == "memhandle",
         partition=partition,
+        trust=library,
         dims=dict(dims),
         shapes=dict(shapes),
         values=dict(values),
@@ -139,6 +139,21 @@ def prepare_htp(
     )
     beside = extra if epcontext else None
     return _prepare(files[0], find_soc(soc), options, target, beside, force, as_json, worker)
+
+
+def _is_library(path: Path, *, epcontext: bool, trust: bool) -> bool:
+    """Whether native code composes the graphs; refuses what is no model."""
+    from qnnmem.load.file_kind import check_kind, is_library, kind_of_file
+
+    if is_library(path, trust=trust):
+        if epcontext:
+            raise UsageError(f"{path} is a model library; --epcontext is for ONNX models")
+        return True
+    takes = ("onnx", "dlc")
+    check_kind(path, "prepare", takes=takes, said="qnnmem prepare --backend htp")
+    if epcontext and kind_of_file(path).name == "dlc":
+        raise UsageError(f"{path} is a DLC; --epcontext is for ONNX models")
+    return False
 
 
 def _prepare(
@@ -200,7 +215,7 @@ def _place(
     from qnnmem.whole_file import put_together, write_whole
 
     new = {target: scratch / target.name}
-    if epcontext is not None:
+    if epcontext is not None and result.epcontext is not None:
         new[epcontext] = scratch / epcontext.name
         named = rename_binary(result.epcontext, result.binary_name, target.name)
         write_whole(new[epcontext], named)

@@ -116,6 +116,7 @@ def prepare_lpai(
     weight_bits: str,
     calibration: str | None,
     seed: int,
+    trust: bool,
     allow_float: bool,
     hw_ver: str | None,
     config: str | None,
@@ -143,6 +144,7 @@ def prepare_lpai(
         weight_bits=8 if weight_bits == "8" else 16,
         calibration=None if calibration is None else Path(calibration),
         seed=seed,
+        trust=trust,
         allow_float=allow_float,
         time_limit_s=time_limit,
     )

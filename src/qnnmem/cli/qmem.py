@@ -48,7 +48,7 @@ def qmem(
     """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
 
     FILE is a QNN context binary of the HTP backend (nothing is compiled, no library is needed) or
-    an ONNX model, which is compiled for SOC with the real library first.
+    an ONNX model or a DLC, which is compiled for SOC with the real library first.
 
     The IO layer is emulated: the library for x86 registers no memory. With --run the results come
     from the real library, which is slow: use a small model. With --misuse a client that makes every

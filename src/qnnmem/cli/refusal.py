@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from qnnmem.errors import Setting, Words
-    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.htp.fit import Fit
-    from qnnmem.htp.sweep import SweepRow
+    from qnnmem.htp.sweep import Largest, SweepRow
+    from qnnmem.load.onnx.fixed import InputValue
+    from qnnmem.targets.socs import Soc
 
 TIMED_OUT = 4  # exit code
 _REFUSED = 1
+_WITHOUT_VALUE = ("--partition",)  # options of `prepare` that are whole by themselves
 
 
 def say_failure(failure: CompileFailure, missing: str, *, as_json: bool = False) -> str:
@@ -24,26 +28,48 @@ def say_failure(failure: CompileFailure, missing: str, *, as_json: bool = False)
 
     from qnnmem.report.compiled import render_failure
 
-    said = replace(failure, why=own_words(failure.why))
+    asked = Asked(failure.model, failure.soc, failure.options)
+    said = replace(failure, why=own_words(failure.why, asked))
     reading = reading_of(failure.evidence) if failure.line else ""
     code = failure_code(failure)
     return render_failure(said, missing, reading=reading, code=code, as_json=as_json)
 
 
-def explained(fit: Fit) -> Fit:
+def explained(fit: Fit, path: Path, options: CompileOptions) -> Fit:
     """An answer of `qnnmem fit` with the doctor's reading, and with options that the verb has."""
     from dataclasses import replace
 
+    from qnnmem.htp.fit.nearby import nearby
+
     reading = reading_of(fit.evidence) if fit.evidence else ""
-    tried = tuple(replace(one, reason=own_words(one.reason)) for one in fit.tried)
-    return replace(fit, why=own_words(fit.why), reading=reading, tried=tried)
+    why = own_words(fit.why, Asked(path, fit.soc, options))
+    near = {one.setting: Asked(path, one.soc, one.options) for one in nearby(fit, options)}
+    tried = tuple(
+        replace(one, reason=own_words(one.reason, near.get(one.setting))) for one in fit.tried
+    )
+    return replace(fit, why=why, reading=reading, tried=tried)
 
 
-def explained_row(row: SweepRow) -> SweepRow:
+def explained_row(row: SweepRow, path: Path, soc: Soc, base: CompileOptions) -> SweepRow:
     """A row of `qnnmem sweep` with options that the verb has."""
     from dataclasses import replace
 
-    return replace(row, result=replace(row.result, reason=own_words(row.result.reason)))
+    from qnnmem.htp.sweep import options_of
+
+    asked = Asked(path, soc, options_of(row.point, base))
+    return replace(row, result=replace(row.result, reason=own_words(row.result.reason, asked)))
+
+
+def explained_largest(one: Largest, path: Path, soc: Soc, base: CompileOptions) -> Largest:
+    """What a search of `qnnmem sweep` ended with, with options that the verb has."""
+    from dataclasses import replace
+
+    from qnnmem.htp.sweep import options_of
+
+    if one.next_value is None:
+        return one
+    asked = Asked(path, soc, options_of({**one.point, one.name: one.next_value}, base))
+    return replace(one, next_reason=own_words(one.next_reason, asked))
 
 
 def failure_code(failure: CompileFailure) -> int:
@@ -51,22 +77,73 @@ def failure_code(failure: CompileFailure) -> int:
     return TIMED_OUT if failure.outcome.kind == "timeout" else _REFUSED
 
 
-def own_words(words: Words) -> Words:
-    """The text with settings that this verb cannot take written as options of the one that can."""
+class Asked(NamedTuple):
+    """What was compiled, for commands that do so in another way."""
+
+    model: Path
+    soc: Soc
+    options: CompileOptions
+
+
+def own_words(words: Words, asked: Asked | None = None) -> Words:
+    """The text with settings that this verb cannot take written as the command that can."""
     from qnnmem.errors import Setting
 
     context = click.get_current_context(silent=True)
     if context is None or isinstance(words, str):
         return words
     mine = {spelling for option in context.command.params for spelling in option.opts}
-    return tuple(_elsewhere(part, mine) if isinstance(part, Setting) else part for part in words)
+    return tuple(
+        _elsewhere(part, mine, asked) if isinstance(part, Setting) else part for part in words
+    )
 
 
-def _elsewhere(setting: Setting, mine: set[str]) -> Setting | str:
-    from qnnmem.report.flags import flag
+def _elsewhere(setting: Setting, mine: set[str], asked: Asked | None) -> Setting | str:
+    from qnnmem.report.flags import flag, flag_word
 
     word = flag(setting)
-    return setting if word.split()[0] in mine else f"`qnnmem prepare --backend htp {word}`"
+    name = word.split()[0]
+    if name in mine:
+        return setting
+    command = ""
+    if asked is not None and (setting.value or name in _WITHOUT_VALUE):
+        command = prepare_line(asked, flag_word(setting))
+    return f"`{command}`" if command else f"`{word}` of `qnnmem prepare --backend htp`"
+
+
+def prepare_line(asked: Asked, *added: str) -> str:
+    """The command that compiles the same to a file; empty where it is too long to paste."""
+    from qnnmem.report.shell import command_line, file_word
+
+    model = file_word(str(asked.model))
+    words = ["qnnmem", "prepare", model, "--backend=htp", f"--soc={asked.soc.name}"]
+    return command_line((*words, *_option_words(asked.options), *added, "-o", "model.bin"))
+
+
+def _option_words(options: CompileOptions) -> Iterator[str]:
+    """Options of `qnnmem prepare` that say what was compiled, where that is not the default."""
+    from qnnmem.htp.compile import HtpPrecision
+
+    if options.precision is not HtpPrecision.FP16:
+        yield f"--precision={options.precision.value}"
+    for name, number in (("vtcm-mb", options.vtcm_mb), ("opt-level", options.opt_level)):
+        if number is not None:
+            yield f"--{name}={number}"
+    yield from (f"--dim={name}={size}" for name, size in options.dims.items())
+    for name, shape in options.shapes.items():
+        yield f"--shape={name}={'x'.join(map(str, shape)) or 'scalar'}"
+    yield from (f"--value={name}={_value(value)}" for name, value in options.values.items())
+
+
+def _value(value: InputValue) -> str:
+    """A value of an input as an option says it."""
+    from pathlib import Path
+
+    import numpy
+
+    if isinstance(value, Path):
+        return f"@{value}"
+    return ",".join(str(one).lower() for one in numpy.asarray(value).ravel().tolist())
 
 
 def reading_of(lines: Iterable[str]) -> str:

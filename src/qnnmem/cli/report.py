@@ -20,6 +20,7 @@ _VERB_OF = {
     **dict.fromkeys(("htp", "epcontext"), "footprint"),
     **dict.fromkeys(("text", "packed"), "doctor"),
     "lpai": "inspect",
+    "trace": "watch --read",
 }
 
 
@@ -67,9 +68,10 @@ def report(
 ) -> int:
     """Show FILE as one HTML page that needs no network and opens from disk.
 
-    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor, fix or inspect),
-    a model, which is planned, a context binary of HTP, whose bill is shown, one of LPAI, which is
-    inspected, or a log, which the doctor reads. Several files become parts of one page.
+    FILE is a result in JSON (of plan, footprint, fit, sweep, place, qmem, doctor, fix, inspect,
+    lint, check, diff, check-client or watch), a model, which is planned, a context binary of HTP,
+    whose bill is shown, one of LPAI, which is inspected, a trace of watch, or a log, which the
+    doctor reads. Several files become parts of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
@@ -127,8 +129,12 @@ def result_of(
     words: Sequence[str],
     action: str = "which qnnmem report does not show",
     more: Mapping[str, str] | None = None,
+    planning: Sequence[str] = (),
 ) -> Any:
-    """A result that is there, or that a verb makes; `more` are kinds of files and their verbs."""
+    """A result that is there, or that a verb makes; `more` are kinds of files and their verbs.
+
+    `words` are for what an ONNX model leaves open, `planning` for everything that is planned.
+    """
     import json
 
     from qnnmem.bounded_file import read_bytes
@@ -139,11 +145,19 @@ def result_of(
         verb = {**_VERB_OF, **(more or {})}.get(kind.name)
         if verb is None:
             raise wrong_kind(path, kind, action)
-        return json.loads(_said(verb, str(path), *(words if kind.name == "onnx" else ())))
+        given = [*(words if kind.name == "onnx" else ()), *(planning if verb == "plan" else ())]
+        return json.loads(_said(*verb.split(), str(path), *given))
     try:
         return json.loads(read_bytes(path, _LARGEST))
     except (ValueError, RecursionError) as exc:
         raise LoadError(path, "is not whole: its JSON does not end as it should") from exc
+
+
+def is_planned(path: Path) -> bool:
+    """Whether a file is one that `plan` makes the result of."""
+    from qnnmem.load.file_kind import kind_of_file
+
+    return _VERB_OF.get(kind_of_file(path).name) == "plan"
 
 
 def _said(*words: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
+    from qnnmem.errors import Words
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import Library
     from qnnmem.htp.sweep import Axis, Largest, PointCompiler, Sweep, SweepPoint, SweepRow
@@ -91,23 +92,24 @@ def sweep(
     crashed, hung or ran out of memory is marked, and tried again next time. They are spread over
     the workers that QNNMEM_HTP_WORKER names; what one of them leaves undone, another does.
 
-    Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell.
+    Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
+    compile was finished within the time limit.
     """
+    from functools import partial
     from pathlib import Path
 
     from qnnmem.cli.output import check_free, write
-    from qnnmem.cli.refusal import explained_row
+    from qnnmem.cli.refusal import explained_largest, explained_row
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.sweep import parse_axis
-    from qnnmem.load.file_kind import check_kind
     from qnnmem.report.sweep import verdict
     from qnnmem.targets.socs import find_soc
 
     target = None if output is None else Path(output)
     if target is not None:
         check_free(target, force)
-    check_kind(Path(model), "sweep")
-    chosen, axes = find_soc(soc), [parse_axis(text) for text in varied]
+    axes = _axes(varied)
+    _check_file(Path(model), axes)
+    chosen = find_soc(soc)
     base = CompileOptions(
         dims=dict(dims),
         shapes=dict(shapes),
@@ -115,26 +117,58 @@ def sweep(
         time_limit_s=time_limit,
         memory_limit=memory_limit,
     )
-    folder = None if cache is None else Path(cache)
-    places = _Places(jobs, cluster)
-    rows, largest, library = _run(Path(model), chosen, axes, searched, base, places, folder)
-    rows = tuple(map(explained_row, rows))
-    text = _render(rows, largest, model, chosen.name, library, as_json, verbose)
-    write(text, target, force, verdict(rows, largest, chosen.name))
+    places = _Places(jobs, cluster, None if cache is None else Path(cache))
+    rows, largest, library = _run(Path(model), chosen, axes, searched, base, places)
+    explain = partial(explained_row, path=Path(model), soc=chosen, base=base)
+    found = tuple(explained_largest(one, Path(model), chosen, base) for one in largest)
+    if as_json:
+        text = _render_json(tuple(map(explain, rows)), found, model, chosen.name, library)
+    else:
+        text = _render_text(rows, found, model, chosen.name, verbose, explain)
+    write(text, target, force, verdict(rows, found, chosen.name))
     return _exit_code(rows)
 
 
+def _axes(varied: Sequence[str]) -> list[Axis]:
+    """What is varied; what is no setting of one SoC is refused."""
+    from qnnmem.errors import UsageError
+    from qnnmem.htp.sweep import parse_axis
+
+    if any(text.partition("=")[0].strip().lower() in ("soc", "socs") for text in varied):
+        raise UsageError(
+            "a sweep is for one SoC; several are asked with "
+            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`"
+        )
+    return [parse_axis(text) for text in varied]
+
+
+def _check_file(path: Path, axes: Sequence[Axis]) -> None:
+    """Refuse what is no model, and what cannot be varied: a DLC has no free dimensions."""
+    from qnnmem.htp.compile.model import is_composed
+    from qnnmem.htp.sweep.axes import check_settings
+    from qnnmem.load.file_kind import check_kind
+
+    check_kind(path, "sweep")
+    if is_composed(path):
+        check_settings(path, axes)
+
+
 class _Places(NamedTuple):
-    """Where compiles happen: so many at a time on each worker, or on a cluster."""
+    """Where compiles happen, so many at a time on each worker or on a cluster, and are kept."""
 
     jobs: int
     cluster: str | None
+    kept: Path | None
 
 
 def _exit_code(rows: Sequence[SweepRow]) -> int:
+    from qnnmem.cli.refusal import TIMED_OUT
+
     states = {row.result.state for row in rows}
     if "fits" in states:
         return 0
+    if all(row.result.timed_out for row in rows):
+        return TIMED_OUT
     return 1 if states == {"over"} else 3
 
 
@@ -145,7 +179,6 @@ def _run(
     searched: str | None,
     base: CompileOptions,
     places: _Places,
-    folder: Path | None,
 ) -> tuple[tuple[SweepRow, ...], tuple[Largest, ...], str]:
     from contextlib import ExitStack
 
@@ -162,6 +195,7 @@ def _run(
         identity = Identity(
             model_digest(path), soc.model_id, f"{library}, qnnmem {__version__}", fixed_of(base)
         )
+        folder = places.kept
         results = ResultCache(folder or default_folder(), must_keep=folder is not None)
         bar = stack.enter_context(ProgressBar(f"reading {path.name}"))
         run = stack.enter_context(Sweep(compilers, results, identity, progress=bar.say))
@@ -224,18 +258,26 @@ def _search(
     return rows, tuple(largest for largest, _ in found)
 
 
-def _render(
-    rows: tuple[SweepRow, ...],
-    largest: tuple[Largest, ...],
-    file: str,
-    soc: str,
-    library: str,
-    as_json: bool,
-    verbose: bool,
+def _render_json(
+    rows: Sequence[SweepRow], largest: Sequence[Largest], file: str, soc: str, library: str
 ) -> str:
     from qnnmem.report import sweep as report
     from qnnmem.version import __version__
 
-    if as_json:
-        return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
-    return report.render_text(rows, largest, file, soc, verbose=verbose)
+    return report.render_json(rows, largest, file, soc, library, f"qnnmem {__version__}")
+
+
+def _render_text(
+    rows: Sequence[SweepRow],
+    largest: Sequence[Largest],
+    file: str,
+    soc: str,
+    verbose: bool,
+    explain: Callable[[SweepRow], SweepRow],
+) -> str:
+    from qnnmem.report import sweep as report
+
+    def say(row: SweepRow) -> Words:
+        return explain(row).result.reason
+
+    return report.render_text(rows, largest, file, soc, verbose=verbose, say=say)

@@ -9,6 +9,7 @@ from importlib import import_module
 
 import click
 
+from qnnmem.cli.given_once import CarefulGroup
 from qnnmem.cli.help import Page, color_option, dress
 from qnnmem.version import __version__
 
@@ -40,6 +41,7 @@ SECTIONS = {
     },
     "Failures": {
         "doctor": "From a failing log to cause and missing bytes.",
+        "watch": "Watch any QNN program; make its calls fail.",
         "explain": "What an error code means in practice.",
         "kb": "What the doctor knows, and how to add to it.",
         "provoke": "Make the real library fail, and keep what it says.",
@@ -75,7 +77,7 @@ class Verbs(UserDict[str, click.Command]):
         return len(VERBS)
 
 
-class VerbList(click.Group):
+class VerbList(CarefulGroup):
     """The list of verbs by what they are for, without importing a single one."""
 
     context_class = Page

@@ -10,6 +10,7 @@ from qnnmem.compare.run import compare_results, compare_subjects
 from qnnmem.compare.value import (
     NO_GROWTH,
     ComparedSubject,
+    LimitChange,
     PoolChange,
     ResultComparison,
     SettingChange,
@@ -22,6 +23,7 @@ from qnnmem.compare.value import (
 __all__ = [
     "NO_GROWTH",
     "ComparedSubject",
+    "LimitChange",
     "PoolChange",
     "ResultComparison",
     "SettingChange",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -21,11 +21,19 @@ CHECK = "check of budgets"
 _RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
 
 
+class _ReadCheckedPool(LooseRead, frozen=True):
+    pool: str
+    have_bytes: ComparedCount | None = None
+    budget: bool = True
+
+
 class _ReadChecked(LooseRead, frozen=True):
     name: str
     exit_code: ComparedCount
     pools: dict[str, ComparedCount]
     answer: str = ""
+    at_most: tuple[str, ...] = ()
+    checks: tuple[_ReadCheckedPool, ...] = ()
 
 
 class ReadCheck(LooseRead, frozen=True):
@@ -40,7 +48,17 @@ def check_subjects(found: ReadCheck) -> Iterator[ResultSubject]:
         answer = ComparedAnswer(one.answer, _RANKS.get(one.exit_code, NONE))
         answers = {"file": answer}
         yield ResultSubject(
-            CHECK, one.name, pools=one.pools, answers=answers, has_all_tensors=False
+            CHECK,
+            one.name,
+            pools=one.pools,
+            at_most=frozenset(one.at_most),
+            answers=answers,
+            limits={
+                f"{'budget' if check.budget else 'limit'} of {check.pool}": check.have_bytes
+                for check in one.checks
+                if check.have_bytes is not None
+            },
+            has_all_tensors=False,
         )
 
 
@@ -50,6 +68,7 @@ class AcceptedModel(LooseRead, frozen=True):
     pools: dict[str, ComparedCount]
     peak: dict[str, ComparedCount] = msgspec.field(default_factory=dict)
     settings: dict[str, str] = msgspec.field(default_factory=dict)
+    at_most: tuple[str, ...] = ()
 
 
 class ReadBaseline(LooseRead, frozen=True):
@@ -61,17 +80,22 @@ class ReadBaseline(LooseRead, frozen=True):
 def baseline_subjects(found: ReadBaseline) -> Iterator[ResultSubject]:
     """Each model as it was accepted."""
     for name, one in found.models.items():
-        yield accepted_subject(name, one.pools, one.peak, one.settings)
+        yield accepted_subject(name, one.pools, one.peak, one.settings, one.at_most)
 
 
 def accepted_subject(
-    name: str, pools: Mapping[str, int], peak: Mapping[str, int], settings: Mapping[str, str]
+    name: str,
+    pools: Mapping[str, int],
+    peak: Mapping[str, int],
+    settings: Mapping[str, str],
+    at_most: Iterable[str] = (),
 ) -> ResultSubject:
     """A model by its pools and by what is alive at its peak."""
     return ResultSubject(
         CHECK,
         name,
         pools=pools,
+        at_most=frozenset(at_most),
         tensors={tensor: SubjectTensor("peak", size) for tensor, size in peak.items()},
         # Without tensors on one side nothing is known of those on the other.
         has_all_tensors=bool(peak),

@@ -23,6 +23,12 @@ class _ReadBytes(LooseRead, frozen=True):
 
 class _ReadRange(LooseRead, frozen=True):
     high: _ReadBytes
+    low: _ReadBytes | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is only known to be at most that."""
+        return self.low is not None and self.low != self.high
 
 
 class _ReadItem(LooseRead, frozen=True):
@@ -48,7 +54,9 @@ class ReadBill(LooseRead, frozen=True):
 
 def bill_subjects(bill: ReadBill) -> Iterator[ResultSubject]:
     """A bill."""
-    domain = None if bill.process_domain is None else bill.process_domain.high
+    found = bill.process_domain
+    domain = None if found is None else found.high
+    only_bound = found is not None and found.is_bound
     yield ResultSubject(
         HTP,
         bill.file,
@@ -61,6 +69,7 @@ def bill_subjects(bill: ReadBill) -> Iterator[ResultSubject]:
                 "process domain": domain,
             }
         ),
+        at_most=frozenset(["process domain"] if only_bound else []),
         tensors=_items([*bill.largest_io, *bill.largest_weights]),
         has_all_tensors=False,
         settings={"SoC": bill.soc or "unknown", "library": bill.build_id, "tool": bill.tool},
@@ -79,6 +88,13 @@ class _ReadCheck(LooseRead, frozen=True):
     pool: str
     fits: bool | None
     need_high: _ReadBytes | None = None
+    need_low: _ReadBytes | None = None
+    limit: _ReadBytes | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the need is only known to be at most that."""
+        return self.need_low is not None and self.need_low != self.need_high
 
 
 class _ReadSoc(LooseRead, frozen=True):
@@ -114,9 +130,17 @@ def fit_subjects(fit: ReadFit) -> Iterator[ResultSubject]:
             fit.file,
             soc.soc,
             pools=_known({**soc.parts, "all together": soc.total, **needs}),
+            at_most=frozenset(
+                _NEEDS[one.pool] for one in soc.checks if one.pool in _NEEDS and one.is_bound
+            ),
             tensors=_items(soc.largest),
             has_all_tensors=False,
             answers=answers,
+            limits={
+                f"limit of {one.pool}": one.limit.bytes
+                for one in soc.checks
+                if one.limit is not None
+            },
             settings={"SoC": soc.soc, "tool": fit.tool},
         )
 
@@ -126,6 +150,7 @@ class _ReadSwept(LooseRead, frozen=True):
     state: str
     compile_need: ComparedCount | None = None
     pd_need: ComparedCount | None = None
+    pd_low: ComparedCount | None = None
     vtcm: ComparedCount | None = None
     ram: ComparedCount | None = None
     weights: ComparedCount | None = None
@@ -164,11 +189,13 @@ def sweep_subjects(sweep: ReadSweep) -> Iterator[ResultSubject]:
     """Each setting."""
     for row in sweep.rows:
         sizes = {name: getattr(row, field) for name, field in _SWEPT.items()}
+        only_bound = row.pd_low is not None and row.pd_low != row.pd_need
         yield ResultSubject(
             SWEEP,
             sweep.file,
             ", ".join(f"{name}={value}" for name, value in row.setting.items()),
             pools={name: size for name, size in sizes.items() if size is not None},
+            at_most=frozenset(["process domain"] if only_bound else []),
             answers={"file": _STATES.get(row.state, _FAILED)},
             settings={"SoC": sweep.soc, "library": sweep.library, "tool": sweep.tool},
         )

@@ -20,6 +20,7 @@ class _ReadPlanBuffer(LooseRead, frozen=True):
 class _ReadPlanBudget(LooseRead, frozen=True):
     pool: str
     fits: bool | None
+    have_bytes: ComparedCount | None = None
 
 
 class _ReadTcm(LooseRead, frozen=True):
@@ -41,6 +42,7 @@ class ReadPlan(LooseRead, frozen=True):
     buffers: list[_ReadPlanBuffer]
     fits: bool | None = None
     bits: ComparedCount | None = None
+    seen_as: str | None = msgspec.field(name="as", default=None)
     tcm: _ReadTcm | None = None
     budgets: tuple[_ReadPlanBudget, ...] = ()
     tool: str = ""
@@ -67,12 +69,19 @@ def plan_subjects(plan: ReadPlan) -> Iterator[ResultSubject]:
         LPAI,
         plan.input,
         pools=pools,
+        counted={"constants": "those of the model", "tcm": "constants and IO"},
         tensors=tensors_by_name((one.name, one.pool, one.size_bytes) for one in plan.buffers),
         answers=answers,
+        limits={
+            f"budget of {one.pool}": one.have_bytes
+            for one in plan.budgets
+            if one.have_bytes is not None
+        },
         settings={
             "alignment": str(plan.align_bytes),
             "IO": f"{plan.io} scratch",
             "bits": "as in the model" if plan.bits is None else str(plan.bits),
+            "graph": "as in the file" if plan.seen_as is None else f"as {plan.seen_as}",
             "tool": plan.tool,
         },
     )
@@ -110,6 +119,10 @@ def binary_subjects(binary: ReadBinary) -> Iterator[ResultSubject]:
             "",
             graph.name if len(binary.graphs) > 1 else "",
             pools=graph.pools if tcm is None else {**graph.pools, "tcm": tcm.need_bytes},
+            counted={
+                "constants": "all that the program reads",
+                "tcm": "the finished binary and IO",
+            },
             tensors=tensors_by_name((one.name, one.pool, one.size) for one in graph.buffers),
             answers={} if tcm is None else {"TCM": fit_answer(tcm.fits)},
             settings={
@@ -150,5 +163,6 @@ def fix_subjects(fix: ReadFix) -> Iterator[ResultSubject]:
         fix.input,
         pools={} if fix.after_bytes is None else {best.pool: fix.after_bytes},
         answers=answers,
+        limits={} if fix.limit_bytes is None else {f"limit of {best.pool}": fix.limit_bytes},
         settings={"remedy": best.remedy, "tool": fix.tool},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -11,6 +12,7 @@ from qnnmem.compare.read import subjects_of
 from qnnmem.compare.subject import BAD, ResultSubject
 from qnnmem.compare.value import (
     ComparedSubject,
+    LimitChange,
     PoolChange,
     ResultComparison,
     SettingChange,
@@ -22,6 +24,7 @@ from qnnmem.errors import UsageError
 from qnnmem.text import nearest, quote
 
 ALL = WhatCounts()
+_UNASKED = "not asked"
 
 
 def compare_results(
@@ -112,6 +115,7 @@ def _compared(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -
             for name, value in after.settings.items()
             if before.settings.get(name, value) != value
         ),
+        tuple(_limits(before, after)),
     )
 
 
@@ -119,9 +123,19 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
     counted = {name.lower() for name in counts.pools}
     for pool in dict.fromkeys((*before.pools, *after.pools)):
         old, new = before.pools.get(pool), after.pools.get(pool)
-        known = old is not None and new is not None
-        worse = known and not counts.tolerance.allows(old, new)  # type: ignore[arg-type]
-        yield PoolChange(pool, old, new, worse and (not counted or pool.lower() in counted))
+        if old is None or new is None:
+            yield PoolChange(pool, old, new)
+            continue
+        held = before.counted.get(pool, ""), after.counted.get(pool, "")
+        if old != new and all(held) and held[0] != held[1]:
+            yield PoolChange(pool, old, new, unlike=held)
+            continue
+        sides = pool in before.at_most, pool in after.at_most
+        # What is at most so much may be less than a number that is exact, or more.
+        bound = "" if sides[0] is sides[1] else ("before" if sides[0] else "after")
+        worse = not bound and not counts.tolerance.allows(old, new)
+        is_counted = not counted or pool.lower() in counted
+        yield PoolChange(pool, old, new, worse and is_counted, bound)
 
 
 def _tensors(before: ResultSubject, after: ResultSubject) -> Iterator[TensorChange]:
@@ -143,5 +157,18 @@ def _verdicts(before: ResultSubject, after: ResultSubject) -> Iterator[VerdictCh
     for question in dict.fromkeys((*before.answers, *after.answers)):
         old = before.answers.get(question, before.unasked)
         new = after.answers.get(question, after.unasked)
+        if before.limits is not None and after.limits is not None:
+            # An answer to a question that is new says nothing about what was: neither is worse.
+            old = old or (new and replace(new, words=_UNASKED))
+            new = new or (old and replace(old, words=_UNASKED))
         if old is not None and new is not None and old != new:
             yield VerdictChange(question, old, new)
+
+
+def _limits(before: ResultSubject, after: ResultSubject) -> Iterator[LimitChange]:
+    if before.limits is None or after.limits is None:
+        return
+    for name in dict.fromkeys((*before.limits, *after.limits)):
+        old, new = before.limits.get(name), after.limits.get(name)
+        if old != new:
+            yield LimitChange(name, old, new)

@@ -40,12 +40,15 @@ class ResultSubject:
     file: str
     part: str = ""  # SoC, graph or setting, where a file has several
     pools: Mapping[str, int] = field(default_factory=dict)
+    at_most: frozenset[str] = frozenset()  # pools of which only an upper bound is known
+    counted: Mapping[str, str] = field(default_factory=dict)  # what is in pools of this name here
     tensors: Mapping[str, SubjectTensor] = field(default_factory=dict)
     has_all_tensors: bool = True  # else only the largest, and a missing one says nothing
     answers: Mapping[str, ComparedAnswer] = field(default_factory=dict)
     unasked: ComparedAnswer | None = (
         None  # what a question is answered with that only the other side has
     )
+    limits: Mapping[str, int] | None = None  # budgets; None where such a result never has one
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -39,11 +39,18 @@ class PoolChange:
     before: int | None
     after: int | None
     is_worse: bool = False
+    bound: str = ""  # before or after: the side that is only a bound, where the other is exact
+    unlike: tuple[str, ...] = ()  # what each side counts, where that is not the same
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether both numbers are of one kind."""
+        return not self.bound and not self.unlike
 
     @property
     def delta(self) -> int | None:
-        """Bytes more; negative for less."""
-        known = self.before is not None and self.after is not None
+        """Bytes more, negative for less; None where both cannot be compared."""
+        known = self.before is not None and self.after is not None and self.is_comparable
         return self.after - self.before if known else None  # type: ignore[operator]
 
     @property
@@ -108,6 +115,15 @@ class SettingChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitChange:
+    """A budget that is another one than before; None where there is none."""
+
+    name: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ComparedSubject:
     """A file, on one SoC where there are several, before and after."""
 
@@ -117,6 +133,7 @@ class ComparedSubject:
     tensors: tuple[TensorChange, ...]  # the largest change first
     verdicts: tuple[VerdictChange, ...]
     settings: tuple[SettingChange, ...]
+    limits: tuple[LimitChange, ...] = ()
 
     @property
     def is_worse(self) -> bool:
@@ -127,7 +144,8 @@ class ComparedSubject:
     @property
     def is_changed(self) -> bool:
         """Whether anything but settings differs."""
-        return any(one.delta for one in self.pools) or bool(self.tensors or self.verdicts)
+        pools = any(one.delta or not one.is_comparable for one in self.pools)
+        return pools or bool(self.tensors or self.verdicts or self.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ Seen: TypeAlias = "tuple[int, Sighting]"
 _MEMORY, _OTHER = 0.75, 0.1
 _ENOUGH = 0.5
 # Of 67 failing lines the cause was among those of similar entries 49 times.
+_OF_FILES = "version_mismatch"  # a cause about which sizes say nothing
 _GUESSED = 0.45
 _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
@@ -165,7 +166,7 @@ def _conclude(judgement: Judgement, doubt: str) -> Conclusion:
     return Conclusion(
         stage=judgement.stage,
         cause=cause,
-        cause_meaning=CAUSES[cause],
+        cause_meaning=(entry.meaning if entry and verdict != "undecided" else "") or CAUSES[cause],
         is_memory="unknown" if memory is None else memory,
         confidence=confidence,
         verdict=verdict,
@@ -213,6 +214,9 @@ def _incident(
     template, deciding = decider or seen[0]
     first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
     others = [one for one in seen if one[1] is not deciding]
+    if judgement.entry is not None and judgement.entry.cause == _OF_FILES:
+        # Sizes that were said before are those of another binary, which went well.
+        others = [one for one in others if one[1].offset >= first.offset]
     quantities, shortage = _quantities(names, [(template, deciding), *others])
     origins: dict[str, str] = {}
     if shortage is None and judgement.entry is not None and judgement.entry.pool_bytes:

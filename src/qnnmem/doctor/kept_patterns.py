@@ -122,8 +122,17 @@ def _name_of(pattern: object, flags: int) -> str:
     """An expression and its flags in one; nothing for what is not kept."""
     if isinstance(pattern, bytes):
         text, kind = pattern.decode("latin-1"), "b"
-    elif isinstance(pattern, str) and pattern.isascii():
+    elif isinstance(pattern, str) and _is_text(pattern):
         text, kind = pattern, "s"
     else:
         return ""
     return f"{int(flags)}{kind}{text}" if len(text) <= _LONGEST else ""
+
+
+def _is_text(pattern: str) -> bool:
+    """Whether a file can hold it: half a surrogate pair it cannot."""
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -22,7 +22,7 @@ CAUSES = {
     "mem_leak": "something earlier is not released yet, or memory is fragmented",
     "mem_system_ram": "the phone, board or build machine is short of RAM",
     "mem_unknown": "a memory failure whose limiting resource the lines do not name",
-    "skel_missing": "the skel or a DSP runtime library is not found",
+    "skel_missing": "the skel or another library that QNN needs is not found",
     "signing": "a signature is missing or refused, or the unsigned domain is not allowed",
     "access_denied": "device node rights, SELinux, session policy or linker namespace",
     "session_limit": "no free FastRPC session, or the DSP has another owner",
@@ -121,6 +121,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     own: bool = False  # a team's entry, not one of ours: it speaks first
     typical: int = 0  # of an entry without conditions: how many typical lines it has
     pool_bytes: int = 0  # documented size of the pool that has no room, where no line tells it
+    meaning: str = ""  # of the cause in this entry, where its general words would mislead
     documented: bool = False  # known from its sources only: no stored log shows it
 
     @property

@@ -36,7 +36,7 @@ _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _KEYS = {
     *("id", "title", "cause", "stage", "verdict", "confidence", "stage_from_call", "over"),
     *("explains", "candidates", "remedies", "collect", "sources", "documented", "line", "when"),
-    "pool_bytes",
+    *("pool_bytes", "meaning"),
 }
 _LINE_KEYS = {"sign", "text", "call", "opens", "reads"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
@@ -108,6 +108,7 @@ def _formal(text: str, name: str, own: bool) -> Entry:
         body=body.strip() + "\n",
         own=own,
         pool_bytes=_size(table, "pool_bytes", name),
+        meaning=_word(table, "meaning", name) if "meaning" in table else "",
         documented=_flag(table, "documented", name),
     )
     if not entry.whens:

@@ -34,11 +34,10 @@ _THREADTIME = (
     + rb"Z?[ \t]+(?:[a-z0-9_]{1,20}[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
     + rb"[ \t]+([VDIWEFA])[ \t]+(.{0,80}?)[ \t]*: ?"
 )
-_STUDIO = (
-    _STAMP
-    + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})[ \t]+(\S.{0,60}?)[ \t]{2,}\S{1,120}"
-    + rb"[ \t]+([VDIWEFA])[ \t]{1,2}"
+_STUDIO_REST = (
+    rb"([0-9]{1,9})-([0-9]{1,9})[ \t]+(\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+([VDIWEFA])[ \t]{1,2}"
 )
+_STUDIO = _STAMP + rb"[ \t]+" + _STUDIO_REST
 _OLD_STUDIO = _STAMP + rb"[ \t]+([0-9]{1,9})-([0-9]{1,9})/\S{1,120}[ \t]+([VDIWEFA])/(.{1,60}?): ?"
 _ORT = _STAMP + rb"Z? \[([VIWEF]):(onnxruntime)[^\]]{0,200}\] ?"
 _DATED = (
@@ -159,6 +158,9 @@ def _dated(line: bytes) -> Header:
         return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_DATED, line):
         return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
+    if match := _match(_STUDIO_REST, line):  # copied without its time
+        pid, tid, tag, level = match.groups()
+        return Header("studio", None, int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_TOOL, line):
         return Header("tool", None, None, None, _level(match[1]), "", match.end())
     if match := _match(_CLOCK, line):
@@ -251,7 +253,8 @@ def producer(line: bytes) -> str:
     """The program that wrote a line, by its words; `other` when they do not tell."""
     line = line[:_MARKED]
     head = LOGCAT.match(line)  # in which there are no words
-    return _producer(line[head.end() if head else 0 :].translate(_ONES))
+    text = line[head.end() if head else 0 :].translate(_ONES).replace(b"10", b"1")
+    return _producer(text.replace(b"11", b"1").replace(b"11", b"1").replace(b"11", b"1"))
 
 
 @lru_cache(maxsize=1024)

@@ -139,7 +139,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "signing",
         (
             r"\bsignature|\bsigned\b|unsigned|test-?sig",
-            r"fail|invalid|denied|refus|verif|reject|only|not (?:support\w*|allow\w*)",
+            r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
         ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
     ),
@@ -268,6 +268,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
             r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
+            r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",

@@ -1,0 +1,42 @@
+"""An option that takes one value and is given twice: a mistake, never the last of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+
+
+class CarefulGroup(click.Group):
+    """A list of verbs that looks at the words before the verb takes the last of each option."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb and its words; UsageError where an option with one value has two."""
+        name, command, words = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _check_once(command, _context(command, name, ctx), words)
+        return name, command, words
+
+
+def _context(command: click.Command, name: str | None, parent: click.Context) -> click.Context:
+    settings = command.context_settings
+    return command.context_class(command, info_name=name, parent=parent, **settings)
+
+
+def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]) -> None:
+    try:
+        _values, _rest, order = command.make_parser(ctx).parse_args(list(words))
+    except click.UsageError:
+        return  # said when the verb reads them
+    for option, times in Counter(order).items():
+        if isinstance(option, click.Option) and times > 1 and _takes_one(option):
+            name = max(option.opts, key=len)
+            often = "twice" if times == 2 else f"{times} times"
+            raise click.UsageError(f"{name} takes one value and was given {often}", ctx)
+
+
+def _takes_one(option: click.Option) -> bool:
+    return not (option.multiple or option.is_flag or option.count)

@@ -1,0 +1,174 @@
+"""A far end of the pipe that answers with whatever it is told, and what it may be told."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import random
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from qnnmem.version import __version__
+
+Frame = tuple[dict[str, Any], bytes]
+
+# Says the greeting, then the bytes of each turn whenever a frame was read, and reads to the end.
+_PROGRAM = """
+import base64, struct, sys
+out, into = sys.stdout.buffer, sys.stdin.buffer
+turns = [base64.b64decode(one) for one in sys.argv[1:]]
+def read():
+    head = into.read(16)
+    if len(head) < 16:
+        sys.exit(0)
+    text, payload = struct.unpack("<QQ", head)
+    return into.read(text), into.read(payload)
+out.write(b"\\nqnnmem-htp-worker\\n" + turns[0])
+out.flush()
+into.readline(), into.readline(), read()
+for turn in turns[1:]:
+    while b'"beat"' in read()[0]:
+        pass
+    out.write(turn)
+    out.flush()
+while into.read(1 << 16):
+    pass
+"""
+HELLO: dict[str, Any] = {
+    "hello": 1,
+    "qnnmem": __version__,
+    "library": ["2.7.0", "1", "/far"],
+    "time_limit_s": 60,
+    "memory_limit": 1 << 32,
+}
+MISSING: dict[str, Any] = {"event": "missing", "files": []}
+OUTCOME: dict[str, Any] = {
+    "event": "outcome",
+    "kind": "done",
+    "reply": {
+        "binaries": [{"file": 0}],
+        "epcontext": {"file": 1},
+        "on_htp": 1,
+        "on_cpu": [["a", "Relu"]],
+        "seconds": 0.1,
+    },
+    "sentence": "",
+    "code": None,
+    "stage": "",
+    "log": [["a line", "I"]],
+    "tail": ["a line"],
+    "exit_status": 0,
+    "signal": None,
+    "peak_rss": 1,
+    "seconds": 0.5,
+    "cpu_seconds": None,
+    "log_bytes": 7,
+    "work": {"out": "/r/out", "root": "/r"},
+}
+# Values that stand in no field of an honest far end.
+NASTY: tuple[Any, ...] = (
+    *(None, True, -1, 1 << 70, 1e308, float("nan"), float("inf"), "", "x", [], {}, [[]], [None]),
+    *(
+        "/etc/passwd",
+        "../../canary",
+        "/proc/self/fd/0",
+        "a\x1b[2Jb",
+        "\u202e",
+        "\ud800",
+        "9" * 5000,
+    ),
+    *({"file": 0}, {"file": 9}, {"file": "0"}, [{"file": 1}, {"file": 1}], ["/etc/passwd"]),
+)
+
+
+def conversation(binary: bytes) -> list[list[Frame]]:
+    """Give what an honest far end says to one compile, turn by turn."""
+    file = {"event": "file", "size": len(binary), "index": 0, "name": "model_qnn.bin"}
+    model = {"event": "file", "size": 4, "index": 1, "name": "model.onnx"}
+    part = {"event": "part"}
+    tick = {"event": "tick", "seconds": 0.1, "peak_rss": 4096}
+    answer: list[Frame] = [(tick, b""), (file, b""), (part, binary), (model, b""), (part, b"onnx")]
+    turns: list[list[Frame]] = [[(HELLO, b"")], [(MISSING, b"")], [*answer, (OUTCOME, b"")]]
+    return copy.deepcopy(turns)
+
+
+def encoded(frame: Frame) -> bytes:
+    """Give the bytes of a frame."""
+    header, payload = frame
+    text = json.dumps(header).encode("utf-8", "surrogatepass")
+    return struct.pack("<QQ", len(text), len(payload)) + text + payload
+
+
+def command(turns: list[bytes]) -> tuple[str, ...]:
+    """Give the command of a far end that says these bytes."""
+    words = [base64.b64encode(turn).decode() for turn in turns]
+    return (sys.executable, "-I", "-S", "-c", _PROGRAM, *words)
+
+
+def spoken(turns: list[list[Frame]]) -> list[bytes]:
+    """Give the bytes of each turn."""
+    return [b"".join(map(encoded, turn)) for turn in turns]
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Give the way to every value inside of a header."""
+    found = [before] if before else []
+    keys = (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    )
+    for key in keys:
+        found += places(value[key], (*before, key))
+    return found
+
+
+def put(header: dict[str, Any], place: tuple[Any, ...], value: Any, *, gone: bool = False) -> None:
+    """Put a value at a place of a header, or take away what is there."""
+    inner: Any = header
+    for key in place[:-1]:
+        inner = inner[key]
+    if gone:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+
+
+def mutated(binary: bytes, seed: int) -> list[bytes]:
+    """Give a conversation that is wrong in some way."""
+    chance = random.Random(seed)  # noqa: S311  to be repeated, not to be secret
+    turns = conversation(binary)
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        turn = chance.choice((0, 1, 2, 2, 2, 2))
+        at = chance.randrange(len(turns[turn]))
+        header, payload = turns[turn][at]
+        way = chance.randrange(8)
+        if way < 4 and header:
+            place = chance.choice(places(header))
+            put(header, place, copy.deepcopy(chance.choice(NASTY)), gone=way == 3)
+        elif way == 4:
+            turns[turn].insert(at, copy.deepcopy(chance.choice(turns[2])))
+        elif way == 5 and len(turns[turn]) > 1:
+            del turns[turn][at]
+        elif way == 6:
+            turns[turn][at] = (header, payload[: len(payload) // 2] + chance.randbytes(3))
+        else:
+            chance.shuffle(turns[turn])
+    said = spoken(turns)
+    if chance.random() < 0.2:
+        turn = chance.randrange(3)
+        raw = bytearray(said[turn] or b"x")
+        for _ in range(chance.choice((1, 4, 16))):
+            raw[chance.randrange(len(raw))] = chance.randrange(256)
+        said[turn] = bytes(raw[: chance.randrange(1, len(raw) + 1)])
+    return said
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Give every file below a folder with what it holds."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
