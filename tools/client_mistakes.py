@@ -46,7 +46,7 @@ class Expected:
 MISTAKES = {
     "alignment-not-asked": Expected("R1", "setConfig"),
     "async-freed": Expected("R9", "async", "free"),
-    "backend-freed-first": Expected("L1", "contextCreate"),
+    "backend-freed-first": Expected("L1", "backendFirst", "contextCreate"),
     "backend-leaked": Expected("L1", "backendCreate"),
     "binary-changed": Expected("R10", "execute"),
     "binary-freed-early": Expected("R10", "execute", "free"),
@@ -56,9 +56,9 @@ MISTAKES = {
     "context-code-ignored": Expected("C3", "graphRetrieve", "contextCreate"),
     "context-freed-twice": Expected("R16", "contextAgain", "contextFree"),
     "context-handle-wrong": Expected("C6", "wrongHandle"),
-    "context-leaked": Expected("L1", "contextCreate"),
+    "context-leaked": Expected("L1", "backendFree", "contextCreate"),
     "crash": Expected("C7", ""),
-    "execute-code-ignored": Expected("C3", ""),
+    "execute-code-ignored": Expected("C3", "execute"),
     "executed-after-free": Expected("R16", "execute", "contextFree"),
     "finalize-code-ignored": Expected("C3", "execute", "finalize"),
     "finalize-missing": Expected("R5", "execute"),
@@ -67,7 +67,7 @@ MISTAKES = {
     "input-freed": Expected("R9", "execute", "free"),
     "input-misaligned": Expected("R3", "execute"),
     "input-missing": Expected("R9", "execute"),
-    "memory-not-deregistered": Expected("L3", "memRegister"),
+    "memory-not-deregistered": Expected("L3", "contextFree", "memRegister"),
     "memory-registered-twice": Expected("M1", "memRegister"),
     "memory-used-after": Expected("M2", "execute"),
     "memtype-unknown": Expected("R9", "execute"),
@@ -91,7 +91,7 @@ MISTAKES = {
     "scratch-odd-size": Expected("R3", "setConfig"),
     "scratch-on-stack": Expected("C5", "setConfig"),
     "scratch-too-small": Expected("R4", "setConfig"),
-    "signal-leaked": Expected("L1", "signalCreate"),
+    "signal-leaked": Expected("L1", "backendFree", "signalCreate"),
     "system-leaked": Expected("L2", "systemCreate"),
 }
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from platform import machine
 from typing import NamedTuple
 
 import models
 
+from qnnmem.client.build import find_compiler
 from qnnmem.htp.library import library_there
+from qnnmem.qnn.package import package_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(".cache/demo")
@@ -30,7 +33,7 @@ def main() -> int:
     model = fetch_model()
     steps = [] if model is None else real_model(model.relative_to(ROOT))
     steps += finished() if model is None else htp(model.relative_to(ROOT))
-    steps += [*examples(), *page(has_model=model is not None)]
+    steps += [*examples(), *client(), *page(has_model=model is not None)]
     return next((1 for step in steps if not tell(step)), 0)
 
 
@@ -137,6 +140,29 @@ def examples() -> list[Step]:
         Step("A log from a ticket", ["doctor", "examples/graph_limit.log"], 1),
         Step("And what does 1002 mean, anyway?", ["explain", "1002"]),
     ]
+
+
+def client() -> list[Step]:
+    """A C program under the contract, where it can be compiled."""
+    compiler = find_compiler() if sys.platform.startswith("linux") else None
+    compiled, source = FOLDER / "lpai_client", "examples/lpai_client.c"
+    if compiler is None:
+        print("There is no Linux with a C compiler here; going on without the C client.\n")
+        return []
+    command = [compiler, "-g", source, "-o", str(compiled), "-ldl", "-lpthread"]
+    print(f"# A C client of LPAI\n$ {' '.join(command)}\n", flush=True)
+    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - a compiler on our own source
+    run = ["check-client", "--", str(compiled), "examples/small_lpai.bin"]
+    steps = [
+        Step("It frees scratch too early: which line?", [*run, "scratch-freed-early"], 1),
+        Step("Mended", run),
+    ]
+    # Elsewhere the package has the library of a device, which does nothing without one.
+    if machine() == "x86_64" and package_folder(["libQnnHtp.so"]) is not None:
+        program = ["--", sys.executable, "examples/run_on_htp.py"]
+        story = "ONNX Runtime without memory for a context: does it go on, and release everything?"
+        steps.append(Step(story, ["watch", "--fail", "contextCreate=1002", *program]))
+    return steps
 
 
 def kept(name: str) -> list[str]:

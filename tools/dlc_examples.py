@@ -224,8 +224,8 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def write_dlc(model: onnx.ModelProto, target: Path) -> None:
-    """Have the real library write a model as a DLC; refuses one that it takes in parts."""
+def provider_session(model: bytes | Path, folder: Path, more: dict[str, str] | None = None) -> None:
+    """Have the real library write what it is given of a model as DLC files in a folder."""
     import onnxruntime
     import onnxruntime_qnn  # type: ignore[import-not-found, unused-ignore]  # not everywhere
 
@@ -236,18 +236,29 @@ def write_dlc(model: onnx.ModelProto, target: Path) -> None:
             provider, str(library / "libonnxruntime_providers_qnn.so")
         )
     devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == provider]
+    session = onnxruntime.SessionOptions()
+    session.log_severity_level = 4
+    options = {
+        "backend_path": str(library / "libQnnHtp.so"),
+        "soc_model": SM8650,
+        "dump_qnn_ir_dlc": "1",
+        "dump_qnn_ir_dlc_dir": str(folder),
+        "json_qnn_graph_dir": str(folder),
+        "qnn_ir_backend_path": str(library / "libQnnIr.so"),
+        **(more or {}),
+    }
+    session.add_provider_for_devices(devices[:1], options)
+    given = str(model) if isinstance(model, Path) else model
+    onnxruntime.InferenceSession(given, session)
+
+
+def write_dlc(model: onnx.ModelProto, target: Path, **more: str) -> None:
+    """Have the real library write a model as a DLC; refuses one that it takes in parts.
+
+    `more` are further options of ONNX Runtime's QNN provider.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        session = onnxruntime.SessionOptions()
-        session.log_severity_level = 4
-        options = {
-            "backend_path": str(library / "libQnnHtp.so"),
-            "soc_model": SM8650,
-            "dump_qnn_ir_dlc": "1",
-            "dump_qnn_ir_dlc_dir": folder,
-            "qnn_ir_backend_path": str(library / "libQnnIr.so"),
-        }
-        session.add_provider_for_devices(devices[:1], options)
-        onnxruntime.InferenceSession(model.SerializeToString(), session)
+        provider_session(model.SerializeToString(), Path(folder), more)
         made = list(Path(folder).glob("*.dlc"))
         if len(made) != 1:
             raise SystemExit(f"{target.name}: {len(made)} parts")

