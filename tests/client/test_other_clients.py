@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from client_mistakes import run
+
+from qnnmem.client.session import ClientProcess, ClientSession
+from qnnmem.client.wire import Message
 
 PROGRAMS = Path(__file__).parent / "programs"
 # By program: mistake, rule, the marked line of the call, that of another place.
@@ -95,6 +99,22 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
     report = run(program.path, program.binary)
     assert report.findings == ()
     assert report.exit_code == 0
+
+
+def test_no_notification_comes_before_its_line(
+    programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late a busy machine hears of the thread for notifications, none is lost."""
+    process = ClientSession.process
+
+    def late(session: ClientSession, pid: int, hello: Message) -> ClientProcess:
+        if hello.words[1]:
+            time.sleep(0.5)
+        return process(session, pid, hello)
+
+    monkeypatch.setattr(ClientSession, "process", late)
+    report = run(programs["raii.cpp"].path, programs["raii.cpp"].binary)
+    assert (report.findings, report.exit_code) == ((), 0)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ class ClientServer:
         process = self._session.process(connection.peer(), hello)
         if hello.words[1]:
             process.notifier = connection
+            connection.send(Action.ANSWER, 0)
             return True
         thread = _ClientThread(self._session, process, connection)
         while True:

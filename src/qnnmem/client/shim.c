@@ -250,7 +250,8 @@ static void start_notifier(void) {
     if (started_in != atomic_load(&generation) && (fd = hello(1)) >= 0) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        if (pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
+        /* The line is known over there before an execution can end and look for it. */
+        if (answered(fd) == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
             pthread_detach(thread);
             started_in = atomic_load(&generation);
         } else {
