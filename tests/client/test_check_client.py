@@ -83,28 +83,50 @@ def test_a_client_without_mistakes_is_clean_and_computes_the_same(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_large_buffer_is_read_whole_or_not_at_all(
+def test_a_large_buffer_is_copied_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """Its end may not be mapped; a system may lack the way that copies once."""
     import numpy
 
     if not at_once:
-        monkeypatch.setattr(copying, "_function", lambda: None)
+        monkeypatch.setattr(copying, "_function", lambda _: None)
     there = mmap.mmap(-1, 3 * mmap.PAGESIZE * 16)
     there.write(bytes(range(256)) * (len(there) // 256))
     view = numpy.frombuffer(there, numpy.uint8)
     start = view.__array_interface__["data"][0]
     memory, here = ClientMemory(os.getpid()), numpy.zeros(len(there), numpy.uint8)
-    moved = copying.read_at_once(os.getpid(), here, start)
-    assert moved == (len(there) if at_once else 0)
+    quick = copying.QuickCopies(os.getpid())
+    moved = quick.read(here, start), quick.write(here, start)
+    assert moved == ((len(there),) * 2 if at_once else (0, 0))
     here[:] = 0
     memory.fill(here, start)
     assert (here == view).all()
+    memory.store(here[::-1].copy(), start)
+    assert (here[::-1] == view).all()
     for wrong in (0, 1 << 20, 1 << 60):
         with pytest.raises(Unreadable):
             memory.fill(here, wrong)
+        with pytest.raises(Unreadable):
+            memory.store(here, wrong)
+    quick.close()
     memory.close()
+
+
+def test_a_number_that_another_process_may_have_is_not_used() -> None:
+    """Once a process has ended and its parent knows, nothing is copied by its number."""
+    import numpy
+
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    quick = copying.QuickCopies(child.pid)
+    child.communicate(b"\n")
+    quick._pid = os.getpid()  # as if the number were somebody else's by now
+    data = numpy.ones(1 << 16, numpy.uint8)
+    other = numpy.zeros(1 << 16, numpy.uint8)
+    address = other.__array_interface__["data"][0]
+    assert (quick.write(data, address), quick.read(data, address)) == (0, 0)
+    assert not other.any()
+    quick.close()
 
 
 def test_the_command_says_which_rule_and_where(client: Path, binary: Path, tmp_path: Path) -> None:

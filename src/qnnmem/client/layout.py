@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from qnnmem.client.memory import ClientMemory
 from qnnmem.errors import Fault
@@ -13,6 +12,7 @@ from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
 TENSOR_BYTES = 144
+_TENSOR = struct.Struct("<8xI4xQ64xQI4xQI28x")  # the fields of `GivenTensor`
 MOST_TENSORS = 1024
 _GRAPH_INFO_BYTES = 88
 _MOST_ITEMS = 64  # of a NULL-terminated list
@@ -24,8 +24,7 @@ class TooLong(Fault):
     """A list without an end, or a count that no client means."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenTensor:
+class GivenTensor(NamedTuple):
     """What `Qnn_Tensor_t` of an execution says about memory."""
 
     id: int
@@ -61,14 +60,8 @@ def tensors(memory: ClientMemory, address: int, count: int) -> list[GivenTensor]
         raise TooLong(f"{count:,} tensors are given")
     if not count:
         return []
-    data = memory.read(address, count * TENSOR_BYTES)
-    return [_tensor(data, at * TENSOR_BYTES) for at in range(count)]
-
-
-def _tensor(data: bytes, at: int) -> GivenTensor:
-    number, name = struct.unpack_from("<IxxxxQ", data, at + 8)
-    sizes, mem_type, pointer, size = struct.unpack_from("<QIxxxxQI", data, at + 8 + 80)
-    return GivenTensor(number, name, sizes, mem_type, pointer, size)
+    data = memory.read(address, count * _TENSOR.size)
+    return [GivenTensor(*fields) for fields in _TENSOR.iter_unpack(data)]
 
 
 def dimensions(memory: ClientMemory, address: int, count: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.client.copying import WORTH_IT, read_at_once
+from qnnmem.client.copying import WORTH_IT, QuickCopies
 from qnnmem.errors import Fault
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ class ClientMemory:
     def __init__(self, pid: int, shared: int = 0) -> None:
         self.pid, self._shared = pid, shared
         self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+        self._quick = QuickCopies(pid)
 
     def close(self) -> None:
         """Look at it no more."""
+        self._quick.close()
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -116,19 +118,18 @@ class ClientMemory:
 
     def fill(self, array: NDArray[Any], address: int) -> None:
         """Read as many bytes as an array has, into it."""
-        done = 0
-        if array.size >= WORTH_IT and 0 < address < _TOP:
-            done = read_at_once(self.pid, array, address)
-        self._move(os.preadv, array[done:], address + done)
+        self._move(os.preadv, self._quick.read, array, address)
 
     def store(self, array: NDArray[Any], address: int) -> None:
         """Write the bytes of an array."""
-        self._move(os.pwritev, array, address)
+        self._move(os.pwritev, self._quick.write, array, address)
 
-    def _move(self, move: Any, array: NDArray[Any], address: int) -> None:
+    def _move(self, move: Any, at_once: Any, array: NDArray[Any], address: int) -> None:
         if not 0 < address < _TOP:
             raise Unreadable(address, array.size)
         view, done = array.data, 0
+        if array.size >= WORTH_IT:
+            done = at_once(array, address)
         while done < array.size:
             try:
                 moved = move(self._file, [view[done:]], address + done)
