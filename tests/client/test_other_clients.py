@@ -23,6 +23,7 @@ MISTAKES = {
         ("pool-past-end", "R4", "setConfig", ""),
         ("binary-freed", "R10", "setConfig", "alignedFree"),
         ("shallow-copy", "C4", "execute", "systemFree"),
+        ("shallow-late", "C4", "execute", "lateFree"),
         ("profile-leaked", "C8", "profileCreate", ""),
         ("backend-first", "L1", "backendFirst", "contextCreate"),
         ("after-close", "C2", "afterClose", ""),
@@ -99,6 +100,12 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
     report = run(program.path, program.binary)
     assert report.findings == ()
     assert report.exit_code == 0
+
+
+def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, Program]) -> None:
+    """Each execution may have a new buffer; the descriptions are the same to the byte."""
+    program = programs["sample_app.cpp"]
+    assert run(program.path, program.binary, "input-anew").findings == ()
 
 
 def test_no_notification_comes_before_its_line(

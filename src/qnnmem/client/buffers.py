@@ -47,9 +47,11 @@ class Answers:
     def __init__(self) -> None:
         self._gone: dict[tuple[int, int], Trace] = {}
         self._bytes = 0
+        self.releases = 0  # so far
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
         """It is not the client's any more; what is to be freed now, oldest first."""
+        self.releases += 1
         self._gone[address, address + size] = trace
         self._bytes += size
         freed = []
@@ -77,8 +79,14 @@ class ClientBuffers:
         self._known: dict[tuple[int, int], ForeignMemory] = {}
         self._freed: dict[int, Freeing] = {}  # by the id of the buffer
         self._bytes = 0
+        self._changes = 0
         self._lock = RLock()
         self.stacks = {stack_range}  # of all threads: from, to
+
+    @property
+    def changes(self) -> int:
+        """How often memory of the client came or went, so far."""
+        return self._changes + self.answers.releases
 
     def take(self, address: int, size: int) -> ForeignMemory:
         """The buffer at an address; smaller than said where less is there."""
@@ -176,6 +184,7 @@ class ClientBuffers:
         return address
 
     def _watch(self) -> None:
+        self._changes += 1
         alive = sorted((b.address, b.address + b.size) for b in self._known.values() if not b.freed)
         self._memory.watch(list(_merged(alive)))
 

@@ -54,13 +54,15 @@ def option(memory: ClientMemory, address: int) -> tuple[int, int]:
     return int(number), int(value)
 
 
-def tensors(memory: ClientMemory, address: int, count: int) -> list[GivenTensor]:
-    """Inputs or outputs of an execution."""
+def tensor_bytes(memory: ClientMemory, address: int, count: int) -> bytes:
+    """Inputs or outputs of an execution as the client has them."""
     if count > MOST_TENSORS:
         raise TooLong(f"{count:,} tensors are given")
-    if not count:
-        return []
-    data = memory.read(address, count * _TENSOR.size)
+    return memory.read(address, count * _TENSOR.size) if count else b""
+
+
+def tensors(data: bytes) -> list[GivenTensor]:
+    """What they say."""
     return [GivenTensor(*fields) for fields in _TENSOR.iter_unpack(data)]
 
 

@@ -74,6 +74,14 @@ class IOTensor {
         return StatusCode::SUCCESS;
     }
 
+    // Another buffer, most likely at the same address.
+    void *again(void *memory, uint32_t size) {
+        alignedFree(memory);
+        memory = alignedAlloc(size, m_need);
+        memset(memory, 1, size);
+        return memory;
+    }
+
     void tearDownTensors(Tensor *tensors, uint32_t count) {
         for (uint32_t i = 0; i < count; i++) {
             alignedFree(tensors[i].of.v1.memory.clientBuf.data);
@@ -193,7 +201,7 @@ StatusCode QnnSampleApp::copyMetadata(const BinaryInfo *info) {
     for (uint32_t i = 0; i < first.v1.numOutputs; i++) {
         if (!deepCopyTensor(&m_graph.outputs[i], &first.v1.outputs[i])) return StatusCode::FAILURE;
     }
-    if (is("shallow-copy")) m_graph.inputs[0].of.v1.name = first.v1.inputs[0].of.v1.name;
+    if (is("shallow-copy") || is("shallow-late")) m_graph.inputs[0].of.v1.name = first.v1.inputs[0].of.v1.name;
     return StatusCode::SUCCESS;
 }
 
@@ -204,8 +212,7 @@ StatusCode QnnSampleApp::createFromBinary() {
     if (code == 0) code = m_system.getBinaryInfo(m_systemContext, m_buffer, m_bufferSize, &info, &size);
     if (code != 0) return failed("getBinaryInfo", code);
     if (copyMetadata(info) != StatusCode::SUCCESS) return StatusCode::FAILURE;
-    if (!is("system-leaked")) m_system.contextFree(m_systemContext);  // at: systemFree
-    m_systemContext = nullptr;
+    if (!is("system-leaked") && !is("shallow-late")) m_system.contextFree(m_systemContext);  // at: systemFree
     Option persistent = {7, {nullptr}};
     persistent.value.flag = 1;
     const Option *configs[] = {&persistent, nullptr};
@@ -259,12 +266,15 @@ StatusCode QnnSampleApp::executeGraph(GraphsInfo &graph) {
     for (int frame = 0; frame < 3 && done == StatusCode::SUCCESS; frame++) {
         Error code = m_qnn.graphExecute(graph.graph, graph.inputs, graph.numInputs, graph.outputs, graph.numOutputs, m_profile, nullptr);  // at: execute
         if (code != 0 && code != 6038) done = failed("graphExecute", code);
+        if (is("shallow-late") && frame == 0) m_system.contextFree(m_systemContext);  // at: lateFree
+        ClientBuffer &input = graph.inputs[0].of.v1.memory.clientBuf;
+        if (is("input-anew")) kept = input.data = tensors.again(kept, input.dataSize);
     }
     const uint64_t *events = nullptr;
     uint32_t count = 0;
     m_qnn.profileGetEvents(m_profile, &events, &count);
     graph.inputs[0].of.v1.memory.clientBuf.data = kept;
-    if (!is("tensor-unknown") && !is("shallow-copy")) {
+    if (!is("tensor-unknown") && !is("shallow-copy") && !is("shallow-late")) {
         tensors.tearDownTensors(graph.inputs, graph.numInputs);
         tensors.tearDownTensors(graph.outputs, graph.numOutputs);
     }
