@@ -65,7 +65,8 @@ def test_objects_of_another_machine_are_left(tmp_path: Path, machine: str) -> No
 
 
 def test_a_list_that_is_wrong_about_the_machine_is_not_believed(tmp_path: Path) -> None:
-    """The objects say themselves what they are for."""
+    """The objects say themselves what they are for, and both have to agree."""
+    assert taken(ship(tmp_path, data=elf("x86_64"), machine="aarch64"), "x86_64") is None
     assert taken(ship(tmp_path, data=elf("aarch64"), machine="x86_64")) is None
     assert taken(ship(tmp_path, data=b"no object", machine="x86_64")) is None
 
