@@ -345,7 +345,7 @@ def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Pat
         "    for words in (0, 3, 4, 40):\n"
         "        line = socket.socket(socket.AF_UNIX)\n"
         "        line.connect(os.environ['QNNMEM_WATCH_SOCKET'])\n"
-        "        hello = struct.pack('<IHH4Q', 40, 1, 0, 1, 0, 0, 7)\n"
+        "        hello = struct.pack('<IHH6Q', 56, 1, 0, 1, 0, 0, 0, 7, 0)\n"
         "        body = struct.pack(f'<{words}Q', *range(1 << 62, (1 << 62) + words))\n"
         "        line.sendall(hello + struct.pack('<IHH', 8 + 8 * words, kind, 35) + body)\n"
         "        with contextlib.suppress(OSError):  # hung up already\n"

@@ -163,10 +163,10 @@ class _WatchedThread:
         """Hear it out."""
         with self._input:
             hello = self._receive()
-            if hello.kind != _HELLO or len(hello.words) != 4 or hello.words[0] != _VERSION:
+            if hello.kind != _HELLO or len(hello.words) != 6 or hello.words[0] != _VERSION:
                 raise ObserverGone("it does not say hello")
             self._memory = self._server.memory(self._pid)
-            self._tid = hello.words[3] & 0xFFFFFFFF
+            self._tid = hello.words[4] & 0xFFFFFFFF
             self._reply(data=self._server.plan)
             answers = {
                 _LIBRARY: self._library,
