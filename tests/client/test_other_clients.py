@@ -101,6 +101,14 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
     assert report.exit_code == 0
 
 
+@pytest.mark.parametrize("way", ["child-closes", "becomes-another"])
+def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: str) -> None:
+    """Neither a child that closes its library for its parent, nor the program that follows one."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, way)
+    assert (report.findings, report.exit_code, report.failed) == ((), 0, {})
+
+
 def test_no_notification_comes_before_its_line(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:

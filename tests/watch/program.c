@@ -127,5 +127,6 @@ int main(int count, char **words) {
     functions = (void **)((char *)(uintptr_t)list[0] + 40);
     if (IS("arguments")) return arguments(library), 0;
     puts("through to the C library");
+    if (IS("becomes-another")) execl(words[0], words[0], words[1], NULL);
     return steps();
 }

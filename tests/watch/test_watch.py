@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence, verb
 
+from qnnmem.client import door
 from qnnmem.client.functions import NAMES
+from qnnmem.client.wire import Message
 from qnnmem.errors import UsageError
 from qnnmem.htp.library import library_there
 from qnnmem.qnn.package import package_folder
 from qnnmem.report.schema import load_schema
-from qnnmem.watch import server
 from qnnmem.watch.functions import in_table, number_of
 from qnnmem.watch.injections import Injection, read_injection
+from qnnmem.watch.server import _WatchedThread
 
 watch = verb("watch")
 HERE = Path(__file__).parent
@@ -75,6 +78,70 @@ def test_threads_and_forked_processes_are_followed(
     found = seen(tmp_path, "--", program, backend, what)
     made = {"threads": 80, "fork": 20}[what]
     assert (found["left_with"], found["functions"]["QnnContext_create"]["count"]) == (0, made)
+
+
+def test_a_program_that_becomes_another_is_followed(
+    program: Path, backend: Path, tmp_path: Path
+) -> None:
+    """The number of the process stays, its memory does not."""
+    found = seen(tmp_path, "--", program, backend, "becomes-another")
+    assert (found["left_with"], found["peak"]["memory_bytes"]) == (0, 1024 * 1024 * 5)
+
+
+def test_a_program_goes_on_where_no_thread_can_be_had(
+    program: Path, backend: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not left waiting for somebody who listens, and what cannot be told is said."""
+    start = threading.Thread.start
+
+    def refused(self: threading.Thread) -> None:
+        if "_serve" in self.name:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    done = watch("--time-limit", "60", "--", program, backend)
+    assert exit_code(done) == 2
+    assert "exit code 0" in done.stdout
+
+
+def test_a_child_does_not_wait_for_a_thread_of_its_parent(
+    backend: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is forked while another thread asks for the library, and asks itself."""
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import ctypes, os, pathlib, signal, sys, threading, time\n"
+        "asks = ctypes.CDLL(sys.argv[1]).QnnInterface_getProviders\n"
+        "held, over = map(pathlib.Path, sys.argv[2:])\n"
+        "def ask():\n"
+        "    return asks(ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_uint32()))\n"
+        "thread = threading.Thread(target=ask)\n"
+        "thread.start()\n"
+        "while not held.exists():\n"
+        "    time.sleep(0.001)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(60)\n"
+        "    os._exit(ask())\n"
+        "status = os.waitpid(child, 0)[1]\n"
+        "over.touch()\n"
+        "thread.join()\n"
+        "sys.exit(os.waitstatus_to_exitcode(status) & 255)\n"
+    )
+    held, over = tmp_path / "held", tmp_path / "over"
+    library = _WatchedThread._library
+
+    def hold(self: _WatchedThread, said: Message) -> None:
+        if not held.exists():
+            held.touch()
+            while not over.exists():
+                time.sleep(0.001)
+        library(self, said)
+
+    monkeypatch.setattr(_WatchedThread, "_library", hold)
+    found = seen(tmp_path, "--", sys.executable, script, backend, held, over)
+    assert (found["exit_code"], len(found["libraries"])) == (0, 2)
 
 
 def test_a_linked_library_is_watched_too(linked: Path, tmp_path: Path) -> None:
@@ -282,9 +349,9 @@ def test_all_lines_that_are_held_are_waited_for_together(
             clock[0] += seconds
 
     clock = [100.0]
-    monkeypatch.setattr(server, "monotonic", lambda: clock[0])
-    server._join([Held()] * 6)  # type: ignore[list-item]
-    assert sum(given) == server._JOIN_S
+    monkeypatch.setattr(door, "monotonic", lambda: clock[0])
+    door._join([Held()] * 6)  # type: ignore[list-item]
+    assert sum(given) == door._JOIN_S
 
 
 def test_a_program_with_other_rights_is_refused(
@@ -345,7 +412,7 @@ def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Pat
         "    for words in (0, 3, 4, 40):\n"
         "        line = socket.socket(socket.AF_UNIX)\n"
         "        line.connect(os.environ['QNNMEM_WATCH_SOCKET'])\n"
-        "        hello = struct.pack('<IHH6Q', 56, 1, 0, 1, 0, 0, 0, 7, 0)\n"
+        "        hello = struct.pack('<IHH5Q', 48, 1, 0, 1, 0, 0, 0, 7)\n"
         "        body = struct.pack(f'<{words}Q', *range(1 << 62, (1 << 62) + words))\n"
         "        line.sendall(hello + struct.pack('<IHH', 8 + 8 * words, kind, 35) + body)\n"
         "        with contextlib.suppress(OSError):  # hung up already\n"

@@ -57,7 +57,7 @@ static reply answered(int fd, void *text, size_t size) {
 }
 
 static int greet(int fd, int role) {
-    word words[] = {WHO(role), (word)(uintptr_t)plan};
+    word words[] = {WHO(role)};
     if (!send_words(fd, HELLO, 0, words, sizeof words / sizeof *words)) return 0;
     answered(fd, plan, sizeof plan);
     return !atomic_load(&dead);

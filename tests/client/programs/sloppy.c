@@ -1,5 +1,5 @@
 /* Static buffers, alloca, mapped pools, an arena that two graphs share, a fork in the middle.
- *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE] */
+ *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | becomes-another] */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -23,6 +23,7 @@ static char in_buf[4096] __attribute__((aligned(4096))), out_buf[4096] __attribu
 static Handle be, ctx, sysctx, g[2];
 static Tensor in[2], out[2];
 static char *bin, *arena, *pool;
+static void *again;
 static size_t bin_size, arena_used;
 static char names[2][64];
 
@@ -132,14 +133,15 @@ static void forks(void) {
     if (child == 0) {
         free(malloc(100)); /* what a child does on its own is its own */
         if (IS("child-executes")) q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL); /* at: child */
+        if (IS("child-closes")) dlclose(again), dlclose(again); /* its parent's stays open */
         _exit(0);
     }
     waitpid(child, &status, 0);
 }
 
 int main(int argc, char **argv) {
-    void *again = dlopen("libQnnLpai.so", RTLD_NOW);
     int i;
+    again = dlopen("libQnnLpai.so", RTLD_NOW);
     if (argc > 2) mistake = argv[2];
     load(argv[1]);
     pools();
@@ -163,5 +165,6 @@ int main(int argc, char **argv) {
     munmap(bin, bin_size);
     munmap(pool, 65536);
     free(arena);
+    if (IS("becomes-another")) execl(argv[0], argv[0], argv[1], NULL);
     return 0;
 }
