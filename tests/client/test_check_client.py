@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -235,7 +236,7 @@ def test_other_ways_to_start_a_client(
         except (OSError, subprocess.CalledProcessError):
             pytest.skip(f"gcc has no {kind} here")
     words = (*command, str(binary), "scratch-freed-early")
-    report = check_client(ClientOptions(words, profile(), time_limit_s=60))
+    report = check_client(ClientOptions(words, profile(), time_limit_s=600))
     assert list(problems(report, MISTAKES["scratch-freed-early"])) == []
     assert len(report.findings) == 1
 
@@ -284,17 +285,16 @@ def test_a_client_whose_checker_is_killed_does_not_hang(
         start_new_session=True,
     ) as parent:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-        end = time.monotonic() + 60
         mine: list[int] = []
-        while not mine and time.monotonic() < end:
-            time.sleep(0.05)
+        while not mine and parent.poll() is None:
+            time.sleep(0.01)
             there = [int(one) for one in children.read_text("utf-8").split()]
             mine = [one for one in there if _program(one) == client.name]
+        assert mine
+        held = os.pidfd_open(mine[0])
         os.kill(parent.pid, signal.SIGKILL)
-    assert mine
-    while Path(f"/proc/{mine[0]}").exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{mine[0]}").exists()
+    assert select.select([held], [], [], 600)[0]  # it ends
+    os.close(held)
 
 
 def _program(pid: int) -> str:
@@ -316,7 +316,7 @@ def test_an_execution_has_limits_as_in_net_run(client: Path, binary: Path) -> No
     """One that takes too long ends the program."""
     command = (str(client), str(binary), "runs=100000000")
     late = ExecutionLimits(time_s=1e-5)
-    report = check_client(ClientOptions(command, profile(), time_limit_s=60, limits=late))
+    report = check_client(ClientOptions(command, profile(), time_limit_s=600, limits=late))
     assert report.timed_out
     assert [one.finding.rule for one in report.findings] == ["B1"]
     assert "an execution did not finish within 1e-05 s" in report.findings[0].finding.sentence

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from qnnmem.client.wire import ClientLine
-from qnnmem.errors import Fault
+from qnnmem.errors import Fault, UsageError
 
 _MOST_LINES = 512
 _JOIN_S = 5.0
@@ -30,9 +30,11 @@ class Door:
     """Lets programs in, as long as one of them runs.
 
     `serve` talks on a line to its end. Where it gives True, the line stays open without a thread.
+    No message has more words than `most_words`.
     """
 
-    def __init__(self, folder: Path, serve: Callable[[ClientLine], bool]) -> None:
+    def __init__(self, folder: Path, serve: Callable[[ClientLine], bool], most_words: int) -> None:
+        self._most_words = most_words
         self.path = folder / "socket"
         self.crash: BaseException | None = None  # of a thread here: a mistake of ours
         self._talk = serve
@@ -45,7 +47,12 @@ class Door:
         self._socket.bind(str(self.path))
         self._socket.listen(64)
         self._thread = threading.Thread(target=self._accept, name="door", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._socket.close()
+            os.close(self._spare)
+            raise UsageError("this process can have no thread more, and needs some") from exc
 
     def settle(self) -> None:
         """Wait for what a program said before it ended."""
@@ -111,7 +118,7 @@ class Door:
 
     def _let_in(self, line: socket.socket) -> None:
         with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be had, or no memory
-            if self._has_begun(ClientLine(line)):
+            if self._has_begun(ClientLine(line, self._most_words)):
                 return
         with contextlib.suppress(OSError):
             line.shutdown(socket.SHUT_RDWR)

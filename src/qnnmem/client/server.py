@@ -15,6 +15,7 @@ from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
 
 _DEEPEST = 8  # calls inside of callbacks inside of calls
 _HELLO_WORDS = 9
+_MOST_WORDS = 64
 _VERSION = 1
 
 
@@ -23,7 +24,7 @@ class ClientServer:
 
     def __init__(self, session: ClientSession, folder: Path) -> None:
         self._session = session
-        self._door = Door(folder, self._talk)
+        self._door = Door(folder, self._talk, _MOST_WORDS)
         self.path = self._door.path
 
     @property

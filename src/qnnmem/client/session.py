@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable
@@ -210,11 +211,14 @@ class ClientSession:
             for handle in handles
             if handle.kind == "context"
         ]
+        begun = []
         for one in ends:
-            one.start()
-        for one in ends:
+            with contextlib.suppress(RuntimeError):  # there is no thread for it
+                one.start()
+                begun.append(one)
+        for one in begun:
             one.join(_END_S)  # an execution that never ends is left alone
-        return not any(one.is_alive() for one in ends)
+        return begun == ends and not any(one.is_alive() for one in ends)
 
     def close(self) -> None:
         """Look into no process any more."""

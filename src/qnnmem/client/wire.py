@@ -18,7 +18,6 @@ from qnnmem.errors import Fault
 
 _HEAD = struct.Struct("<IHH")
 _REPLY = struct.Struct("<II3Q")
-_MOST = 4096  # bytes of a message
 
 
 class Kind(IntEnum):
@@ -60,14 +59,14 @@ class Message:
 class ClientLine:
     """One thread of a program."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, line: socket.socket, most_words: int) -> None:
+        self._line, self._most = line, _HEAD.size + 8 * most_words
         self._input = line.makefile("rb")
 
     def receive(self) -> Message:
         """The next message; a `Hangup` where there is none."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
-        if not _HEAD.size <= length <= _MOST or length % 8:
+        if not _HEAD.size <= length <= self._most or length % 8:
             raise Hangup("the program sent what is no message")
         body = self._read(length - _HEAD.size)
         return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)

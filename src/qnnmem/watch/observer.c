@@ -32,7 +32,7 @@ static _Atomic uint8_t quick[FUNCTIONS]; /* whether the last call that was timed
 static struct { uint8_t mode, out; } plan[FUNCTIONS]; /* `out` is 1 + the argument with a handle */
 static struct { const void *interface; void *real[80]; char copy[40 + 8 * 80]; } slots[SLOTS + SYSTEM_SLOTS];
 static const void *views[SLOTS + SYSTEM_SLOTS];
-static struct { _Atomic(void *) real; int which; } doors[DOORS];
+static struct { void *real; int which; } doors[DOORS];
 
 /* --- The line to the other side ------------------------------------------------------------- */
 
@@ -269,7 +269,7 @@ static word providers(int which, void *real, const void ***list, uint32_t *count
 
 #define DOOR(k)                                                          \
     static word door##k(const void ***list, uint32_t *count) {           \
-        return providers(doors[k].which, atomic_load(&doors[k].real), list, count); \
+        return providers(doors[k].which, doors[k].real, list, count); \
     }
 DOOR(0) DOOR(1) DOOR(2) DOOR(3) DOOR(4) DOOR(5) DOOR(6) DOOR(7)
 static const providers_function door_functions[DOORS] = {door0, door1, door2, door3,
@@ -316,20 +316,22 @@ API word QnnSystemInterface_getProviders(const void ***list, uint32_t *count) {
 }
 
 static void *through_door(int which, void *real) {
+    void *found = real;
     int i;
-    void *none;
     if (real == NULL || real == (void *)(uintptr_t)QnnInterface_getProviders ||
         real == (void *)(uintptr_t)QnnSystemInterface_getProviders) {
         return real;
     }
-    for (i = 0; i < DOORS; i++) {
-        none = NULL;
-        doors[i].which = atomic_load(&doors[i].real) == NULL ? which : doors[i].which;
-        if (atomic_compare_exchange_strong(&doors[i].real, &none, real) || none == real) {
-            return (void *)(uintptr_t)door_functions[i];
-        }
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < DOORS && doors[i].real && doors[i].real != real; i++) {
     }
-    return real;
+    if (i < DOORS) {
+        doors[i].real = real;
+        doors[i].which = which;
+        found = (void *)(uintptr_t)door_functions[i];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 /* Any other name goes on as a jump and not as a call: with RTLD_NEXT the loader looks who asks. */

@@ -31,6 +31,7 @@ _GO, _ANSWER = range(2)
 _INJECTED, _WAITS = 1, 2
 _VERSION = 1
 _HELLO_WORDS = 5
+_MOST_WORDS = 256
 _MOST_PROCESSES = 256
 _MOST_SLOTS = 64  # of libraries in one process
 _NAME = 200
@@ -60,7 +61,7 @@ class WatchServer:
         self._processes: dict[int, Presence] = {}
         self._gone: list[Presence] = []  # whose numbers others have now
         self._lock = threading.Lock()
-        self._door = Door(folder, self._talk)
+        self._door = Door(folder, self._talk, _MOST_WORDS)
         self.path = self._door.path
 
     @property
