@@ -143,13 +143,14 @@ static int serve(int fd, const reply *asked) {
 
 /* The answer to what was sent. */
 static word answered(int fd) {
+    int process = atomic_load(&generation);
     reply got;
     for (;;) {
         if (!receive_all(fd, &got, sizeof got)) break;
         if (got.action == ANSWER) return got.a;
         if (!serve(fd, &got)) break;
     }
-    give_up();
+    if (process == atomic_load(&generation)) give_up();
     return LOST;
 }
 

@@ -1,5 +1,5 @@
 /* Static buffers, alloca, mapped pools, an arena that two graphs share, a fork in the middle.
- *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | becomes-another] */
+ *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | child-comes-back | becomes-another] */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ static const char *mistake = "";
 static const Functions *q;
 static const SystemFunctions *s;
 static char in_buf[4096] __attribute__((aligned(4096))), out_buf[4096] __attribute__((aligned(4096)));
-static Handle be, ctx, sysctx, g[2];
+static Handle logs, be, ctx, sysctx, g[2];
 static Tensor in[2], out[2];
 static char *bin, *arena, *pool;
 static void *again;
@@ -67,6 +67,14 @@ static void *take(size_t size) {
     return p;
 }
 
+/* A child that comes back out of a callback is in the middle of a call that is its parent's. */
+static void logged(const char *format, uint32_t level, uint64_t when, va_list list) {
+    static int times;
+    pid_t child;
+    (void)format, (void)level, (void)when, (void)list;
+    if (times++ == 0 && (child = fork()) != 0) waitpid(child, NULL, 0);
+}
+
 static void load(const char *path) {
     void *a = dlopen("libQnnLpai.so", RTLD_NOW | RTLD_GLOBAL), *b = dlopen("libQnnSystem.so", RTLD_NOW | RTLD_GLOBAL);
     const Interface **x;
@@ -85,7 +93,8 @@ static void load(const char *path) {
     TRY(((GetSystemProviders)dlsym(b, "QnnSystemInterface_getProviders"))(&y, &n));
     q = &x[0]->v;
     s = &y[0]->v;
-    TRY(q->backendCreate(NULL, NULL, &be)); /* at: backendCreate */
+    if (IS("child-comes-back")) TRY(q->logCreate(logged, 5, &logs));
+    TRY(q->backendCreate(logs, NULL, &be)); /* at: backendCreate */
     TRY(q->backendGetProperty(be, l));
     slurp(path);
     TRY(s->contextCreate(&sysctx)); /* at: systemCreate */
@@ -162,6 +171,7 @@ int main(int argc, char **argv) {
     if (IS("freed-again")) q->contextFree(ctx, NULL); /* at: again */
     TRY(q->backendFree(be));
     TRY(s->contextFree(sysctx));
+    if (logs) TRY(q->logFree(logs));
     munmap(bin, bin_size);
     munmap(pool, 65536);
     free(arena);
