@@ -102,12 +102,22 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
     assert report.exit_code == 0
 
 
-@pytest.mark.parametrize("way", ["child-closes", "child-comes-back", "becomes-another"])
+@pytest.mark.parametrize("way", ["child-closes", "becomes-another"])
 def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: str) -> None:
-    """Neither a child, whatever it does, for its parent, nor the program that follows another."""
+    """Neither a child that closes its library for its parent, nor the program that follows one."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
     assert (report.findings, report.exit_code, report.failed) == ((), 0, {})
+
+
+def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
+    programs: dict[str, Program],
+) -> None:
+    """The answer is for its parent, whose next calls are answered, too."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, "child-comes-back")
+    assert [one.finding.rule for one in report.findings] == ["R12"]  # what is logged
+    assert (report.exit_code, report.failed) == (0, {"QnnGraph_retrieve": 1})
 
 
 def test_no_notification_comes_before_its_line(
@@ -147,14 +157,17 @@ def test_a_mistake_is_found(
 def test_a_call_without_a_line_has_that_of_what_is_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a compiler has merged calls: the nearest line that it has left, in the same function."""
+    """Where a compiler has merged calls: the nearest line that it has left."""
     merged = range(0x1E3C, 0x1EAD)  # as clang -O1 does it with the example
 
     def looked_up(_: Symbols, __: str, path: str, offsets: list[int]) -> list[tuple[Frame, ...]]:
         return [
             (Frame("outer", "", 0, path, at),)
             if at in merged
-            else (Frame("inner", "client.c", 305, path, at), Frame("outer", "client.c", 9, path, at))
+            else (
+                Frame("inner", "client.c", 305, path, at),
+                Frame("outer", "client.c", 9, path, at),
+            )
             for at in offsets
         ]
 

@@ -13,7 +13,7 @@ from qnnmem.client.memory import ClientMemory, Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Memory of a process, and an address where it has something from its beginning to its end."""
+    """Memory of a process, and where it has its program from beginning to end; 0: not known."""
 
     memory: ClientMemory
     address: int
@@ -21,12 +21,12 @@ class Presence:
     def is_there(self) -> bool:
         """Not where the process has ended, or has become another program."""
         try:
-            self.memory.read(self.address, 1)
+            return not self.address or bool(self.memory.read(self.address, 1))
         except Unreadable:
             return False
-        return True
 
 
 def presence(memory: ClientMemory) -> Presence:
-    """Of a process as it is now: its lowest mapping is that of the program."""
-    return Presence(memory, next((one.start for one in memory.mappings() if one.readable), 0))
+    """Of a process as it is now."""
+    maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
+    return Presence(memory, next((one.start for one in maps), 0))
