@@ -102,8 +102,9 @@ static int open_line(int role) {
 
 /* The line of this thread. One that it has serves on, also when another thread got none. */
 static int connected(void) {
-    if (connection < 0) connection = open_line(0);
-    if (connection >= 0) pthread_setspecific(at_thread_end, socket_path);
+    if (connection < 0 && (connection = open_line(0)) >= 0) {
+        pthread_setspecific(at_thread_end, socket_path);
+    }
     return connection;
 }
 
