@@ -358,21 +358,42 @@ def test_a_suppression_that_takes_long_is_refused(line: str, tmp_path: Path) -> 
         read_suppressions(path)
 
 
-def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
-    client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is told that the checker is gone, and ends by itself."""
+def _refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let threads of a name not start, as where a machine has too many."""
     start = threading.Thread.start
 
     def refused(self: threading.Thread) -> None:
-        if "_serve" in self.name:
+        if name in self.name:
             raise RuntimeError("can't start new thread")
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
+
+
+def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
+    client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told that the checker is gone, and ends by itself."""
+    _refuse_threads(monkeypatch, "_serve")
     report = run(client, binary)
     assert not report.timed_out
     assert report.exit_code == 3
+
+
+def test_a_report_is_made_where_no_thread_can_be_had_to_clean_up(
+    client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The contexts of a program that crashed are left alone then."""
+    _refuse_threads(monkeypatch, "abandon")
+    assert list(problems(run(client, binary, "crash"), MISTAKES["crash"])) == []
+
+
+def test_without_a_thread_to_begin_with_that_is_said(
+    client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sentence."""
+    _refuse_threads(monkeypatch, "door")
+    assert "no thread more" in sentence(check("--", client, binary))
 
 
 def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
