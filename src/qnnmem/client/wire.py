@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from qnnmem.errors import Fault
 
@@ -46,8 +46,7 @@ class Hangup(Fault):
     """The program is gone, or says what nothing of ours in it says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of a program."""
 
     kind: int
