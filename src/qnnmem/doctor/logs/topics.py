@@ -146,8 +146,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"cannot locate symbol|undefined symbol|symbol not found|fail\w*(?: to)? dlsym"
-            r"|dlsym fail",
+            r"cannot locate symbol|undefined (?:\w+ )?symbol|symbol not found"
+            r"|fail\w*(?: to)? dlsym|dlsym fail|\brelocation (?:fail|error)",
         ),
         "",
     ),
@@ -177,6 +177,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
     ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
     (
+        "skel_missing",
+        (
+            r"\b(?:qnn|htp|snpe|genie|hexagon|fastrpc)\b(?: \w+){0,2} librar(?:y|ies)\b",
+            r"not (?:be )?found|cannot (?:be found|find)|could not (?:be found|find)|\bmissing\b",
+        ),
+        rf"{_OPTIONAL}|symbol|function",
+    ),
+    (
         "mem_graph_limit",
         (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _NUMBER),
         r"op ?package|version",
@@ -194,9 +202,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"(?<![a-z])version",
+            r"(?<![a-z])version|\bbuild[ _-]?ids?\b",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
-            r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)",
+            r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
+            r"|!=|format version (?:detected|found)",
         ),
         r"soc|\barch|opset",
     ),
