@@ -17,7 +17,7 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present|\benoent\b"
+    r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
@@ -40,6 +40,11 @@ _OPERATOR = (
 )
 _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 
+# What the C library says of a heap that a program overwrote.
+HEAP_SPOILT = (
+    r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
+    r"|corrupted size vs"
+)
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
@@ -174,8 +179,21 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch",
     ),
+    (
+        "version_mismatch",
+        (
+            r"\b(?:only (?:supported|available|works?)|requires?|needs?|minimum)\b.{0,60}"
+            r"(?:>=|\bat least|\bfrom) ?v?[0-9]+\.[0-9]",
+        ),
+        r"\bsoc\b|\barch|\b[kmg]i?b\b|bytes",
+    ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
-    ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
+    ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
+    (
+        "skel_missing",
+        (r"\bdll\b|\.so\b|librar(?:y|ies)\b", r"specified module could not be found|8007007e"),
+        "",
+    ),
     (
         "skel_missing",
         (
@@ -202,7 +220,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"(?<![a-z])version|\bbuild[ _-]?ids?\b",
+            r"(?<![a-z])version(?!_[0-9])|\bbuild[ _-]?ids?\b",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
             r"|!=|format version (?:detected|found)",
@@ -282,7 +300,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
         ),
-        "",
+        HEAP_SPOILT,
     ),
     (
         "mem_unknown",
