@@ -18,7 +18,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from doctor_cases import CLASSES, ROOT, incidents
 
@@ -89,7 +89,6 @@ class Answer(NamedTuple):
 
 def read_fresh() -> tuple[FreshLog, ...]:
     """All of them."""
-    rows = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
     return tuple(
         FreshLog(
             row["id"],
@@ -99,8 +98,13 @@ def read_fresh() -> tuple[FreshLog, ...]:
             row["decidable"],
             "".join(f"{line}\n" for line in row["lines"]).encode(),
         )
-        for row in rows
+        for row in read_rows()
     )
+
+
+def read_rows() -> list[dict[str, Any]]:
+    """All of them as they are stored."""
+    return [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 
 
 def answer(log: FreshLog, knowledge: Knowledge) -> Answer:
