@@ -291,7 +291,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"already registered|not registered|was never registered|invalid mem ?handle"
+            r"already registered|registered already|not registered|was never registered"
+            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
+            r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
+            rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
+            r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
             r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
             r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
