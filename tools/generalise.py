@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fresh_logs
 import msgspec
@@ -31,11 +31,13 @@ from doctor_cases import (
     embedded,
     grade,
     incidents,
+    origin,
     plainly,
     read_cases,
 )
 
 from qnnmem.doctor.incident import Incident
+from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
 
@@ -154,6 +156,88 @@ def calibration(found: Sequence[Result], fresh: Sequence[fresh_logs.Answer]) -> 
     yield ""
 
 
+class Counts(NamedTuple):
+    """What was told of logs whose source was left out."""
+
+    causes: Counter[str]  # of logs that name one: right, wrong, not named
+    sides: Counter[str]  # of those and of logs that tell a side
+    sure: Counter[bool]  # answers of high or medium confidence: whether right
+    high: Counter[bool]  # those of high confidence alone
+    passed_over: int
+
+
+def over_all(cases: Sequence[Case]) -> dict[bool, Counts]:
+    """Stored logs and those gathered later, each without what its source alone supports."""
+    every = (*cases, *map(_as_case, fresh_logs.read_rows()))
+    base = Base(every)
+    counted = {
+        ours: Counts(Counter(), Counter(), Counter(), Counter(), 0) for ours in (False, True)
+    }
+    for source in sorted({case.source for case in every}):
+        knowledge = base.without(source)
+        for case in (one for one in every if one.source == source):
+            found = incidents(plainly(case), knowledge)
+            counted[case.ours] = _count(counted[case.ours], case, found)
+    return counted
+
+
+def _as_case(row: dict[str, Any]) -> Case:
+    lines = tuple(part for line in row["lines"] for part in line.splitlines())
+    where, accept, memory = origin(row["source"]), tuple(row["accept"]), row["is_memory"]
+    labels = (row["decidable"], row["stage"], row["cause"])
+    return Case(row["id"], where, *labels, memory, lines, accept=accept)
+
+
+def _count(counts: Counts, case: Case, found: Sequence[Incident]) -> Counts:
+    causes = {case.cause, *case.accept}
+    open_side = "unknown" in causes or len(set(map(is_memory, causes))) > 1
+    told = [one for one in found if one.verdict != "undecided"]
+    named = {one.cause for one in told if one.verdict == "cause"}
+    if case.decidable == "cause":
+        counts.causes["not named" if not named else "wrong" if named - causes else "right"] += 1
+    if case.decidable in ("cause", "memory_only"):
+        same = open_side or all(one.is_memory is case.is_memory for one in told)
+        counts.sides["not told" if not told else "right" if same else "wrong"] += 1
+    for one in told:
+        right = one.cause in causes
+        if one.verdict != "cause":
+            right = open_side or one.is_memory is case.is_memory
+        right = right and case.decidable != "healthy"
+        counts.sure[right] += one.confidence != "low"
+        counts.high[right] += one.confidence == "high"
+    missed = not found and case.decidable != "healthy"
+    return counts._replace(passed_over=counts.passed_over + missed)
+
+
+def share_table(counted: dict[bool, Counts]) -> Iterator[str]:
+    """The same as shares, for reports, our own runs and both."""
+    both = Counts(
+        *(one + other for one, other in zip(counted[False][:4], counted[True][:4], strict=True)),
+        counted[False].passed_over + counted[True].passed_over,
+    )
+    yield "| logs | causes right | wrong | sides right | wrong | sure and wrong | high and right |"
+    yield "|---" + "|--:" * 6 + "|"
+    for name, one in (
+        ("reported", counted[False]),
+        ("our own runs", counted[True]),
+        ("both", both),
+    ):
+        cells = (
+            _share(one.causes["right"], one.causes.total()),
+            str(one.causes["wrong"]),
+            _share(one.sides["right"], one.sides.total()),
+            str(one.sides["wrong"]),
+            _share(one.sure[False], one.sure.total()),
+            _share(one.high[True], one.high.total()),
+        )
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield f"\n{both.passed_over} failing logs are passed over.\n"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.1%})" if whole else "-"
+
+
 def tables(found: Sequence[Result], forms: Iterable[str]) -> Iterator[str]:
     """Counts by form and class, with the whole knowledge base and without the source."""
     for form in forms:
@@ -187,6 +271,7 @@ def page(
     fresh: Sequence[fresh_logs.Answer],
     robust: Sequence[str] = (),
     messages: Sequence[str] = (),
+    everything: Sequence[str] = (),
 ) -> Iterator[str]:
     """The page: method, numbers, limits."""
     sources = sorted({case.source for case in cases})
@@ -231,6 +316,13 @@ def page(
         "libraries give a side, or a cause with low confidence.\n"
     )
     yield from calibration(found, fresh)
+    yield "## All logs, their source left out\n"
+    yield (
+        "Stored logs and those gathered later (below) together, whole: what one source alone "
+        "supports is taken away for that source. Any accepted cause is right. An answer is *sure* "
+        "with high or medium confidence.\n"
+    )
+    yield from everything
     yield "## Logs made by rule\n"
     yield (
         "By `python tools/robust_logs.py`, from a seed: stored failures varied as people and "
@@ -293,7 +385,8 @@ def main() -> int:
         fresh = [fresh_logs.answer(one, base.whole) for one in fresh_logs.read_fresh()]
         robust = () if given.quick else tuple(robust_logs.table(base.whole))
         messages = tuple(fresh_logs.messages(base.whole))
-    text = "\n".join(page(cases, base, found, fresh, robust, messages))
+        everything = tuple(share_table(over_all(cases)))
+    text = "\n".join(page(cases, base, found, fresh, robust, messages, everything))
     print(text)
     if not given.quick:
         PAGE.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

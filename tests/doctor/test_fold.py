@@ -37,6 +37,7 @@ def test_too_little_is_no_form() -> None:
     """Two words are in every other message."""
     assert not list(folded(0, "context failed"))
     assert not list(folded(0, "a{x} b{y} c{z} d{u}"))
+    assert not list(folded(0, "is not supported by QNN"))
 
 
 def test_a_name_in_a_hole() -> None:

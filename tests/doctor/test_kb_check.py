@@ -12,6 +12,7 @@ from command_line import verb
 
 from qnnmem.doctor.kb.check import KbCheck, check, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
+from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
 from qnnmem.errors import UsageError
 from qnnmem.report.schema import load_schema
@@ -41,6 +42,28 @@ def test_the_built_in_entries_are_good() -> None:
     found = check()
     assert [f"{one.entry}: {one.sentence}" for one in found.findings] == []
     assert found.entries > 50
+
+
+def test_a_call_that_failed_is_no_cause() -> None:
+    """A line that names a call and no reason decides nothing with high confidence."""
+    common, entries = read_folder(BUILT_IN)
+    texts: dict[str, list[str]] = {}
+    for line in (*common, *(line for entry in entries for line in entry.lines)):
+        texts.setdefault(line.sign, []).append(line.text)
+    bare = re.compile(
+        r"\W*(?:\w+[_:]+\w+|\w+[a-z][A-Z]\w+)(?:\(\))?:? failed"
+        r"|[Ff]ail(?:ed)? to (?:(?:pre )?register|open|create|execute|start)\b[\w ]*"
+    )
+    sure = [
+        (entry.id, text)
+        for entry in entries
+        if entry.verdict == "cause" and entry.cause != "benign_noise"
+        for when in entry.whens
+        if (when.confidence or entry.confidence) == "high" and not (when.needs or when.where)
+        for sign in when.signs
+        for text in texts[sign]
+    ]
+    assert [(name, text) for name, text in sure if bare.fullmatch(text)] == []
 
 
 def test_stored_failures_are_well_formed() -> None:

@@ -62,6 +62,7 @@ def sides(path: Path, text: str) -> list[bool | str]:
         ("Context binary was generated for SM8550 but device is SM8650\n", False),
         ("map::at:  key not found\nERROR at line 244: Failed to create the dialog.\n", False),
         ("E/hta-unnhal: {CONVOLUTION_2D, TENSOR_QUANT8} is not supported. (dsp)\n", False),
+        ("libhexagon.so\nmalloc(): invalid size (unsorted)\n", False),
         ("QNN: model run failed\n", "unknown"),
     ],
 )
@@ -83,6 +84,7 @@ def test_a_side_is_told_where_the_words_tell_it(
         "mismatches: 0 / 1000 (HTP vs CPU)",
         "spill-fill buffer size: 10485760",
         "Skipping error injection test on HTP",
+        "[qnn_init, 2230]: device property is not supported",
         "Qualcomm NPU ready. If acceleration fails, try another model",
     ],
 )

@@ -22,6 +22,8 @@ from qnnmem.errors import UsageError
 
 _MOST_FORMS = 8  # of a template with choices
 _LEAST_WORDS = 3  # fixed words of a template; fewer are in many messages
+_LEAST_TELLING = 2  # of these that are not in messages of any kind
+_EVERYWHERE = frozenset(("qnn", "htp", "dsp", "npu", "not"))
 _REMEMBERED = 4096
 
 _SYMBOL = re.compile(r"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40})\b", re.IGNORECASE)
@@ -108,7 +110,9 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
     from qnnmem.doctor.kb.template import parse
 
     for form in dict.fromkeys(map(_folded, _forms(text))):
-        if len(_HOLE.sub(" ", form).split()) < _LEAST_WORDS:
+        words = _HOLE.sub(" ", form).split()
+        telling = sum(word not in _EVERYWHERE for word in words)
+        if len(words) < _LEAST_WORDS or telling < _LEAST_TELLING:
             continue
         try:
             made = parse(form)

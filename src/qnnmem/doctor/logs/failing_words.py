@@ -114,6 +114,7 @@ NONE = re.compile(
     rb"|severity[ ]?[:=][ ]?error"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
+    rb"|\bpropert(?:y|ies) (?:is |are )?not supported\b"
     rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
     rb"|(?<!not )(?<!!= )(?<!!)(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
     rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"

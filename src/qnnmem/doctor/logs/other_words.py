@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from qnnmem.doctor.logs.topics import HEAP_SPOILT
+
 OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
 
@@ -173,9 +175,16 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
 
     A crash and a standstill do so only in a message that stands alone.
     """
+    if _heap_spoilt().search(text):
+        return True
     if mentions_memory(text):
         return False
     return any(all(need.search(text) for need in needs) for needs in _compiled(alone))
+
+
+@cache
+def _heap_spoilt() -> re.Pattern[str]:
+    return re.compile(HEAP_SPOILT)
 
 
 def mentions_memory(text: str) -> bool:

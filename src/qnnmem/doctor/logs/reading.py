@@ -117,6 +117,7 @@ _CALM = re.compile(
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
+_HEADS = 48  # of a message: a logger may relay what another has already given a head
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
 
@@ -293,7 +294,7 @@ def _level(level: str, before: bytes, body: bytes) -> str:
         return "error"
     if level == "D":
         return "calm"
-    if _CALM.search(before + body[:40]) or level in ("V", "I", "W"):
+    if _CALM.search(before + body[:_HEADS]) or level in ("V", "I", "W"):
         return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
 

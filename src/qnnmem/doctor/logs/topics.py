@@ -17,7 +17,7 @@ _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enou
 _LACKS = (
     r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
     r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present|\benoent\b"
+    r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
 )
 _REFUSED = (
     r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
@@ -40,6 +40,11 @@ _OPERATOR = (
 )
 _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 
+# What the C library says of a heap that a program overwrote.
+HEAP_SPOILT = (
+    r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
+    r"|corrupted size vs"
+)
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
@@ -146,8 +151,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"cannot locate symbol|undefined symbol|symbol not found|fail\w*(?: to)? dlsym"
-            r"|dlsym fail",
+            r"cannot locate symbol|undefined (?:\w+ )?symbol|symbol not found"
+            r"|fail\w*(?: to)? dlsym|dlsym fail|\brelocation (?:fail|error)",
         ),
         "",
     ),
@@ -174,8 +179,29 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch",
     ),
+    (
+        "version_mismatch",
+        (
+            r"\b(?:only (?:supported|available|works?)|requires?|needs?|minimum)\b.{0,60}"
+            r"(?:>=|\bat least|\bfrom) ?v?[0-9]+\.[0-9]",
+        ),
+        r"\bsoc\b|\barch|\b[kmg]i?b\b|bytes",
+    ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
-    ("skel_missing", (r"\bskel\b", _LACKS), _OPTIONAL),
+    ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
+    (
+        "skel_missing",
+        (r"\bdll\b|\.so\b|librar(?:y|ies)\b", r"specified module could not be found|8007007e"),
+        "",
+    ),
+    (
+        "skel_missing",
+        (
+            r"\b(?:qnn|htp|snpe|genie|hexagon|fastrpc)\b(?: \w+){0,2} librar(?:y|ies)\b",
+            r"not (?:be )?found|cannot (?:be found|find)|could not (?:be found|find)|\bmissing\b",
+        ),
+        rf"{_OPTIONAL}|symbol|function",
+    ),
     (
         "mem_graph_limit",
         (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _NUMBER),
@@ -194,9 +220,10 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "version_mismatch",
         (
-            r"(?<![a-z])version",
+            r"(?<![a-z])version(?!_[0-9])|\bbuild[ _-]?ids?\b",
             rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
-            r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)",
+            r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
+            r"|!=|format version (?:detected|found)",
         ),
         r"soc|\barch|opset",
     ),
@@ -264,7 +291,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"already registered|not registered|was never registered|invalid mem ?handle"
+            r"already registered|registered already|not registered|was never registered"
+            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
+            r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
+            rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
+            r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
             r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
             r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
@@ -273,7 +304,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
         ),
-        "",
+        HEAP_SPOILT,
     ),
     (
         "mem_unknown",
