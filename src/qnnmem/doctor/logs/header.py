@@ -97,7 +97,7 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:
     """Process and time of a line in which `LOGCAT` was found."""
     second, part, pid = match.groups()
-    return int(pid), _second(second) + int(part) / 1000
+    return int(pid), second_of(second) + int(part) / 1000
 
 
 def parse(line: bytes) -> Header:
@@ -186,7 +186,7 @@ def _when(match: re.Match[bytes]) -> float:
 
 
 @lru_cache(maxsize=64)
-def _second(text: bytes) -> int:
+def second_of(text: bytes) -> int:
     """Seconds of `MM-DD HH:MM:SS`; many lines share one."""
     month, day, hour, minute, second = map(
         int, (text[:2], text[3:5], text[6:8], text[9:11], text[12:])
