@@ -106,7 +106,11 @@ def parse(line: bytes) -> Header:
     A glance at the first bytes saves trying, and compiling, patterns that cannot match. No head is
     longer than a few hundred bytes, and what follows costs nothing.
     """
-    line = line[:_HEAD]
+    return _parsed(line[:_HEAD])
+
+
+@lru_cache(maxsize=16)  # a line that tells of a failure is asked for several times in a row
+def _parsed(line: bytes) -> Header:
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -39,7 +40,10 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     def shifted(self, by: int) -> Repeat:
         """The same, where so many bytes stand before the message."""
         found = tuple(
-            (index, tuple((start + by, end + by, kind, scale) for start, end, kind, scale in fields))
+            (
+                index,
+                tuple((start + by, end + by, kind, scale) for start, end, kind, scale in fields),
+            )
             for index, fields in self.found
         )
         return msgspec.structs.replace(self, found=found)
@@ -73,7 +77,7 @@ class RepeatedLine(msgspec.Struct, frozen=True, gc=False):
     def process(self, line: bytes) -> tuple[int, float]:
         """Process and time, as `process_in` says."""
         start, end = self.pid
-        return int(line[start:end]), second_of(line[:14]) + int(line[15:18]) / 1000
+        return int(line[start:end]), second_of(line[:14]) + _thousandths(line[15:18])
 
 
 class RepeatedLines:
@@ -147,6 +151,11 @@ class RepeatedLines:
             (start - body, end - body, kind, 0 if kind in WORDY else SCALES.get(kind, 1))
             for (start, end), (_, kind) in zip(found[1], holes, strict=True)
         )
+
+
+@cache
+def _thousandths(text: bytes) -> float:
+    return int(text) / 1000
 
 
 def _key(message: bytes) -> bytes:

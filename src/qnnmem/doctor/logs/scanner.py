@@ -260,7 +260,9 @@ class LogScanner:
             if known is not None:
                 repeat, text = known.repeat, raw.rstrip(b"\r\n")
                 found, process = repeat.of(raw), known.process(raw)
-                self._put(low, high, text, found, process, repeat.opens, repeat.asks_code, False, out)
+                self._put(
+                    low, high, text, found, process, repeat.opens, repeat.asks_code, False, out
+                )
             elif shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
                 if body:

@@ -102,11 +102,14 @@ class Engines:
 class _AnchorIndex:
     """Anchors by four characters that few others have: most lines hold hardly any of them."""
 
-    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
-        self._anchors = anchors
-        self._lines = (
-            0  # that were looked at: for a few, making the index takes longer than it saves
-        )
+    def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
+        self._every, self._numbers = anchors, numbers
+        # Lines that were looked at: for a few, making the index takes longer than it saves.
+        self._lines = 0
+
+    @cached_property
+    def _anchors(self) -> list[tuple[int, bytes]]:
+        return [(number, self._every[number]) for number in self._numbers]
 
     @cached_property
     def _by_gram(self) -> dict[bytes, list[tuple[int, bytes]]]:
@@ -140,7 +143,7 @@ class PlainEngine:
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         self._keys = [
-            (key.encode(), _AnchorIndex([(number, self.anchors[number]) for number in numbers]))
+            (key.encode(), _AnchorIndex(self.anchors, numbers))
             for key, numbers in knowledge.keys.items()
         ]
 
@@ -186,7 +189,7 @@ class Re2Engine:
         options.encoding = re2.Options.Encoding.LATIN1
         self._first = re2.compile(b"|".join(first_texts(knowledge)), options)
         self._any = re2.compile(b"|".join(map(_escaped, self.anchors)), options)
-        self._index = _AnchorIndex(list(enumerate(self.anchors)))
+        self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
@@ -358,9 +361,7 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
     numbers = [0] * len(made) if kind == "lines" else list(range(len(made)))
     flags = hyperscan.HS_FLAG_CASELESS | hyperscan.HS_FLAG_MULTILINE
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    database.compile(
-        expressions=made, ids=numbers, elements=len(made), flags=[flags] * len(made)
-    )
+    database.compile(expressions=made, ids=numbers, elements=len(made), flags=[flags] * len(made))
     cache.keep(name, hyperscan.dumpb(database))
     return database
 
