@@ -249,8 +249,7 @@ class LogScanner:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
-            raw = bytes(view[low:high])
-            body = 0
+            raw, body = bytes(view[low:high]), 0
             known = known_line(raw)
             if known is None and (head := LOGCAT.match(raw)):
                 body = head.end()
@@ -259,10 +258,8 @@ class LogScanner:
                 known = None if tag in calm else find(raw, head)
             if known is not None:
                 repeat, text = known.repeat, raw.rstrip(b"\r\n")
-                found, process = repeat.of(raw), known.process(raw)
-                self._put(
-                    low, high, text, found, process, repeat.opens, repeat.asks_code, False, out
-                )
+                said = repeat.of(raw), known.process(raw), repeat.opens, repeat.asks_code
+                self._put(low, high, text, *said, False, out)
             elif shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
                 if body:
