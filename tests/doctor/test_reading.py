@@ -8,7 +8,7 @@ import pytest
 
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.logs.reading import FAILING, OURS, Chosen, read
-from qnnmem.doctor.logs.search import ENGINES, choose_engine
+from qnnmem.doctor.logs.search import ENGINES, VectorscanEngine, choose_engine
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,31 @@ def test_engines_hand_over_the_same_failing_lines() -> None:
             pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[name])
             engine = choose_engine(knowledge, 0, name)
             assert (51, 51 + len(line)) in engine.lines(text, 0, len(text), set()), (name, line)
+
+
+def test_vectorscan_tells_of_a_line_once() -> None:
+    """However many words of failure it holds, and whether or not it ends: a word each is a call."""
+    pytest.importorskip("hyperscan")
+    engine = choose_engine(built_in(), 0, "hyperscan")
+    assert isinstance(engine, VectorscanEngine)
+    told = []
+    database = engine._first
+    log = b"failed: error 1002, could not\nfine\nfault\r\n\ntimeout, FAILED and failed"
+
+    def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        told.append(end)
+
+    database.scan(log, match_event_handler=note)
+    ends = [log.index(b"\nfine"), log.index(b"\r") + 1, len(log)]
+    assert told == ends
+    spans = engine.lines(log, 0, len(log), set())
+    assert [log[low:high] for low, high in spans] == [
+        b"failed: error 1002, could not",
+        b"fault\r",
+        b"timeout, FAILED and failed",
+    ]
+    assert engine.lines(log, 0, len(log), {b"fault\r"}) == [spans[0], spans[2]]
+    assert engine.lines(b"fine\n", 0, 5, set()) == []
 
 
 @pytest.mark.parametrize("word", [b"libqnn", b"a.", b"aB", b"x/", b"1"])

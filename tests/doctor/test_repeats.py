@@ -12,6 +12,8 @@ from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.kb.matcher import Matcher, _steps
 from qnnmem.doctor.kb.template import parse
 from qnnmem.doctor.logs import line, scanner
+from qnnmem.doctor.logs.header import LOGCAT
+from qnnmem.doctor.logs.header import parse as parse_head
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import choose_engine
@@ -78,6 +80,41 @@ def test_a_template_that_may_begin_in_a_head_is_matched_each_time() -> None:
     knowledge = known("{pid:int} E QnnDsp: the widget broke")
     found = hits_of(knowledge, *[b"the widget broke"] * 3)
     assert [hit.found[0][1] for hit in found] == [(0,), (1,), (2,)]
+
+
+def test_a_line_is_known_by_all_its_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No head is read where one as wide stood before the same message; wider ones are, once."""
+    heads = (
+        b"03-17 16:13:01.123  5  5 E QnnDsp: ",
+        b"12-31 23:59:59.999  7  8 E QnnDsp: ",
+        b"01-02 03:04:05.006 9123  9 E QnnDsp: ",
+        b"01-02 03:04:05.007 9124  8 E QnnDsp: ",
+        b"[   12.000001] ",
+    )
+    text = b"the widget broke at %d of 10 KB with 0x1%d, see x"
+    lines = [head + text % (n, n) + end for n in range(4) for head in heads for end in (b"", b"\r")]
+    log = b"".join(line + b"\n" for line in lines)
+    knowledge = known(BROKE)
+    read = []
+
+    class Counted:
+        """The expression of such heads, counted."""
+
+        def match(self, line: bytes) -> Any:
+            read.append(line)
+            return LOGCAT.match(line)
+
+    monkeypatch.setattr(scanner, "LOGCAT", Counted())
+    engine = choose_engine(knowledge, 0, "plain")
+    found = list(LogScanner(knowledge, engine, BytesIO(log).readinto).hits())
+    assert [hit.text for hit in found] == [line.rstrip() for line in lines]
+    for hit in found:
+        head = parse_head(hit.text)
+        assert (hit.pid, hit.time) == (head.pid, head.time)
+        at = hit.text.index(b"at ") + 3
+        assert hit.found[0][1][0] == int(hit.text[at : at + 1])
+    logcat = [line for line in read if not line.startswith(b"[")]
+    assert len(logcat) == 5  # the first is matched; then a width each, with and without CR
 
 
 @pytest.mark.parametrize("engine", ["hyperscan", "re2", "plain"])

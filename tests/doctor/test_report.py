@@ -11,7 +11,14 @@ import msgspec
 import pytest
 from published_schemas import against_sarif
 
-from qnnmem.doctor.incident import Harmless, Incident, ReadingStats, from_json, to_json
+from qnnmem.doctor.incident import (
+    Harmless,
+    Incident,
+    ReadingStats,
+    from_json,
+    to_json,
+    to_json_bytes,
+)
 from qnnmem.report import doctor, doctor_markdown, doctor_sarif, sarif
 from qnnmem.report.schema import load_schema
 
@@ -334,6 +341,7 @@ def test_an_incident_comes_back_from_its_json(changes: dict[str, Any]) -> None:
     one = incident(**changes)
     text = to_json(one)
     assert text.isascii()
+    assert to_json_bytes(one) == text.encode()
     assert from_json(text.encode()) == one
     assert ("similar" in json.loads(text)) == ("similar" in changes)
     assert ("own_numbers" in json.loads(text)) == ("own_numbers" in changes)

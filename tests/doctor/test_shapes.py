@@ -43,6 +43,13 @@ def renumbered(line: str, draw: random.Random) -> str:
     )
 
 
+def test_texts_that_hold_another_are_not_asked_for() -> None:
+    """A line that holds them holds the other one, too."""
+    assert shapes._shortest((b"vtcm", b"tcm", b"cdsp", b"dsp", b"dsp", b"qnn")) == (
+        *(b"dsp", b"qnn", b"tcm"),
+    )
+
+
 def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
     """Each line says by itself what it says behind others of its shape, whatever their numbers."""
     draw = random.Random(5)  # noqa: S311 - a seed, not a secret

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator
 from typing import IO
 
-from qnnmem.doctor.incident import Incident, from_json, to_json
+from qnnmem.doctor.incident import Incident, from_json, to_json, to_json_bytes
 
 _IN_MEMORY = 256
 _HEAD = struct.Struct("<qqq")  # stream, offset, bytes that follow
@@ -47,7 +47,7 @@ class Spool:
         self._write(self._file, stream, offset, incident)
 
     def _write(self, file: IO[bytes], stream: int, offset: int, incident: Incident) -> None:
-        data = to_json(incident).encode("ascii")
+        data = to_json_bytes(incident)
         if not self._runs or (stream, offset) < self._last:
             self._runs.append(self._end)
         self._last = stream, offset

@@ -97,7 +97,7 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:
     """Process and time of a line in which `LOGCAT` was found."""
     second, part, pid = match.groups()
-    return int(pid), _second(second) + int(part) / 1000
+    return int(pid), second_of(second) + int(part) / 1000
 
 
 def parse(line: bytes) -> Header:
@@ -106,7 +106,11 @@ def parse(line: bytes) -> Header:
     A glance at the first bytes saves trying, and compiling, patterns that cannot match. No head is
     longer than a few hundred bytes, and what follows costs nothing.
     """
-    line = line[:_HEAD]
+    return _parsed(line[:_HEAD])
+
+
+@lru_cache(maxsize=16)  # a line that tells of a failure is asked for several times in a row
+def _parsed(line: bytes) -> Header:
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
@@ -186,7 +190,7 @@ def _when(match: re.Match[bytes]) -> float:
 
 
 @lru_cache(maxsize=64)
-def _second(text: bytes) -> int:
+def second_of(text: bytes) -> int:
     """Seconds of `MM-DD HH:MM:SS`; many lines share one."""
     month, day, hour, minute, second = map(
         int, (text[:2], text[3:5], text[6:8], text[9:11], text[12:])

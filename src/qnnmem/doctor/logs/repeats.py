@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.header import LOGCAT
+from qnnmem.doctor.logs.header import LOGCAT, second_of
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
 
 _MOST = 8192  # lines that are remembered
@@ -35,6 +36,17 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     found: tuple[tuple[int, tuple[_Field, ...]], ...]  # templates with their holes
     opens: bool  # whether one of them makes an incident
     asks_code: bool  # whether a code may stand beside the call, or in the line below
+
+    def shifted(self, by: int) -> Repeat:
+        """The same, where so many bytes stand before the message."""
+        found = tuple(
+            (
+                index,
+                tuple((start + by, end + by, kind, scale) for start, end, kind, scale in fields),
+            )
+            for index, fields in self.found
+        )
+        return msgspec.structs.replace(self, found=found)
 
     def of(self, message: bytes) -> list[Found]:
         """The templates of a message and what their holes catch in it."""
@@ -56,17 +68,44 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
         return out
 
 
+class RepeatedLine(msgspec.Struct, frozen=True, gc=False):
+    """What lines with these letters and a head of this width hold."""
+
+    repeat: Repeat  # with places that count from the start of the line
+    pid: tuple[int, int]  # where the process stands; the time is where it always is
+
+    def process(self, line: bytes) -> tuple[int, float]:
+        """Process and time, as `process_in` says."""
+        start, end = self.pid
+        return int(line[start:end]), second_of(line[:14]) + _thousandths(line[15:18])
+
+
 class RepeatedLines:
     """The messages that were seen, by their letters."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._known: dict[bytes, Repeat] = {}
+        self._lines: dict[bytes, RepeatedLine] = {}
         self._steady: dict[int, bool] = {}
 
-    def get(self, message: bytes) -> Repeat | None:
-        """What is known of a message."""
-        return self._known.get(_key(message))
+    def line(self, raw: bytes) -> RepeatedLine | None:
+        """What is known of a line by all of its letters: heads are mostly as wide, too."""
+        if b"0x" in raw or b"0X" in raw:
+            return self._lines.get(_key(raw))
+        return self._lines.get(raw.translate(_ONE_DIGIT))
+
+    def find(self, raw: bytes, head: re.Match[bytes]) -> RepeatedLine | None:
+        """What is known of the message of a line in which `LOGCAT` was found."""
+        body = head.end()
+        known = self._known.get(_key(raw[body:].rstrip(b"\r\n")))
+        if known is None:
+            return None
+        if len(self._lines) >= _MOST:
+            self._lines.clear()
+        # Logcat ends a head with a blank, so what stands before `x` is on one side of the cut.
+        line = self._lines[_key(raw)] = RepeatedLine(known.shifted(body), head.span(3))
+        return line
 
     def note(self, text: bytes, asked: Sequence[int], found: Sequence[Found]) -> None:
         """Keeps which of the templates asked for a line of logcat matches, if its letters tell."""
@@ -112,6 +151,11 @@ class RepeatedLines:
             (start - body, end - body, kind, 0 if kind in WORDY else SCALES.get(kind, 1))
             for (start, end), (_, kind) in zip(found[1], holes, strict=True)
         )
+
+
+@cache
+def _thousandths(text: bytes) -> float:
+    return int(text) / 1000
 
 
 def _key(message: bytes) -> bytes:

@@ -19,7 +19,7 @@ from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, last_words
-from qnnmem.doctor.logs.header import LOGCAT, Header, process_in, process_of
+from qnnmem.doctor.logs.header import LOGCAT, Header, process_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -242,26 +242,25 @@ class LogScanner:
             at = buffer.find(b"\n", at, stop) + 1 or stop
             begin = max(self._at - _OVERLAP, 0) if middle else self._at
             self._long(self._line - self._base, begin, at, out)
-        dull, again, calm = self._shapes.dull, self._shapes.repeats.get, self._calm
+        dull, repeats, calm = self._shapes.dull, self._shapes.repeats, self._calm
+        known_line, find = repeats.line, repeats.find
         for low, high in self._engine.lines(buffer, at, stop, dull) if at < stop else ():
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
-            raw = bytes(view[low:high])
-            body = 0
-            if head := LOGCAT.match(raw):
+            raw, body = bytes(view[low:high]), 0
+            known = known_line(raw)
+            if known is None and (head := LOGCAT.match(raw)):
                 body = head.end()
                 tag = raw[body : body + _TAG]
                 # Who said nothing of use last time is not expected to repeat a message.
-                if tag not in calm:
-                    message = raw[body:].rstrip(b"\r\n")
-                    if repeat := again(message):
-                        text, process = raw.rstrip(b"\r\n"), process_in(head)
-                        found, opens, beside = repeat.of(message), repeat.opens, repeat.asks_code
-                        self._put(low, high, text, found, process, opens, beside, False, out)
-                        continue
-            if shape := shape_of(raw, body):
+                known = None if tag in calm else find(raw, head)
+            if known is not None:
+                repeat, text = known.repeat, raw.rstrip(b"\r\n")
+                said = repeat.of(raw), known.process(raw), repeat.opens, repeat.asks_code
+                self._put(low, high, text, *said, False, out)
+            elif shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
                 if body:
                     calm.discard(tag)

@@ -102,11 +102,14 @@ class Engines:
 class _AnchorIndex:
     """Anchors by four characters that few others have: most lines hold hardly any of them."""
 
-    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
-        self._anchors = anchors
-        self._lines = (
-            0  # that were looked at: for a few, making the index takes longer than it saves
-        )
+    def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
+        self._every, self._numbers = anchors, numbers
+        # Lines that were looked at: for a few, making the index takes longer than it saves.
+        self._lines = 0
+
+    @cached_property
+    def _anchors(self) -> list[tuple[int, bytes]]:
+        return [(number, self._every[number]) for number in self._numbers]
 
     @cached_property
     def _by_gram(self) -> dict[bytes, list[tuple[int, bytes]]]:
@@ -140,7 +143,7 @@ class PlainEngine:
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         self._keys = [
-            (key.encode(), _AnchorIndex([(number, self.anchors[number]) for number in numbers]))
+            (key.encode(), _AnchorIndex(self.anchors, numbers))
             for key, numbers in knowledge.keys.items()
         ]
 
@@ -186,7 +189,7 @@ class Re2Engine:
         options.encoding = re2.Options.Encoding.LATIN1
         self._first = re2.compile(b"|".join(first_texts(knowledge)), options)
         self._any = re2.compile(b"|".join(map(_escaped, self.anchors)), options)
-        self._index = _AnchorIndex(list(enumerate(self.anchors)))
+        self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
@@ -218,34 +221,29 @@ class VectorscanEngine:
         # What is looked for is made of these: making it takes longer than finding it in the cache.
         facts = [knowledge.key, repr((FAILING, _NARROWED))]
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
-        self._first = _database("first", facts, lambda: first_texts(knowledge))
+        self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
     ) -> list[tuple[int, int]]:
-        """All texts in one pass; a line is looked at where the first of them ends."""
+        """All texts in one pass, which tells of each line once, at its end."""
         data = bytes(memoryview(buffer)[low:high])
-        find, rfind, size = data.find, data.rfind, len(data)
-        spans: list[tuple[int, int]] = []
-        append, digits = spans.append, _DIGITS
-        start = stop = 0  # of the line at hand; all places count from `low`
-        in_order = True
+        told: list[int] = []
+        append = told.append
 
         def note(_number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            nonlocal start, stop, in_order
-            if start < end <= stop:
-                return
-            if end <= start:
-                in_order, stop = False, 0
-            start = rfind(b"\n", stop, end) + 1 or stop
-            stop = find(b"\n", end)
-            if stop < 0:
-                stop = size
-            if data[start:stop].translate(None, digits) not in dull:
-                append((low + start, low + stop))
+            append(end)
 
         self._first.scan(data, match_event_handler=note)
-        return spans if in_order else sorted(set(spans))
+        ends, rfind = sorted(set(told)), data.rfind
+        lines = [data[rfind(b"\n", 0, end) + 1 : end] for end in ends]
+        # Digits are taken out of all lines at once: a call for each costs more than its work.
+        bare = without_digits(b"\n".join(lines)).split(b"\n")
+        return [
+            (low + end - len(line), low + end)
+            for end, line, key in zip(ends, lines, bare, strict=False)  # without lines one is empty
+            if key not in dull
+        ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """All anchors in one pass."""
@@ -359,15 +357,18 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
         except hyperscan.HyperscanError:
             pass  # of another machine or release: compiled anew
     made = list(texts())
+    # Where all match up to the end of the line, with one number they tell of a line once.
+    numbers = [0] * len(made) if kind == "lines" else list(range(len(made)))
+    flags = hyperscan.HS_FLAG_CASELESS | hyperscan.HS_FLAG_MULTILINE
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    database.compile(
-        expressions=made,
-        ids=list(range(len(made))),
-        elements=len(made),
-        flags=[hyperscan.HS_FLAG_CASELESS] * len(made),
-    )
+    database.compile(expressions=made, ids=numbers, elements=len(made), flags=[flags] * len(made))
     cache.keep(name, hyperscan.dumpb(database))
     return database
+
+
+def _up_to_end(text: bytes) -> bytes:
+    """An expression with all that follows in the line."""
+    return b"(?:" + text + rb")[^\n]*$"
 
 
 def _encoded(text: str) -> bytes:

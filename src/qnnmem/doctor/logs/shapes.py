@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -34,6 +34,7 @@ _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
+_DIGIT = re.compile(rb"[0-9]")
 _MOST = 8192  # shapes that are remembered
 _LONGEST = 1024  # bytes of a line that is
 
@@ -72,9 +73,9 @@ class LineShapes:
         self.repeats = RepeatedLines(knowledge)
         # Lines without their digits that hold no anchor and no word of ours, whichever they had.
         self.dull: set[bytes] = set()
-        self._texts = tuple(
-            map(without_digits, (*OURS, *(one for one in engine.anchors if _has_digit(one))))
-        )
+        digits = (one for one in engine.anchors if _has_digit(one))
+        self._texts = _shortest(map(without_digits, (*OURS, *digits)))
+        self._ours = _shortest(OURS)
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
 
     def of(self, raw: bytes, body: int = 0) -> LineShape | None:
@@ -121,7 +122,7 @@ class LineShapes:
         part = tuple(i for i in sure if found[i] != len(self._anchors[i]))
         alike = _alike(small)
         unsure = numbered.in_line(alike)
-        if not sure and not unsure and not any(word in low for word in OURS):
+        if not sure and not unsure and not any(word in low for word in self._ours):
             return _FOREIGN if self._is_foreign(low) else _DULL
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
@@ -203,5 +204,14 @@ def _alike(text: bytes) -> bytes:
     return _RUN.sub(b"1", _shape(text))
 
 
+def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Texts of which a line holds one if it holds any: what holds another one is left out."""
+    found: list[bytes] = []
+    for text in sorted({*texts}, key=lambda one: (len(one), one)):
+        if not any(one in text for one in found):
+            found.append(text)
+    return tuple(found)
+
+
 def _has_digit(text: bytes) -> bool:
-    return len(without_digits(text)) < len(text)
+    return _DIGIT.search(text) is not None
