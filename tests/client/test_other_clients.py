@@ -143,6 +143,17 @@ def test_no_notification_comes_before_its_line(
     assert (report.findings, report.exit_code) == ((), 0)
 
 
+def test_an_execution_whose_output_went_fails_and_that_is_said(
+    programs: dict[str, Program],
+) -> None:
+    """The program waits for the notification, whatever it has done to its memory."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, "output-lost")
+    line = program.lines["async"]
+    found = [(one.finding.rule, one.place.rpartition("/")[2]) for one in report.findings]
+    assert (found, report.exit_code) == ([("C4", f"sloppy.c:{line}")], 0)
+
+
 @pytest.mark.parametrize(
     ("name", "mistake", "rule", "line", "other"),
     [(name, *one) for name, all_of_it in MISTAKES.items() for one in all_of_it],

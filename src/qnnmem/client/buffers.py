@@ -95,7 +95,9 @@ class ClientBuffers:
             if known is not None and (not known.freed or not self._is_back(known)):
                 return known
             made = self._make(address, size)
-            if len(self._known) >= _MOST_BUFFERS:
+            if known is not None:
+                self._forget((address, size))
+            elif len(self._known) >= _MOST_BUFFERS:
                 self._drop_oldest()
             self._known[address, size] = made
             self._watch()
@@ -116,6 +118,7 @@ class ClientBuffers:
             room = min(room, block.end - address)
         if room <= 0:
             raise Unreadable(address, size)
+        self._drop_freed(_MOST_BYTES - room)
         if self._bytes + room > _MOST_BYTES:
             raise TooMuchMemory(f"{room:,} bytes more are handed over than can be copied here")
         try:
@@ -192,9 +195,19 @@ class ClientBuffers:
         """Forget buffers that were freed, else the first of all."""
         gone = [key for key, one in self._known.items() if one.freed] or [next(iter(self._known))]
         for key in gone[: _MOST_BUFFERS // 4]:
-            buffer = self._known.pop(key)
-            self._bytes -= buffer.size
-            self._freed.pop(id(buffer), None)
+            self._forget(key)
+
+    def _drop_freed(self, most: int) -> None:
+        """Forget buffers that were freed, the first of them first, until there is room."""
+        for key in [key for key, one in self._known.items() if one.freed]:
+            if self._bytes <= most:
+                return
+            self._forget(key)
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        buffer = self._known.pop(key)
+        self._bytes -= buffer.size
+        self._freed.pop(id(buffer), None)
 
 
 def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:

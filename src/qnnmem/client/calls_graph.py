@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qnnmem.client import layout
@@ -24,6 +24,7 @@ from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
 _INVALID_TENSOR = 6004
+_ARGUMENT = 1004
 _PAUSE, _RESUME = 401, 501
 _HEAD_BYTES = 4096  # of the binary that are compared at every execution
 _POOLS = {
@@ -187,8 +188,12 @@ def execute_async(call: ClientCall) -> int:
 
     def notify(code: int) -> None:
         clock.stop(one.owner.context)
-        with contextlib.suppress(Hangup, Unreadable):  # there is nobody to be told any more
-            _store(one, stored, complete=code == 0)
+        with contextlib.suppress(Hangup):  # there is nobody to be told any more
+            try:
+                _store(one, stored, complete=code == 0)
+            except Unreadable as exc:
+                _note_gone(call, one, exc.address)
+                code = code or _ARGUMENT
             if function:
                 process.notify(function, argument, code)
         if one.graph._in_flight:  # the next one begins
@@ -202,6 +207,14 @@ def execute_async(call: ClientCall) -> int:
     if one.graph._in_flight:
         clock.start(one.owner.context)
     return 0
+
+
+def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
+    """Memory went while an execution used it, and nothing that we see has freed it."""
+    if call.process.is_there():
+        sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
+        found = client_finding("C4", sentence, call.name, address=address)
+        one.graph._backend.note(replace(found, line=call.session.token(call.trace)))
 
 
 # Memory before and after

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
-from qnnmem.bounded_file import read_bytes
+from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.client.memory import ClientMemory, Mapping
 from qnnmem.errors import LoadError
 from qnnmem.text import shorten
@@ -226,9 +226,8 @@ def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
 def _is_movable(path: str) -> bool:
     """Whether an ELF file is loaded anywhere (PIE, shared object), not where it says."""
     try:
-        with Path(path).open("rb") as file:
-            head = file.read(18)
-    except OSError:
+        head = read_head(Path(path), 18)  # by now anything may have that name
+    except LoadError:
         return True
     return head[16:17] != b"\x02"  # ET_EXEC
 

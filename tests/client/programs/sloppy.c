@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +146,26 @@ static void execute(int i) {
     if (e && !IS("execute-ignored") && !IS("code-ignored")) DIE("execute");
 }
 
+static _Atomic int notified;
+
+static void on_end(void *unused, NotifyStatus status) {
+    (void)unused;
+    notified = status.error ? 1 : 2;
+}
+
+/* Memory that goes past the C library, while an execution uses it. */
+static void lose_output(void) {
+    int i;
+    out[0].of.v1.memory.clientBuf.data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    set(g[0], 401, NULL, 0); /* pause */
+    TRY(q->graphExecuteAsync(g[0], &in[0], 1, &out[0], 1, NULL, NULL, on_end, &out[0])); /* at: async */
+    syscall(SYS_munmap, out[0].of.v1.memory.clientBuf.data, 4096);
+    set(g[0], 501, NULL, 0); /* resume */
+    for (i = 0; i < 6000 && !notified; i++) usleep(10000);
+    if (notified != 1) DIE("nobody has said that the execution failed");
+    out[0].of.v1.memory.clientBuf.data = out_buf;
+}
+
 static void forks(void) {
     pid_t child = fork();
     int status;
@@ -168,6 +189,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < 10; i++) execute(i % 2);
     forks();
     if (IS("child-comes-back")) come_back();
+    if (IS("output-lost")) lose_output();
     if (IS("pool-unmapped")) munmap(pool, 65536); /* at: munmap */
     if (IS("arena-freed")) free(arena); /* at: freeArena */
     if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */

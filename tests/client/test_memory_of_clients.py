@@ -1,0 +1,111 @@
+"""Memory of a program that changes under our hands, by bad luck or on purpose."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import numpy
+import pytest
+
+from qnnmem.client import buffers, copying
+from qnnmem.client.buffers import ClientBuffers, TooMuchMemory
+from qnnmem.client.memory import ClientMemory, Mapping, Unreadable
+from qnnmem.client.stacks import Symbols
+
+PAGE = mmap.PAGESIZE
+UNMAPPED = 2  # how memory went, as the client says it
+_WAIT_S = 60.0  # for what comes at once, on whatever machine
+
+# Says where it has a buffer, becomes itself again, and in the end says what is in that.
+BECOMES_ITSELF = """
+#include <stdio.h>
+#include <unistd.h>
+static char buffer[1 << 16] = {7};
+int main(int argc, char **argv) {
+    unsigned i, sum = 0;
+    printf("%p\\n", (void *)buffer);
+    fflush(stdout);
+    getchar();
+    if (argc == 1) return execl(argv[0], argv[0], "again", (char *)NULL);
+    for (i = 0; i < sizeof buffer; i++) sum += (unsigned char)buffer[i];
+    printf("%u\\n", sum);
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def pages() -> tuple[mmap.mmap, int]:
+    """Memory of our own, and where it is: this process is the client here."""
+    made = mmap.mmap(-1, 8 * PAGE)
+    return made, numpy.frombuffer(made, numpy.uint8).__array_interface__["data"][0]
+
+
+def test_what_was_freed_takes_no_room(
+    pages: tuple[mmap.mmap, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have another buffer for each execution, however long it runs."""
+    monkeypatch.setattr(buffers, "_MOST_BYTES", 3 * PAGE)
+    start = pages[1]
+    memory = ClientMemory(os.getpid())
+    mine = ClientBuffers(memory)
+    for at in (0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0):
+        assert not mine.take(start + at * PAGE, PAGE).freed
+        mine.free(start + at * PAGE, PAGE, UNMAPPED, ())
+    for at in range(3):
+        mine.take(start + at * PAGE, PAGE)
+    with pytest.raises(TooMuchMemory):
+        mine.take(start + 4 * PAGE, PAGE)
+    memory.close()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
+    """The number is the same, and so is the place of the buffer."""
+    (tmp_path / "program.c").write_text(BECOMES_ITSELF, "utf-8")
+    words = ("gcc", "-no-pie", str(tmp_path / "program.c"), "-o", str(tmp_path / "program"))
+    subprocess.run(words, check=True)
+    with subprocess.Popen(
+        [str(tmp_path / "program")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        address = int(child.stdout.readline(), 16)
+        memory = ClientMemory(child.pid)
+        there = numpy.ones(max(1 << 16, copying.WORTH_IT), numpy.uint8)
+        memory.fill(there, address)
+        assert there.sum() == 7
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert int(child.stdout.readline(), 16) == address
+        for move in (memory.fill, memory.store):
+            with pytest.raises(Unreadable):
+                move(there, address)
+        child.stdin.close()
+        assert child.stdout.readline() == b"7\n"
+        memory.close()
+
+
+def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> None:
+    """A program can put anything where a file was that it has mapped."""
+    os.mkfifo(tmp_path / "library.so")
+
+    class Mapped(ClientMemory):
+        def __init__(self) -> None:
+            pass
+
+        def mappings(self) -> list[Mapping]:
+            return [Mapping(0x1000, 0x2000, True, False, 0, str(tmp_path / "library.so"))]
+
+    found: list[object] = []
+    look = threading.Thread(
+        target=lambda: found.append(Symbols("nowhere").trace(Mapped(), [0x1011])), daemon=True
+    )
+    look.start()
+    look.join(_WAIT_S)
+    assert found == [((str(tmp_path / "library.so"), 0x10),)]
