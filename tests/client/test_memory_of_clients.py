@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from qnnmem.client import buffers, copying
+from qnnmem.client import buffers, copying, stacks
 from qnnmem.client.buffers import ClientBuffers, TooMuchMemory
 from qnnmem.client.memory import ClientMemory, Mapping, Unreadable
 from qnnmem.client.stacks import Symbols
@@ -109,3 +109,22 @@ def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> N
     look.start()
     look.join(_WAIT_S)
     assert found == [((str(tmp_path / "library.so"), 0x10),)]
+
+
+def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program can have any number of frames, each in a file that takes its time."""
+    now, looks = [0.0], []
+
+    def run(command: list[str], *, timeout: float, **_: object) -> object:
+        looks.append(timeout)
+        now[0] += timeout
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(stacks, "monotonic", lambda: now[0])
+    monkeypatch.setattr(stacks.subprocess, "run", run)
+    symbols = Symbols("nowhere")
+    symbols._tool = symbols._second = "addr2line"
+    for at in range(100):
+        (frame,) = symbols.stack(((__file__, at),))
+        assert (frame.module, frame.offset, frame.line) == (__file__, at, 0)
+    assert looks == [20.0, 20.0, 20.0]

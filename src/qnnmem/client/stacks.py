@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 
 from qnnmem.bounded_file import read_bytes, read_head
 from qnnmem.client.memory import ClientMemory, Mapping
 from qnnmem.errors import LoadError
 from qnnmem.text import shorten
 
-_SECONDS = 20
+_SECONDS = 20  # of one look into a file
+_MOST_SECONDS = 60.0  # of all: a program may have as many frames as it likes
 _MOST_KNOWN = 20_000
 _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
 _LONGEST = 120  # characters of a line of source
@@ -72,6 +74,8 @@ class Symbols:
         self._hidden = hidden  # the folder of the shim: its own frames are nobody's business
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
+        self._left_s = _MOST_SECONDS
+        self._end = 0.0  # of the look that is taken now
         # GNU's starts faster; LLVM's also names files after link-time optimization.
         self._second = shutil.which("llvm-addr2line")
         self._tool = shutil.which("addr2line") or self._second
@@ -95,7 +99,10 @@ class Symbols:
     def stack(self, trace: Trace) -> Stack:
         """The frames of the program, innermost first; takes a process of its own."""
         with self._lock:
+            began = monotonic()
+            self._end = began + self._left_s
             self._look_up(trace)
+            self._left_s -= monotonic() - began
             return tuple(frame for one in trace for frame in self._known.get(one, ()))
 
     def _is_hidden(self, path: str) -> bool:
@@ -110,7 +117,8 @@ class Symbols:
                 missing.setdefault(path, []).append(offset)
         for path, offsets in missing.items():
             for offset, frames in zip(offsets, self._ask(path, offsets), strict=True):
-                self._known[path, offset] = tuple(map(_with_source, frames))
+                is_late = monotonic() >= self._end
+                self._known[path, offset] = frames if is_late else tuple(map(_with_source, frames))
 
     def _ask(self, path: str, offsets: list[int]) -> list[Stack]:
         bare: list[Stack] = [(Frame("", "", 0, path, offset),) for offset in offsets]
@@ -121,7 +129,7 @@ class Symbols:
         if lost and self._second is not None:
             found = self._run(self._second, path, offsets)
         elif lost:
-            found = [tuple(map(_real_file, stack)) for stack in found]
+            found = [tuple(map(self._real_file, stack)) for stack in found]
         if len(found) != len(offsets):
             return bare
         return [
@@ -145,37 +153,39 @@ class Symbols:
 
     def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
         command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
-        text = _output(command)
+        text = self._output(command)
         return [
             tuple(_frame(f, where, path, offset) for f, where in group)
             or (Frame("", "", 0, path, offset),)
             for group, offset in zip(_groups(text.splitlines()), offsets, strict=False)
         ]
 
+    def _output(self, command: list[str]) -> str:
+        """What a tool prints; nothing once no time is left, and frames stay without lines then."""
+        left = self._end - monotonic()
+        if left <= 0:
+            return ""
+        try:
+            done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+                command, capture_output=True, timeout=min(_SECONDS, left), check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout.decode("utf-8", "replace")
 
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603  # on the program that is run anyway
-            command, capture_output=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _real_file(frame: Frame) -> Frame:
-    """The frame with the file of its line, which GNU's addr2line loses."""
-    tool = shutil.which("readelf")
-    if not frame.file.endswith(_LOST) or tool is None:
-        return frame
-    name, nearest = frame.file, -1
-    for row in _output([tool, "-wL", frame.module]).splitlines():
-        words = row.split()
-        if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
-            at = int(words[2], 16)
-            if nearest < at <= frame.offset:
-                name, nearest = words[0], at
-    return replace(frame, file=name)
+    def _real_file(self, frame: Frame) -> Frame:
+        """The frame with the file of its line, which GNU's addr2line loses."""
+        tool = shutil.which("readelf")
+        if not frame.file.endswith(_LOST) or tool is None:
+            return frame
+        name, nearest = frame.file, -1
+        for row in self._output([tool, "-wL", frame.module]).splitlines():
+            words = row.split()
+            if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
+                at = int(words[2], 16)
+                if nearest < at <= frame.offset:
+                    name, nearest = words[0], at
+        return replace(frame, file=name)
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
