@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,9 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.client import door
+from qnnmem.client import door, wire
 from qnnmem.client.door import Door
+from qnnmem.client.server import ClientServer
+from qnnmem.client.session import ClientSession
+from qnnmem.client.stacks import Symbols
 from qnnmem.client.wire import ClientLine, Hangup
+from qnnmem.lpai.profiles import profile
+from qnnmem.watch.recorder import TraceRecorder
+from qnnmem.watch.server import WatchServer
 
 HELLO = bytes((8, 0, 0, 0, 1, 0, 0, 0))  # a message without words
 _WAIT_S = 600.0  # for what comes at once, on whatever machine
@@ -160,3 +169,77 @@ def test_a_line_may_stay_without_a_thread(tmp_path: Path) -> None:
         assert made.close()
     with pytest.raises(Hangup):
         kept[0].send(7)
+
+
+CONNECTS = """
+import socket, sys
+socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=int(sys.argv[1])).connect(sys.argv[2])
+"""
+
+
+@contextmanager
+def abandoned(path: Path) -> Iterator[tuple[socket.socket, int]]:
+    """A line to a socket that a process opened which has ended, and the number of that."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        words = (sys.executable, "-c", CONNECTS, str(line.fileno()), str(path))
+        child = subprocess.Popen(words, pass_fds=[line.fileno()])
+        assert child.wait() == 0
+        line.settimeout(_WAIT_S)
+        yield line, child.pid
+
+
+def can_be_asked() -> bool:
+    """Whether this Linux can say who connected, and not only its number."""
+    line, other = socket.socketpair()
+    with line, other, suppress(OSError):
+        os.close(line.getsockopt(socket.SOL_SOCKET, wire._PEER_PIDFD))
+        return True
+    return False
+
+
+needs_peers = pytest.mark.skipif(not can_be_asked(), reason="Linux before 6.5")
+
+
+@needs_peers
+def test_a_line_whose_process_has_ended_is_of_nobody(tmp_path: Path) -> None:
+    """Its number may be another process's by now, which nobody may look into then."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as here:
+        here.bind(str(tmp_path / "socket"))
+        here.listen(2)
+        with abandoned(tmp_path / "socket") as (_, pid):
+            line = ClientLine(here.accept()[0], 8)
+            assert line.peer() == pid
+            with pytest.raises(Hangup):
+                line.confirm()
+            line.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mine:
+            mine.connect(str(tmp_path / "socket"))
+            line = ClientLine(here.accept()[0], 8)
+            line.confirm()  # this process is there
+            line.close()
+
+
+@needs_peers
+@pytest.mark.parametrize("words", [9, 5], ids=["check-client", "watch"])
+def test_another_process_with_that_number_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    """Who holds the line gets no answer, whatever is said on it."""
+    monkeypatch.setattr(ClientLine, "peer", lambda _: os.getpid())  # as if it were given out again
+    symbols = Symbols(str(tmp_path))
+    recorder = TraceRecorder(tmp_path / "events", symbols)
+    server: ClientServer | WatchServer = (
+        ClientServer(ClientSession(profile(), symbols, lambda _: None), tmp_path)
+        if words == 9
+        else WatchServer(tmp_path, recorder, ())
+    )
+    numbers = struct.pack(f"<{words}Q", 1, *[0] * (words - 1))
+    with abandoned(server.path) as (line, _):
+        line.sendall(struct.pack("<IHH", 8 + len(numbers), 1, 0) + numbers)
+        if words == 9:
+            with suppress(OSError):
+                line.sendall(struct.pack("<IHH2Q", 24, 2, 0, 0, 1))  # a call
+        with suppress(ConnectionResetError):
+            assert line.recv(32) == b""
+    server.close()
+    assert list(recorder.lines()) == []

@@ -59,6 +59,7 @@ class ClientServer:
         if not known or hello.words[0] != _VERSION:
             raise Hangup("the client does not say hello")
         process = self._session.process(connection.peer(), hello)
+        connection.confirm()
         if hello.words[1]:
             process.notifier = connection
             connection.send(Action.ANSWER, 0)

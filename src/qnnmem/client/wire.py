@@ -9,6 +9,9 @@ Lengths come from the program and are bounded. Whatever does not hold together e
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import signal
 import socket
 import struct
 from enum import IntEnum
@@ -18,6 +21,7 @@ from qnnmem.errors import Fault
 
 _HEAD = struct.Struct("<IHH")
 _REPLY = struct.Struct("<II3Q")
+_PEER_PIDFD = 77  # SO_PEERPIDFD
 
 
 class Kind(IntEnum):
@@ -93,6 +97,25 @@ class ClientLine:
         except OSError as exc:
             raise Hangup("the program closed the connection") from exc
         return int(struct.unpack("3i", found)[0])
+
+    def confirm(self) -> None:
+        """To be asked once `peer` was looked into: a `Hangup` where it may be another process.
+
+        Who connected can have ended, leaving the line to others, and its number can be anybody's.
+        Linux before 6.5 cannot be asked.
+        """
+        try:
+            process = self._line.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
+        except OSError as exc:
+            if exc.errno == errno.ENOPROTOOPT:
+                return
+            raise Hangup("who connected is gone") from exc
+        try:
+            signal.pidfd_send_signal(process, 0)  # which sends nothing
+        except OSError as exc:
+            raise Hangup("who connected is gone") from exc
+        finally:
+            os.close(process)
 
     def hang_up(self) -> None:
         """End it for both sides; a thread here that waits for a message closes it then."""

@@ -99,6 +99,7 @@ class WatchServer:
         if not known or hello.words[0] != _VERSION:
             raise Hangup("it does not say hello")
         thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
+        line.confirm()
         line.send(_GO, data=self.plan)
         while True:
             thread.hear(line.receive())
