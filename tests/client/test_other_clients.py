@@ -41,6 +41,11 @@ MISTAKES = {
     ],
     "sloppy.c": [
         ("pool-unmapped", "R7", "execute", "munmap"),
+        ("pool-protected", "R4", "execute", ""),
+        ("pool-closed", "R7", "execute", "closed"),
+        ("pool-moved", "R7", "execute", "moved"),
+        ("output-protected", "R9", "execute", ""),
+        ("output-replaced", "R9", "execute", ""),
         ("arena-grown", "R8", "execute", "realloc"),
         ("arena-past-end", "R4", "set", ""),
         ("state-shared", "X5", "set", ""),
@@ -107,6 +112,13 @@ def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, P
     """Each execution may have a new buffer; the descriptions are the same to the byte."""
     program = programs["sample_app.cpp"]
     assert run(program.path, program.binary, "input-anew").findings == ()
+
+
+def test_memory_may_be_closed_between_executions(programs: dict[str, Program]) -> None:
+    """A program that guards its pools against itself opens them again in time."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, "guarded-between")
+    assert (report.findings, report.exit_code) == ((), 0)
 
 
 @pytest.mark.parametrize("way", ["child-closes", "becomes-another"])

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
-HOW = {0: "freed", 1: "reallocated", 2: "unmapped", 3: "freed"}
+HOW = {0: "freed", 1: "reallocated", 2: "unmapped", 3: "freed", 4: "made unreadable"}
+PROTECTED = 4
 
 
 class TooMuchMemory(QnnMemError):
@@ -148,6 +149,21 @@ class ClientBuffers:
                     self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), trace)
             self._watch()
 
+    def protect(self, start: int, size: int, trace: Trace) -> None:
+        """Note that the client has changed who may read and write some of its memory."""
+        with self._lock:
+            for buffer in self._known.values():
+                shares = start < buffer.address + buffer.size and buffer.address < start + size
+                if shares and (not buffer.freed or self._is_closed(buffer)):
+                    room, writable = self._memory.extent(buffer.address, buffer.size)
+                    buffer.freed, buffer.readonly = room < buffer.size, not writable
+                    self._freed[id(buffer)] = Freeing(HOW[PROTECTED], trace)
+            self._watch()
+
+    def _is_closed(self, buffer: ForeignMemory) -> bool:
+        """Whether it is there and cannot be read: that may change again."""
+        return buffer.freed and self._freed[id(buffer)].how == HOW[PROTECTED]
+
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
         """How the buffer that an address lies in was freed, if it was."""
         with self._lock:
@@ -188,7 +204,8 @@ class ClientBuffers:
 
     def _watch(self) -> None:
         self._changes += 1
-        alive = sorted((b.address, b.address + b.size) for b in self._known.values() if not b.freed)
+        needed = (b for b in self._known.values() if not b.freed or self._is_closed(b))
+        alive = sorted((b.address, b.address + b.size) for b in needed)
         self._memory.watch(list(_merged(alive)))
 
     def _drop_oldest(self) -> None:

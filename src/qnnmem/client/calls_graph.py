@@ -142,6 +142,7 @@ def finalize(call: ClientCall) -> int:
     """`QnnGraph_finalize`."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_setConfig")
+    _check_pools(call, one)
     _refresh(one, scratch=False)
     with _kept(call, one):
         one.graph.finalize()
@@ -153,6 +154,7 @@ def execute(call: ClientCall) -> int:
     """`QnnGraph_execute`."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
+    _check_pools(call, one)
     inputs, outputs, stored = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
 
@@ -178,6 +180,7 @@ def execute_async(call: ClientCall) -> int:
     """`QnnGraph_executeAsync`: the notification comes on a thread of the client for that."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
+    _check_pools(call, one)
     inputs, outputs, stored = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
     function, argument, process = call.word(7), call.word(8), call.process
@@ -215,6 +218,18 @@ def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
         sentence = f"memory of an asynchronous execution, {address:#x}, is not there at its end"
         found = client_finding("C4", sentence, call.name, address=address)
         one.graph._backend.note(replace(found, line=call.session.token(call.trace)))
+
+
+def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
+    """What could be written when it was handed over may have been closed since."""
+    for what, buffer in one.pools.items():
+        if buffer.readonly and not buffer.freed:
+            from qnnmem.lpai.rules import finding
+
+            address, sentence = buffer.address, f"{what} is read-only memory"
+            found = finding("R4", sentence, call=call.name, buffer=what, address=address)
+            with _kept(call, one):
+                call.fail(_ARGUMENT, replace(found, cure="give memory that can be written"))
 
 
 # Memory before and after

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qnnmem.client import calls
+from qnnmem.client.buffers import PROTECTED
 from qnnmem.client.door import Door
 from qnnmem.client.findings import ClientFinding
 from qnnmem.client.rules import client_finding
@@ -94,7 +95,10 @@ class _ClientThread:
         if message.kind == Kind.FREED and len(message.words) >= 3:
             start, size, how = message.words[:3]
             trace = self._session.symbols.trace(self._process.memory, message.words[3:])
-            self._process.buffers.free(start, size, how, trace)
+            if how == PROTECTED:
+                self._process.buffers.protect(start, size, trace)
+            else:
+                self._process.buffers.free(start, size, how, trace)
             return 0
         if message.kind == Kind.CLOSED and message.words:
             self._close_library(message)

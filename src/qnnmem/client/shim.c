@@ -45,6 +45,7 @@ __attribute__((destructor)) static void closed(void) {
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #define GONE "qnnmem: the checker is gone, every call fails from here on\n"
 #include "line.h"
@@ -52,7 +53,7 @@ __attribute__((destructor)) static void closed(void) {
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
 enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE };              /* from here */
 enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY };        /* from there */
-enum { LOST = 1007, EXECUTE_ASYNC = 22 };
+enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4 };
 
 typedef struct { word start, size, caller; } block;
 
@@ -433,6 +434,38 @@ API int munmap(void *p, size_t size) {
     resolve();
     if (shared.watch_count) told((word)(uintptr_t)p, size, 2);
     return real.munmap(p, size);
+}
+
+/* Pages may be others at the same place, or not to be written any more. */
+API int mprotect(void *p, size_t size, int protection) {
+    int code = (int)syscall(SYS_mprotect, p, size, protection);
+    if (code == 0 && shared.watch_count) told((word)(uintptr_t)p, size, PROTECTED);
+    return code;
+}
+
+API void *mmap(void *p, size_t size, int protection, int flags, int fd, off_t offset) {
+    void *made = (void *)syscall(SYS_mmap, p, size, protection, flags, fd, offset);
+    if ((flags & MAP_FIXED) && made == p && shared.watch_count) told((word)(uintptr_t)p, size, 2);
+    return made;
+}
+
+API void *mmap64(void *p, size_t size, int protection, int flags, int fd, off_t offset) {
+    return mmap(p, size, protection, flags, fd, offset); /* the same on machines of 64 bits */
+}
+
+API void *mremap(void *p, size_t size, size_t wanted, int flags, ...) {
+    word from = (word)(uintptr_t)p;
+    void *to, *made;
+    va_list more;
+    va_start(more, flags);
+    to = (flags & MREMAP_FIXED) ? va_arg(more, void *) : NULL;
+    va_end(more);
+    made = (void *)syscall(SYS_mremap, p, size, wanted, flags, to);
+    if (made == MAP_FAILED || !shared.watch_count) return made;
+    if (made != p) told(from, size, 2);
+    else if (wanted < size) told(from + wanted, size - wanted, 2);
+    if (to != NULL) told((word)(uintptr_t)to, wanted, 2);
+    return made;
 }
 
 /* Where a sanitizer has the heap, its hooks say what the functions above would see. */

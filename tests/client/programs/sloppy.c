@@ -166,6 +166,23 @@ static void lose_output(void) {
     out[0].of.v1.memory.clientBuf.data = out_buf;
 }
 
+/* Memory that stays where it is, but not as it was. */
+static void change_pages(void) {
+    void *page = out_buf;
+    if (IS("guarded-between")) {
+        mprotect(pool, 65536, PROT_NONE);
+        mprotect(page, 4096, PROT_NONE);
+        mprotect(page, 4096, PROT_READ | PROT_WRITE);
+        mprotect(pool, 65536, PROT_READ | PROT_WRITE);
+        mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    }
+    if (IS("pool-protected")) mprotect(pool, 65536, PROT_READ);
+    if (IS("pool-closed")) mprotect(pool, 65536, PROT_NONE); /* at: closed */
+    if (IS("output-protected")) mprotect(page, 4096, PROT_READ);
+    if (IS("output-replaced")) mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (IS("pool-moved")) mremap(pool, 65536, 1 << 20, MREMAP_MAYMOVE | MREMAP_FIXED, in_buf - (64 << 20)); /* at: moved */
+}
+
 static void forks(void) {
     pid_t child = fork();
     int status;
@@ -190,6 +207,7 @@ int main(int argc, char **argv) {
     forks();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
+    change_pages();
     if (IS("pool-unmapped")) munmap(pool, 65536); /* at: munmap */
     if (IS("arena-freed")) free(arena); /* at: freeArena */
     if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */
