@@ -31,7 +31,7 @@ _STEPS = (2, 4, 8, 16, 32)  # bytes before a call
 _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
-_HEADERS = ("/usr/include/", "/usr/lib/")
+_HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _with_source(frame: Frame) -> Frame:
     if frame.line > len(lines) or not frame.line:
         return frame
     line = lines[frame.line - 1][: 2 * _LONGEST].decode("utf-8", "replace")
-    return replace(frame, source=shorten(line.strip(), _LONGEST))
+    return replace(frame, source=shorten(line.strip().replace("\t", " "), _LONGEST))
 
 
 @lru_cache(maxsize=8)

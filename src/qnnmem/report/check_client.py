@@ -24,7 +24,7 @@ def verdict(report: ClientReport) -> str:
     """One line: clean, or which rules are broken."""
     program = shorten(report.command[0], 200)
     if not report.called:
-        return f"cannot tell: {program} never called QNN"
+        return f"cannot tell: {program} never called QNN ({_end(report)})"
     calls = counted(sum(report.calls.values()), "call")
     if report.findings:
         rules = dict.fromkeys(one.finding.rule for one in report.findings)
