@@ -147,6 +147,17 @@ def test_an_execution_in_the_queue_begins_with_the_state_of_the_one_before(
     assert (report.findings, report.exit_code) == ((), 0)
 
 
+def test_a_finding_of_the_queue_names_the_call_that_was_made(
+    programs: dict[str, Program],
+) -> None:
+    """The program called `QnnGraph_executeAsync`, and looks for that."""
+    program = programs["raii.cpp"]
+    report = run(program.path, program.binary, "buffer-out-of-scope")
+    assert {one.finding.call for one in report.findings if one.finding.rule == "R9"} == {
+        "QnnGraph_executeAsync"
+    }
+
+
 @pytest.mark.parametrize("mistake", ["worker-fails", "no-place"])
 def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: str) -> None:
     """Not what a worker leaves behind that gave up, nor what a failed call did not make."""

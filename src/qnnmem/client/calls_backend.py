@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from qnnmem.client import layout
@@ -87,7 +87,7 @@ class WatchedBackend(Backend):
         second = of_program(other, "")
         session.findings.add(
             ClientFinding(
-                session.readable(found),
+                replace(session.readable(found), call="QnnGraph_executeAsync"),
                 code,
                 "" if frame is None else frame.place,
                 stack,
