@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test browser fuzz mutants lint docs coverage bench models clean
+.PHONY: install demo test browser fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -79,6 +79,10 @@ bench: install
 	$(BIN)/python benchmarks/htp.py
 	$(BIN)/python benchmarks/doctor.py
 	$(BIN)/python benchmarks/page.py
+
+# Three wheels in dist/: for any machine, and with the parts in C compiled for x86-64 and aarch64.
+wheels: install
+	$(BIN)/python tools/wheels.py
 
 clean:
 	rm -rf .venv .cache .coverage build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

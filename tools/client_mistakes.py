@@ -115,7 +115,7 @@ def one_graph(name: str = "counter") -> bytes:
 def run(program: Path, binary: Path, *words: str) -> ClientReport:
     """One run of the client."""
     command = (str(program), str(binary), *words)
-    return check_client(ClientOptions(command, profile(), time_limit_s=60))
+    return check_client(ClientOptions(command, profile(), time_limit_s=600))
 
 
 def lines() -> dict[str, int]:

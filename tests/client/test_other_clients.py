@@ -15,6 +15,7 @@ from client_mistakes import run
 
 from qnnmem.client import calls_graph
 from qnnmem.client.session import ClientProcess, ClientSession
+from qnnmem.client.stacks import Frame, Symbols
 from qnnmem.client.wire import Message
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -116,6 +117,24 @@ def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, P
     assert run(program.path, program.binary, "input-anew").findings == ()
 
 
+@pytest.mark.parametrize("way", ["child-closes", "becomes-another"])
+def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: str) -> None:
+    """Neither a child that closes its library for its parent, nor the program that follows one."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, way)
+    assert (report.findings, report.exit_code, report.failed) == ((), 0, {})
+
+
+def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
+    programs: dict[str, Program],
+) -> None:
+    """The answer is for its parent, whose next calls are answered, too."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, "child-comes-back")
+    assert [one.finding.rule for one in report.findings] == ["R12"]  # what is logged
+    assert (report.exit_code, report.failed) == (0, {"QnnGraph_retrieve": 1})
+
+
 def test_no_notification_comes_before_its_line(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,3 +202,29 @@ def test_a_mistake_is_found(
     }
     second = f"{name}:{program.lines[other]}" if other else ""
     assert (f"{name}:{program.lines[line]}", second) in places
+
+
+def test_a_call_without_a_line_has_that_of_what_is_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a compiler has merged calls: the nearest line that it has left."""
+    merged = range(0x1E3C, 0x1EAD)  # as clang -O1 does it with the example
+
+    def looked_up(_: Symbols, __: str, path: str, offsets: list[int]) -> list[tuple[Frame, ...]]:
+        return [
+            (Frame("outer", "", 0, path, at),)
+            if at in merged
+            else (
+                Frame("inner", "client.c", 305, path, at),
+                Frame("outer", "client.c", 9, path, at),
+            )
+            for at in offsets
+        ]
+
+    monkeypatch.setattr(Symbols, "_run", looked_up)
+    path = tmp_path / "client"
+    path.touch()
+    symbols = Symbols("/nowhere")
+    symbols._tool = "addr2line"
+    stack = symbols.stack(((str(path), 0x1E89),))
+    assert [(one.function, one.line) for one in stack] == [("inner", 305), ("outer", 9)]

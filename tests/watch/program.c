@@ -79,6 +79,12 @@ static void registered(word context) {
     if (code == 0 && !IS("memory-leaked")) CALL(36, (word *, uint32_t), handles, 2);
 }
 
+/* For who waits until it does. */
+static void hangs(void) {
+    FILE *file = fopen(getenv("HANGS"), "w");
+    if (file) fclose(file);
+}
+
 static int steps(void) {
     word log = 0, backend = 0, first = 0, second = 0, graph = 0;
     char binary[100] = {0};
@@ -87,7 +93,7 @@ static int steps(void) {
     if (CALL(13, (word, word, word, void *, word, word *, word), backend, 0, 0, binary, 100, &first, 0)) return 3;
     if (CALL(13, (word, word, word, void *, word, word *, word), backend, 0, 0, binary, 50, &second, 0)) { /* line: second */
         if (IS("crash-on-error")) abort();
-        if (IS("hang-on-error")) for (;;) pause();
+        if (IS("hang-on-error")) for (hangs();;) pause();
         if (IS("leak-on-error")) return 4;
         printf("fallback\n");
     }
@@ -127,5 +133,6 @@ int main(int count, char **words) {
     functions = (void **)((char *)(uintptr_t)list[0] + 40);
     if (IS("arguments")) return arguments(library), 0;
     puts("through to the C library");
+    if (IS("becomes-another")) execl(words[0], words[0], words[1], NULL);
     return steps();
 }

@@ -1,13 +1,46 @@
-/* Bytes on a socket, whole or not at all; what travels has the byte order of the machine. */
+/* What our objects inside of programs share: the line to qnnmem, and what QNN's functions take.
+ *
+ * Each thread has a connection of its own, and a forked process has others than its parent. What
+ * travels has the byte order of the machine. Whoever includes this says before what a user is told
+ * when the other side is gone (GONE), and has a `greet` that says hello on a new line. */
 #include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
-typedef struct { uint32_t length; uint16_t kind, function; } head;    /* from here, then words */
-typedef struct { uint32_t length, action; uint64_t a, b, c; } reply;  /* from there, then text */
+typedef struct { uint32_t length; uint16_t kind, function; } head;  /* from here, then words */
+typedef struct { uint32_t length, action; word a, b, c; } reply;    /* from there, then bytes */
 
-static int send_all(int fd, const void *data, size_t size) {
-    const char *at = (const char *)data;
+enum { VERSION = 1, HELLO = 1, FRAMES = 48, MOST_WORDS = 256, FIRST_SYSTEM = 100 };
+
+static char socket_path[108];
+static _Atomic int dead, generation = 1; /* of processes: each that is forked counts one more */
+static pid_t forked_from;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t at_thread_end;
+static __thread int connection = -1;
+
+static int send_words(int fd, int kind, int function, const word *words, size_t count) {
+    struct {
+        head head;
+        word words[MOST_WORDS];
+    } out;
+    const char *at = (const char *)&out;
+    size_t size = sizeof out.head + count * sizeof *words;
+    out.head.length = (uint32_t)size;
+    out.head.kind = (uint16_t)kind;
+    out.head.function = (uint16_t)function;
+    memcpy(out.words, words, count * sizeof *words);
     while (size > 0) {
         ssize_t sent = send(fd, at, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
@@ -29,3 +62,129 @@ static int receive_all(int fd, void *data, size_t size) {
     }
     return 1;
 }
+
+/* Puts return addresses behind what is in `words` already; gives how many there are then. */
+static size_t add_stack(word *words, size_t count) {
+    void *frames[FRAMES];
+    int depth = backtrace(frames, FRAMES), i;
+    for (i = 0; i < depth; i++) words[count++] = (word)(uintptr_t)frames[i];
+    return count;
+}
+
+static void give_up(void) {
+    static const char text[] = GONE;
+    if (!atomic_exchange(&dead, 1) && write(2, text, sizeof text - 1) < 0) return;
+}
+
+static int greet(int fd, int role);
+#define WHO(role) \
+    VERSION, (word)(role), (word)getpid(), (word)forked_from, (word)syscall(SYS_gettid)
+
+static int open_line(int role) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int fd, high, failed;
+    if (atomic_load(&dead) || !socket_path[0]) return -1;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    high = fcntl(fd, F_DUPFD_CLOEXEC, 512); /* out of the way of programs that count theirs */
+    if (high >= 0) {
+        close(fd);
+        fd = high;
+    }
+    memcpy(to.sun_path, socket_path, sizeof socket_path);
+    do failed = connect(fd, (struct sockaddr *)&to, sizeof to);
+    while (failed && errno == EINTR);
+    if (!failed && greet(fd, role)) return fd;
+    close(fd);
+    give_up();
+    return -1;
+}
+
+/* The line of this thread. One that it has serves on, also when another thread got none. */
+static int connected(void) {
+    if (connection < 0 && (connection = open_line(0)) >= 0) {
+        pthread_setspecific(at_thread_end, socket_path);
+    }
+    return connection;
+}
+
+static void end_line(void) {
+    if (connection >= 0) close(connection);
+    connection = -1;
+}
+
+static void end_thread(void *unused) {
+    (void)unused;
+    end_line();
+}
+
+/* In the new process, which has one thread: that line is its parent's, and so is who held the lock. */
+static void forked(void) {
+    atomic_fetch_add(&generation, 1);
+    forked_from = getppid();
+    pthread_mutex_init(&lock, NULL);
+    end_line();
+}
+
+/* `path` is where somebody listens, `parent` who that is: what the environment says of both. */
+static void begin_line(const char *path, const char *parent) {
+    void *frame[1];
+    pid_t above = getppid();
+    if (path == NULL || strlen(path) >= sizeof socket_path) return;
+    backtrace(frame, 1); /* loads the unwinder now and not inside of somebody's call */
+    pthread_key_create(&at_thread_end, end_thread);
+    pthread_atfork(NULL, NULL, forked);
+    /* Whoever started the program to look at it takes it along when it is killed. */
+    if (parent != NULL && above == (pid_t)atol(parent)) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != above) raise(SIGKILL); /* it was killed before */
+    }
+    strcpy(socket_path, path);
+}
+
+/* --- What the functions take ---------------------------------------------------------------- */
+
+typedef struct { word words[10]; } op_config;
+typedef struct { word words[18]; } tensor;
+#define TAKES1 word a
+#define TAKES2 TAKES1, word b
+#define TAKES3 TAKES2, word c
+#define TAKES4 TAKES3, word d
+#define TAKES5 TAKES4, word e
+#define TAKES6 TAKES5, word f
+#define TAKES7 TAKES6, word g
+#define TAKES8 TAKES7, word h
+#define TAKES9 TAKES8, word i
+#define TAKES_OP word a, op_config o
+#define TAKES_TENSOR tensor t, word a
+#define GIVES1 a
+#define GIVES2 GIVES1, b
+#define GIVES3 GIVES2, c
+#define GIVES4 GIVES3, d
+#define GIVES5 GIVES4, e
+#define GIVES6 GIVES5, f
+#define GIVES7 GIVES6, g
+#define GIVES8 GIVES7, h
+#define GIVES9 GIVES8, i
+#define GIVES_OP a, o
+#define GIVES_TENSOR t, a
+/* As words: of what comes by value, the address. */
+#define WORDS_OP a, (word)(uintptr_t)&o
+#define WORDS_TENSOR (word)(uintptr_t)&t, a
+
+/* F(s, number, arguments) for each function of slot s, V where one of them comes by value. Not 70,
+ * which takes a struct whose size is not known, nor what is newer than 71. */
+#define BACKEND_FUNCTIONS(F, V, s) \
+    F(s, 0, 1) F(s, 1, 3) F(s, 2, 2) F(s, 3, 1) F(s, 4, 1) F(s, 5, 4) F(s, 6, 3) V(s, 7, _OP) \
+    F(s, 8, 1) F(s, 9, 4) F(s, 10, 2) F(s, 11, 2) F(s, 12, 4) F(s, 13, 7) F(s, 14, 2) \
+    F(s, 15, 4) F(s, 16, 3) F(s, 17, 2) V(s, 18, _OP) F(s, 19, 3) F(s, 20, 3) F(s, 21, 7) \
+    F(s, 22, 9) F(s, 23, 2) F(s, 24, 2) F(s, 25, 3) F(s, 26, 2) F(s, 27, 1) F(s, 28, 3) \
+    F(s, 29, 2) F(s, 30, 3) F(s, 31, 3) F(s, 32, 2) F(s, 33, 2) F(s, 34, 1) F(s, 35, 4) \
+    F(s, 36, 2) F(s, 37, 2) F(s, 38, 2) F(s, 39, 1) F(s, 40, 3) F(s, 41, 2) F(s, 42, 2) \
+    F(s, 43, 1) F(s, 44, 3) F(s, 45, 2) F(s, 46, 1) F(s, 47, 1) F(s, 48, 2) F(s, 49, 2) \
+    F(s, 50, 1) F(s, 51, 3) F(s, 52, 3) F(s, 53, 2) F(s, 54, 5) F(s, 55, 8) F(s, 56, 5) \
+    F(s, 57, 3) F(s, 58, 3) F(s, 59, 4) F(s, 60, 7) F(s, 61, 6) F(s, 62, 2) F(s, 63, 2) \
+    F(s, 64, 4) F(s, 65, 3) F(s, 66, 2) F(s, 67, 1) F(s, 68, 9) F(s, 69, 9) F(s, 71, 2)
+#define SYSTEM_FUNCTIONS(F, V, s) \
+    F(s, 100, 1) F(s, 101, 5) F(s, 102, 4) F(s, 103, 1) V(s, 104, _TENSOR) F(s, 105, 3) \
+    F(s, 106, 2) F(s, 107, 1)

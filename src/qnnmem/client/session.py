@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from qnnmem.client.findings import MADE, ClientFinding, FindingList
 from qnnmem.client.functions import FIRST_SYSTEM, name_of
 from qnnmem.client.limits import ExecutionClock
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory
+from qnnmem.client.presence import presence
 from qnnmem.client.rules import client_finding
 from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
 from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
@@ -28,6 +30,7 @@ _MOST_HANDLES = 65_536
 _MOST_PROCESSES = 256
 _END_S = 5.0
 _MOST_MOMENTS = 1000
+_TEXT = 2000  # bytes of a line for the client's log
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 _TOKEN = re.compile("\ue000[0-9]+\ue001")
@@ -70,6 +73,7 @@ class ClientProcess:
         _, _, _, forked_from, _, low, size, shared, shared_bytes = hello.words
         self.pid, self.forked_from = pid, forked_from
         self.memory = ClientMemory(pid, shared if shared_bytes == SHARED_BYTES else 0)
+        self._presence = presence(self.memory)
         self.buffers = ClientBuffers(self.memory, (low, low + size))
         self.notifier: ClientLine | None = None
         self.notifying = threading.Lock()
@@ -80,13 +84,17 @@ class ClientProcess:
         low, size = hello.words[5:7]
         self.buffers.stacks.add((low, low + size))
 
+    def is_there(self) -> bool:
+        """Not where it has ended, or has become another program."""
+        return self._presence.is_there()
+
     def notify(self, function: int, argument: int, code: int) -> None:
         """Call the client back, on its thread for that."""
         with self.notifying:
             if self.notifier is None:
                 raise Hangup("the client waits for no notification")
             self.notifier.send(Action.NOTIFY, function, argument, code)
-            while self.notifier.receive().kind is not Kind.DONE:
+            while self.notifier.receive().kind != Kind.DONE:
                 pass
 
 
@@ -106,6 +114,7 @@ class ClientSession:
         self.handles: dict[int, Handle] = {}
         self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
         self.processes: dict[int, ClientProcess] = {}
+        self._gone: list[ClientProcess] = []  # whose numbers others have now
         self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
         self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
@@ -121,11 +130,14 @@ class ClientSession:
         self._next = _FIRST_HANDLE
 
     def process(self, pid: int, hello: Message) -> ClientProcess:
-        """The process that says hello; a number that was used before is another one now."""
+        """The process that says hello; a number that was used before may be another one now."""
         with self.lock:
             found = self.processes.get(pid)
+            if found is not None and not found.is_there():
+                self._gone.append(found)
+                found = None
             if found is None:
-                if len(self.processes) >= _MOST_PROCESSES:
+                if len(self.processes) + len(self._gone) >= _MOST_PROCESSES:
                     raise Hangup("too many processes")
                 try:
                     found = self.processes[pid] = ClientProcess(pid, hello)
@@ -184,13 +196,13 @@ class ClientSession:
 
         return _TOKEN.sub(place, text)
 
-    def close(self) -> None:
-        """Let every process go, and every execution that waits; end the queues of contexts."""
+    def let_go(self) -> bool:
+        """End what waits: executions and the queues of contexts; whether all of it has ended."""
         with self.lock:
             handles, processes = tuple(self.handles.values()), tuple(self.processes.values())
         for process in processes:
             if process.notifier is not None:
-                process.notifier.close()
+                process.notifier.hang_up()
         for handle in handles:
             if handle.kind == "graph":
                 handle.value.graph.resume()
@@ -199,11 +211,18 @@ class ClientSession:
             for handle in handles
             if handle.kind == "context"
         ]
+        begun = []
         for one in ends:
-            one.start()
-        for one in ends:
+            with contextlib.suppress(RuntimeError):  # there is no thread for it
+                one.start()
+                begun.append(one)
+        for one in begun:
             one.join(_END_S)  # an execution that never ends is left alone
-        for process in processes:
+        return begun == ends and not any(one.is_alive() for one in ends)
+
+    def close(self) -> None:
+        """Look into no process any more."""
+        for process in (*self.processes.values(), *self._gone):
             process.memory.close()
 
 
@@ -258,10 +277,11 @@ class ClientCall:
 
     def demand(self, action: Action, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> int:
         """Let the client do something, and wait until it is done."""
-        self.connection.send(action, a, b, c, text)
+        data = text.encode("utf-8", "replace")[:_TEXT]
+        self.connection.send(action, a, b, c, data)
         while True:
             message = self.connection.receive()
-            if message.kind is Kind.DONE:
+            if message.kind == Kind.DONE:
                 return message.words[0] if message.words else 0
             self.nested(message)
 
@@ -270,7 +290,7 @@ class ClientCall:
         """Where the client called from; asked for once."""
         if self._trace is None:
             self.connection.send(Action.SEND_STACK)
-            while (message := self.connection.receive()).kind is not Kind.STACK:
+            while (message := self.connection.receive()).kind != Kind.STACK:
                 self.nested(message)
             self._trace = self.session.symbols.trace(self.memory, message.words)
         return self._trace

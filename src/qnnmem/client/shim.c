@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 #define API __attribute__((visibility("default")))
+typedef uint64_t word;
 
-uint64_t qnnmem_client_providers(int which, const void ***list, uint32_t *count)
+word qnnmem_client_providers(int which, const void ***list, uint32_t *count)
     __attribute__((weak));
 void qnnmem_client_opened(int which) __attribute__((weak));
 void qnnmem_client_closed(int which) __attribute__((weak));
@@ -24,9 +25,9 @@ void qnnmem_client_closed(int which) __attribute__((weak));
 #define PROVIDERS QnnSystemInterface_getProviders
 #endif
 
-API uint64_t PROVIDERS(const void ***list, uint32_t *count);
+API word PROVIDERS(const void ***list, uint32_t *count);
 
-uint64_t PROVIDERS(const void ***list, uint32_t *count) {
+word PROVIDERS(const void ***list, uint32_t *count) {
     /* Without the preloaded object (its variable was taken out of the environment): not supported. */
     return qnnmem_client_providers ? qnnmem_client_providers(STUB, list, count) : 1000;
 }
@@ -42,36 +43,24 @@ __attribute__((destructor)) static void closed(void) {
 #else
 
 #include <dlfcn.h>
-#include <execinfo.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stddef.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
+#include <stddef.h>
+
+#define GONE "qnnmem: the checker is gone, every call fails from here on\n"
 #include "line.h"
 
-enum { VERSION = 1, WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, FRAMES = 48 };
-enum { HELLO = 1, CALL, STACK, FREED, CLOSED, DONE };              /* from here */
-enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY };       /* from there */
-enum { LARGEST_TEXT = 2048, LOST = 1007, FIRST_SYSTEM = 100, EXECUTE_ASYNC = 22 };
+enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
+enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE };              /* from here */
+enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY };        /* from there */
+enum { LOST = 1007, EXECUTE_ASYNC = 22 };
 
-typedef struct { uint64_t start, size, caller; } block;
+typedef struct { word start, size, caller; } block;
 
 /* Read, and its first members written, by the other side. */
 static struct {
-    uint64_t watch_count, lowest, highest;
-    uint64_t watch[WATCHED][2];
-    _Atomic uint64_t dropped, ring_next;
+    word watch_count, lowest, highest;
+    word watch[WATCHED][2];
+    _Atomic word dropped, ring_next;
     block ring[RING];      /* freed last */
     block blocks[BLOCKS];  /* alive; `start` is the key, 0 is empty */
 } shared;
@@ -85,96 +74,29 @@ static struct {
     int (*munmap)(void *, size_t);
 } real;
 
-static char socket_path[108];
-static _Atomic int dead, generation = 1, ending;
-static _Atomic int open_count[2], was_open[2];
-static pid_t forked_from;
-static pthread_key_t at_thread_end;
-static __thread int connection = -1, connection_generation, busy;
+static _Atomic int ending, open_count[2], was_open[2];
+static __thread int busy;
 
-/* --- Words on the socket -------------------------------------------------------------------- */
-
-static int send_words(int fd, int kind, int function, const uint64_t *words, size_t count) {
-    struct {
-        head head;
-        uint64_t words[FRAMES + 8];
-    } out;
-    out.head.length = (uint32_t)(sizeof out.head + count * sizeof *words);
-    out.head.kind = (uint16_t)kind;
-    out.head.function = (uint16_t)function;
-    memcpy(out.words, words, count * sizeof *words);
-    return send_all(fd, &out, out.head.length);
-}
-
-static void give_up(void) {
-    if (!atomic_exchange(&dead, 1)) {
-        static const char text[] = "qnnmem: the checker is gone, every call fails from here on\n";
-        if (write(2, text, sizeof text - 1) < 0) return;
-    }
-}
-
-static int hello(int role) {
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    int fd, high;
+static int greet(int fd, int role) {
     pthread_attr_t attr;
     void *low = NULL;
     size_t size = 0;
-    if (atomic_load(&dead) || !socket_path[0]) return -1;
-    memcpy(to.sun_path, socket_path, sizeof socket_path);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return -1;
-    high = fcntl(fd, F_DUPFD_CLOEXEC, 512); /* out of the way of programs that count theirs */
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
     if (pthread_getattr_np(pthread_self(), &attr) == 0) {
         pthread_attr_getstack(&attr, &low, &size);
         pthread_attr_destroy(&attr);
     }
-    uint64_t words[] = {VERSION, (uint64_t)role, (uint64_t)getpid(), (uint64_t)forked_from,
-                        (uint64_t)syscall(SYS_gettid), (uint64_t)(uintptr_t)low, (uint64_t)size,
-                        (uint64_t)(uintptr_t)&shared, sizeof shared};
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0 ||
-        !send_words(fd, HELLO, 0, words, sizeof words / sizeof *words)) {
-        close(fd);
-        give_up();
-        return -1;
-    }
-    return fd;
-}
-
-static int connected(void) {
-    if (connection >= 0 && connection_generation == atomic_load(&generation)) return connection;
-    if (connection >= 0) close(connection); /* of the process that this one was forked from */
-    connection = hello(0);
-    connection_generation = atomic_load(&generation);
-    if (connection >= 0) pthread_setspecific(at_thread_end, &shared);
-    return connection;
-}
-
-static void end_thread(void *unused) {
-    (void)unused;
-    if (connection >= 0) close(connection);
-    connection = -1;
-}
-
-static int send_stack(int fd, int kind, const uint64_t *first, size_t count) {
-    void *frames[FRAMES];
-    uint64_t words[FRAMES + 8];
-    int depth = backtrace(frames, FRAMES), i;
-    if (count > 0) memcpy(words, first, count * sizeof *words);
-    for (i = 0; i < depth; i++) words[count + (size_t)i] = (uint64_t)(uintptr_t)frames[i];
-    return send_words(fd, kind, 0, words, count + (size_t)depth);
+    word words[] = {WHO(role), (word)(uintptr_t)low, (word)size, (word)(uintptr_t)&shared,
+                    sizeof shared};
+    return send_words(fd, HELLO, 0, words, sizeof words / sizeof *words);
 }
 
 /* --- What the other side may ask for while a call waits ------------------------------------- */
 
-typedef void (*log_function)(const char *, uint32_t, uint64_t, va_list);
-typedef struct { uint64_t error; } notify_status;
+typedef void (*log_function)(const char *, uint32_t, word, va_list);
+typedef struct { word error; } notify_status;
 typedef void (*notify_function)(void *, notify_status);
 
-static void log_line(log_function to, uint32_t level, uint64_t when, ...) {
+static void log_line(log_function to, uint32_t level, word when, ...) {
     va_list list;
     va_start(list, when);
     to("%s", level, when, list);
@@ -184,7 +106,8 @@ static void log_line(log_function to, uint32_t level, uint64_t when, ...) {
 /* Serves one demand; 0 when the connection is of no use any more. */
 static int serve(int fd, const reply *asked) {
     char text[LARGEST_TEXT + 1];
-    uint64_t answer = 0;
+    int process = atomic_load(&generation);
+    word answer = 0, stack[FRAMES];
     size_t extra = asked->length - sizeof *asked;
     if (asked->length < sizeof *asked || extra > LARGEST_TEXT || !receive_all(fd, text, extra)) {
         return 0;
@@ -192,9 +115,9 @@ static int serve(int fd, const reply *asked) {
     text[extra] = 0;
     switch (asked->action) {
     case SEND_STACK:
-        return send_stack(fd, STACK, NULL, 0);
+        return send_words(fd, STACK, 0, stack, add_stack(stack, 0));
     case ALLOCATE:
-        answer = (uint64_t)(uintptr_t)real.calloc(1, asked->a);
+        answer = (word)(uintptr_t)real.calloc(1, asked->a);
         break;
     case RELEASE:
         real.free((void *)(uintptr_t)asked->a);
@@ -214,18 +137,20 @@ static int serve(int fd, const reply *asked) {
     default:
         return 0;
     }
-    return send_words(fd, DONE, 0, &answer, 1);
+    /* A child that was forked in there has come back: the line is its parent's. */
+    return process == atomic_load(&generation) && send_words(fd, DONE, 0, &answer, 1);
 }
 
 /* The answer to what was sent. */
-static uint64_t answered(int fd) {
+static word answered(int fd) {
+    int process = atomic_load(&generation);
     reply got;
     for (;;) {
         if (!receive_all(fd, &got, sizeof got)) break;
         if (got.action == ANSWER) return got.a;
         if (!serve(fd, &got)) break;
     }
-    give_up();
+    if (process == atomic_load(&generation)) give_up();
     return LOST;
 }
 
@@ -241,13 +166,12 @@ static void *notifier(void *number) {
 
 /* Notifications come on a thread of their own, as those of a real library do. */
 static void start_notifier(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static int started_in;
     pthread_t thread;
     sigset_t all, before;
     int fd;
     pthread_mutex_lock(&lock);
-    if (started_in != atomic_load(&generation) && (fd = hello(1)) >= 0) {
+    if (started_in != atomic_load(&generation) && (fd = open_line(1)) >= 0) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         /* The line is known over there before an execution can end and look for it. */
@@ -267,14 +191,14 @@ static void at_end(void) { atomic_store(&ending, 1); }
 /* Late, so that it runs before the objects of the program are taken down. */
 static void at_first_call(void) { atexit(at_end); }
 
-static uint64_t call(int function, size_t count, const uint64_t *words) {
+static word call(int function, size_t count, const word *words) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int which = function >= FIRST_SYSTEM, fd, saved = errno, closed;
-    uint64_t out[12], code = LOST;
+    word out[12], code = LOST;
     busy++;
     pthread_once(&once, at_first_call);
     closed = atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0;
-    out[0] = (uint64_t)closed;
+    out[0] = (word)closed;
     memcpy(out + 1, words, count * sizeof *words);
     if (function == EXECUTE_ASYNC) start_notifier();
     fd = connected();
@@ -289,39 +213,21 @@ static uint64_t call(int function, size_t count, const uint64_t *words) {
 
 /* --- The tables of functions ---------------------------------------------------------------- */
 
-typedef uint64_t word;
-#define SEND(n, ...)                                      \
-    {                                                     \
-        word words[] = {__VA_ARGS__};                     \
-        return call(n, sizeof words / sizeof *words, words); \
+#define SEND(n, takes, ...)                                   \
+    static word f##n takes {                                  \
+        word words[] = {__VA_ARGS__};                         \
+        return call(n, sizeof words / sizeof *words, words);  \
     }
-#define F1(n) static word f##n(word a) SEND(n, a)
-#define F2(n) static word f##n(word a, word b) SEND(n, a, b)
-#define F3(n) static word f##n(word a, word b, word c) SEND(n, a, b, c)
-#define F4(n) static word f##n(word a, word b, word c, word d) SEND(n, a, b, c, d)
-#define F5(n) static word f##n(word a, word b, word c, word d, word e) SEND(n, a, b, c, d, e)
-#define SIX word a, word b, word c, word d, word e, word f
-#define F6(n) static word f##n(SIX) SEND(n, a, b, c, d, e, f)
-#define F7(n) static word f##n(SIX, word g) SEND(n, a, b, c, d, e, f, g)
-#define F8(n) static word f##n(SIX, word g, word h) SEND(n, a, b, c, d, e, f, g, h)
-#define F9(n) static word f##n(SIX, word g, word h, word i) SEND(n, a, b, c, d, e, f, g, h, i)
-/* What comes by value behind the first argument (7, 18), or is a Buffer by value (70), is not sent:
- * no answer depends on it. */
-F1(0) F3(1) F2(2) F1(3) F1(4) F4(5) F3(6) F1(7) F1(8) F4(9) F2(10) F2(11) F4(12) F7(13) F2(14)
-F4(15) F3(16) F2(17) F1(18) F3(19) F3(20) F7(21) F9(22) F2(23) F2(24) F3(25) F2(26) F1(27) F3(28)
-F2(29) F3(30) F3(31) F2(32) F2(33) F1(34) F4(35) F2(36) F2(37) F2(38) F1(39) F3(40) F2(41) F2(42)
-F1(43) F3(44) F2(45) F1(46) F1(47) F2(48) F2(49) F1(50) F3(51) F3(52) F2(53) F5(54) F8(55) F5(56)
-F3(57) F3(58) F4(59) F7(60) F6(61) F2(62) F2(63) F4(64) F3(65) F2(66) F1(67) F9(68) F9(69) F1(70)
-F2(71) F1(72) F1(73) F1(74)
-F1(100) F5(101) F4(102) F1(103) F3(105) F2(106) F1(107)
-
-typedef struct { word words[18]; } tensor_by_value;
-static word f104(tensor_by_value tensor, word out) SEND(104, (word)(uintptr_t)&tensor, out)
-
-static word f199(word a) SEND(199, a)
+#define F(s, n, k) SEND(n, (TAKES##k), GIVES##k)
+#define V(s, n, k) SEND(n, (TAKES##k), WORDS##k)
+#define NEWEST(F, s) F(s, 70, 1) F(s, 72, 1) F(s, 73, 1) F(s, 74, 1) /* all are refused */
+BACKEND_FUNCTIONS(F, V, )
+NEWEST(F, )
+SYSTEM_FUNCTIONS(F, V, )
+F(, 199, 1)
 
 #define P(n) (void *)(uintptr_t)f##n
-#define P10(n) P(n##0), P(n##1), P(n##2), P(n##3), P(n##4), P(n##5), P(n##6), P(n##7), P(n##8), P(n##9)
+#define AT(s, n, k) [n % FIRST_SYSTEM] = P(n),
 typedef struct {
     uint32_t id;
     const char *name;
@@ -330,9 +236,7 @@ typedef struct {
 } backend_interface;
 
 static const backend_interface backend = {
-    12, "LPAI_QTI_AISW", {2, 40, 0}, {2, 33, 0},
-    {P(0), P(1), P(2), P(3), P(4), P(5), P(6), P(7), P(8), P(9), P10(1), P10(2), P10(3), P10(4),
-     P10(5), P10(6), P(70), P(71), P(72), P(73), P(74)}};
+    12, "LPAI_QTI_AISW", {2, 40, 0}, {2, 33, 0}, {BACKEND_FUNCTIONS(AT, AT, ) NEWEST(AT, )}};
 
 #define NONE P(199), P(199), P(199), P(199), P(199), P(199), P(199), P(199)
 typedef struct {
@@ -344,12 +248,12 @@ typedef struct {
 
 static const system_interface system_table = {
     0, "SYSTEM_QTI_AISW", {1, 15, 0},
-    {P(100), P(101), P(102), P(103), P(104), P(105), P(106), P(107), NONE, NONE, NONE}};
+    {SYSTEM_FUNCTIONS(AT, AT, ) NONE, NONE, NONE}};
 
 _Static_assert(offsetof(backend_interface, functions) == 40, "where QNN has its functions");
 _Static_assert(offsetof(system_interface, functions) == 32, "where QNN has its functions");
 
-API uint64_t qnnmem_client_providers(int which, const void ***list, uint32_t *count) {
+API word qnnmem_client_providers(int which, const void ***list, uint32_t *count) {
     static const void *backends[] = {&backend}, *systems[] = {&system_table};
     if (list == NULL || count == NULL) return 1004;
     *list = which ? systems : backends;
@@ -363,12 +267,12 @@ API void qnnmem_client_opened(int which) {
 }
 
 API void qnnmem_client_closed(int which) {
-    uint64_t word = (uint64_t)which;
+    word words[FRAMES + 1] = {(word)which};
     /* At the end of the process everything is closed, and nobody is to blame. */
     if (atomic_fetch_sub(&open_count[which], 1) > 1 || atomic_load(&ending)) return;
     if (connection < 0) return; /* this thread never called anything */
     busy++;
-    if (send_stack(connection, CLOSED, &word, 1)) answered(connection);
+    if (send_words(connection, CLOSED, 0, words, add_stack(words, 1))) answered(connection);
     busy--;
 }
 
@@ -398,12 +302,12 @@ static void resolve(void) {
     resolving = 0;
 }
 
-static block *slot(uint64_t start, unsigned probe) {
+static block *slot(word start, unsigned probe) {
     return &shared.blocks[(((start >> 4) * 0x9E3779B97F4A7C15u >> 40) + probe) % BLOCKS];
 }
 
 static void *remember(void *p, size_t size, void *caller) {
-    uint64_t start = (uint64_t)(uintptr_t)p, empty;
+    word start = (word)(uintptr_t)p, empty;
     unsigned i;
     if (p == NULL || size == 0) return p;
     for (i = 0; i < PROBES; i++) {
@@ -413,7 +317,7 @@ static void *remember(void *p, size_t size, void *caller) {
             __atomic_compare_exchange_n(&at->start, &empty, start, 0, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED)) {
             at->size = size;
-            at->caller = (uint64_t)(uintptr_t)caller;
+            at->caller = (word)(uintptr_t)caller;
             return p;
         }
     }
@@ -421,8 +325,8 @@ static void *remember(void *p, size_t size, void *caller) {
     return p;
 }
 
-static uint64_t forget(void *p, void *caller) {
-    uint64_t start = (uint64_t)(uintptr_t)p, size;
+static word forget(void *p, void *caller) {
+    word start = (word)(uintptr_t)p, size;
     unsigned i;
     for (i = 0; i < PROBES; i++) {
         block *at = slot(start, i);
@@ -431,7 +335,7 @@ static uint64_t forget(void *p, void *caller) {
             size = at->size;
             freed->start = start;
             freed->size = size;
-            freed->caller = (uint64_t)(uintptr_t)caller;
+            freed->caller = (word)(uintptr_t)caller;
             at->size = 0;
             __atomic_store_n(&at->start, 0, __ATOMIC_RELEASE);
             return size;
@@ -441,8 +345,8 @@ static uint64_t forget(void *p, void *caller) {
 }
 
 /* Says that memory goes which was handed to QNN and is still needed there. */
-static void told(uint64_t start, uint64_t size, int how) {
-    uint64_t i, count = shared.watch_count, words[3] = {start, size, (uint64_t)how};
+static void told(word start, word size, int how) {
+    word i, count = shared.watch_count, words[FRAMES + 3] = {start, size, (word)how};
     int saved = errno;
     if (busy || start >= shared.highest || start + size <= shared.lowest) return;
     for (i = 0; i < count && i < WATCHED; i++) {
@@ -450,13 +354,15 @@ static void told(uint64_t start, uint64_t size, int how) {
     }
     if (i == count || i == WATCHED) return;
     busy++;
-    if (connected() >= 0 && send_stack(connection, FREED, words, 3)) answered(connection);
+    if (connected() >= 0 && send_words(connection, FREED, 0, words, add_stack(words, 3))) {
+        answered(connection);
+    }
     busy--;
     errno = saved;
 }
 
-static uint64_t size_of(void *p, uint64_t known) {
-    return known ? known : real.usable ? (uint64_t)real.usable(p) : 1;
+static word size_of(void *p, word known) {
+    return known ? known : real.usable ? (word)real.usable(p) : 1;
 }
 
 #define CALLER __builtin_return_address(0)
@@ -473,17 +379,17 @@ API void *calloc(size_t count, size_t size) {
 }
 
 API void free(void *p) {
-    uint64_t size;
+    word size;
     if (p == NULL || is_early(p)) return;
     resolve();
     size = forget(p, CALLER);
-    if (shared.watch_count) told((uint64_t)(uintptr_t)p, size_of(p, size), 0);
+    if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, size), 0);
     real.free(p);
 }
 
 static void *resized(void *p, size_t size, void *caller) {
     void *made;
-    uint64_t before;
+    word before;
     resolve();
     if (is_early(p)) {
         made = real.malloc(size);
@@ -492,7 +398,7 @@ static void *resized(void *p, size_t size, void *caller) {
     }
     if (p == NULL) return remember(real.realloc(p, size), size, caller);
     before = forget(p, caller);
-    if (shared.watch_count) told((uint64_t)(uintptr_t)p, size_of(p, before), 1);
+    if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, before), 1);
     made = real.realloc(p, size);
     if (made == NULL && size > 0) return remember(p, before, caller), NULL;
     return remember(made, size, caller);
@@ -525,7 +431,7 @@ API int posix_memalign(void **out, size_t align, size_t size) {
 
 API int munmap(void *p, size_t size) {
     resolve();
-    if (shared.watch_count) told((uint64_t)(uintptr_t)p, size, 2);
+    if (shared.watch_count) told((word)(uintptr_t)p, size, 2);
     return real.munmap(p, size);
 }
 
@@ -539,31 +445,18 @@ static void hooked_malloc(const volatile void *p, size_t size) {
 }
 
 static void hooked_free(const volatile void *p) {
-    uint64_t size = forget((void *)(uintptr_t)p, NULL);
-    if (shared.watch_count) told((uint64_t)(uintptr_t)p, size ? size : 1, 0);
+    word size = forget((void *)(uintptr_t)p, NULL);
+    if (shared.watch_count) told((word)(uintptr_t)p, size ? size : 1, 0);
 }
 
 /* --- Beginning ------------------------------------------------------------------------------ */
 
-static void forked(void) {
-    atomic_fetch_add(&generation, 1);
-    forked_from = getppid();
-}
-
 __attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("QNNMEM_CLIENT_SOCKET"), *parent = getenv("QNNMEM_CLIENT_PARENT");
-    void *frame[1];
     resolve();
     if (__sanitizer_install_malloc_and_free_hooks) {
         __sanitizer_install_malloc_and_free_hooks(hooked_malloc, hooked_free);
     }
-    if (path == NULL || strlen(path) >= sizeof socket_path) return;
-    strcpy(socket_path, path);
-    backtrace(frame, 1); /* loads the unwinder now and not inside of somebody's free() */
-    pthread_key_create(&at_thread_end, end_thread);
-    pthread_atfork(NULL, NULL, forked);
-    /* Whoever started the program to watch it takes it along when it is killed. */
-    if (parent != NULL && getppid() == (pid_t)atol(parent)) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    begin_line(getenv("QNNMEM_CLIENT_SOCKET"), getenv("QNNMEM_CLIENT_PARENT"));
 }
 
 #endif

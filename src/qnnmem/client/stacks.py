@@ -27,7 +27,7 @@ _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))
 _LONGEST = 120  # characters of a line of source
 _LONGEST_NAME = 4096  # characters of a file's name
 _LARGEST_SOURCE = 16 << 20  # bytes of its file
-_STEPS = (2, 4, 8, 16, 32)  # bytes before a call
+_NEAR = 128  # bytes before a call
 _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
@@ -130,9 +130,13 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Where a compiler has merged calls, a call has no line: that of what is before it."""
-        steps = [offset - step for step in _STEPS if step < offset]
-        before = self._run(str(self._tool), path, steps)
+        """Where a compiler has merged calls, a call has no line: that of what is before it.
+
+        With clang the whole block has none, from the first argument on. What is before that is in
+        the same function, or just where that was called from.
+        """
+        steps = range(offset - 1, max(0, offset - _NEAR), -1)
+        before = self._run(str(self._tool), path, list(steps))
         near = next((one for one in before if one and one[0].line), None)
         if near is None and self._second is not None:  # it knows where the functions came from
             around = self._run(self._second, path, [offset])

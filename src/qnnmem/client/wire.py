@@ -1,9 +1,9 @@
-"""What travels between the client and us: words out of calls, answers and demands back.
+"""What travels between a program and us: words out of calls, answers and demands back.
 
-    from the client   u32 length, u16 kind, u16 function, words of 64 bits
-    to the client     u32 length, u32 action, three words, text
+    from the program   u32 length, u16 kind, u16 function, words of 64 bits
+    to the program     u32 length, u32 action, three words, bytes
 
-Lengths come from the client and are bounded. Whatever does not hold together ends the connection.
+Lengths come from the program and are bounded. Whatever does not hold together ends the connection.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from qnnmem.errors import Fault
 
 _HEAD = struct.Struct("<IHH")
 _REPLY = struct.Struct("<II3Q")
-_MOST = _HEAD.size + 8 * 64  # bytes of a message
-_TEXT = 2000  # bytes of a line for the client's log
 
 
 class Kind(IntEnum):
@@ -31,9 +29,6 @@ class Kind(IntEnum):
     FREED = 4
     CLOSED = 5
     DONE = 6
-
-
-_KINDS = frozenset(Kind)  # a message is looked at often
 
 
 class Action(IntEnum):
@@ -48,58 +43,65 @@ class Action(IntEnum):
 
 
 class Hangup(Fault):
-    """The client is gone, or says what no client of ours says."""
+    """The program is gone, or says what nothing of ours in it says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of the client."""
+class Message(NamedTuple):
+    """One message of a program."""
 
-    kind: Kind
+    kind: int
     function: int
     words: tuple[int, ...]
+    data: bytes = b""  # the words as they came
 
 
 class ClientLine:
-    """One thread of a client."""
+    """One thread of a program."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, line: socket.socket, most_words: int) -> None:
+        self._line, self._most = line, _HEAD.size + 8 * most_words
         self._input = line.makefile("rb")
 
     def receive(self) -> Message:
         """The next message; a `Hangup` where there is none."""
-        try:
-            head = self._input.read(_HEAD.size)
-            if len(head) < _HEAD.size:
-                raise Hangup("the client closed the connection")
-            length, kind, function = _HEAD.unpack(head)
-            if not _HEAD.size <= length <= _MOST or length % 8 or kind not in _KINDS:
-                raise Hangup("the client sent what is no message")
-            body = self._input.read(length - _HEAD.size)
-        except (OSError, ValueError) as exc:
-            raise Hangup("the client closed the connection") from exc
-        if len(body) < length - _HEAD.size:
-            raise Hangup("the client closed the connection")
-        return Message(Kind(kind), function, struct.unpack(f"<{len(body) // 8}Q", body))
+        length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
+        if not _HEAD.size <= length <= self._most or length % 8:
+            raise Hangup("the program sent what is no message")
+        body = self._read(length - _HEAD.size)
+        return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)
 
-    def send(self, action: Action, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> None:
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._input.read(size)
+        except (OSError, ValueError) as exc:
+            raise Hangup("the program closed the connection") from exc
+        if len(data) < size:
+            raise Hangup("the program closed the connection")
+        return data
+
+    def send(self, action: int, a: int = 0, b: int = 0, c: int = 0, data: bytes = b"") -> None:
         """One answer or demand."""
-        data = text.encode("utf-8", "replace")[:_TEXT]
         try:
             self._line.sendall(_REPLY.pack(_REPLY.size + len(data), action, a, b, c) + data)
         except OSError as exc:
-            raise Hangup("the client closed the connection") from exc
+            raise Hangup("the program closed the connection") from exc
 
     def peer(self) -> int:
         """The process at the other end, as the system knows it: not what that says itself."""
-        found = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        try:
+            found = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        except OSError as exc:
+            raise Hangup("the program closed the connection") from exc
         return int(struct.unpack("3i", found)[0])
 
-    def close(self) -> None:
-        """End it, also for a thread that waits for a message."""
+    def hang_up(self) -> None:
+        """End it for both sides; a thread here that waits for a message closes it then."""
         with contextlib.suppress(OSError):  # the other end was faster
             self._line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it, and give its descriptor back."""
+        self.hang_up()
         with contextlib.suppress(OSError, ValueError):
             self._input.close()  # or the socket would stay open with it
         self._line.close()

@@ -62,7 +62,7 @@ def render_text(report: ClientReport) -> str:
 def _lines(report: ClientReport) -> Iterator[str]:
     if not report.called:
         yield "it has to load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
-        yield "another folder or dlmopen goes past this checker, and so does a script that replaces "
+        yield "another folder or dlmopen goes past this checker, so does a script that replaces "
         yield "LD_PRELOAD or LD_LIBRARY_PATH (set what is to be preloaded for `qnnmem` itself)"
     for one in report.findings:
         yield ""

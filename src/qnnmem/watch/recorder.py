@@ -38,7 +38,7 @@ class TraceRecorder:
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
         self._bytes = self._parts = 0
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._known: dict[tuple[ClientMemory, tuple[int, ...]], int] = {}
         self._numbers: dict[Trace, int] = {}
         self._start = time.monotonic_ns()
         self.left_out = 0
@@ -67,7 +67,7 @@ class TraceRecorder:
         """The number of a call stack; 0 for none, and where there are too many."""
         if not addresses:
             return 0
-        key = memory.pid, addresses
+        key = memory, addresses  # not its number, which may be another process later
         with self._lock:
             found = self._known.get(key)
             full = len(self._known) >= _MOST_STACKS

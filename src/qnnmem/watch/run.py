@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import IO
 
@@ -26,11 +25,11 @@ from qnnmem.text import counted, quote
 from qnnmem.version import __version__
 from qnnmem.watch.functions import FUNCTIONS
 from qnnmem.watch.injections import Injection
+from qnnmem.watch.observer import OBSERVER, OBSERVER_OBJECT
 from qnnmem.watch.recorder import TraceRecorder
 from qnnmem.watch.server import WatchServer
 from qnnmem.watch.trace import MOST_RULES, SCHEMA, FunctionTotal, ProgramEnd, TraceHead
 
-_OBJECT = "libqnnmem_observer.so"
 _COUNTERS = struct.Struct("<3Q")
 _LARGEST = (1 << 63) - 1
 _WORD = 4000  # characters of a word of the command in the trace
@@ -52,8 +51,7 @@ def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
     """Run a program; gives the lines of its trace, kept in a folder until they are read."""
     program = check_program(options.command[0])
     _check_loader(Path(program))
-    source = files("qnnmem.watch").joinpath("observer.c").read_bytes()
-    build_objects(folder, source, {_OBJECT: ()})
+    build_objects(folder, OBSERVER)
     symbols = Symbols(str(folder))
     recorder = TraceRecorder(folder / "events", symbols)
     # Opened once: the program can put anything into the place of the file.
@@ -129,7 +127,11 @@ def _run(
     program: str, options: WatchOptions, folder: Path, server: WatchServer
 ) -> tuple[int, bool]:
     """The program's end: its code, negative for a signal, and whether its time was over."""
-    preload = (sanitizer_of(Path(program)), str(folder / _OBJECT), os.environ.get("LD_PRELOAD", ""))
+    preload = (
+        sanitizer_of(Path(program)),
+        str(folder / OBSERVER_OBJECT),
+        os.environ.get("LD_PRELOAD", ""),
+    )
     environment = {
         **os.environ,
         "QNNMEM_WATCH_SOCKET": str(server.path),

@@ -7,18 +7,17 @@ goes on by itself. Memory of the program is only ever read.
 from __future__ import annotations
 
 import contextlib
-import socket
-import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
-from typing import NamedTuple
 
+from qnnmem.client.door import Door
 from qnnmem.client.functions import NAMES
 from qnnmem.client.layout import dimensions
 from qnnmem.client.memory import ClientMemory
+from qnnmem.client.presence import Presence, presence
+from qnnmem.client.wire import ClientLine, Hangup, Message
 from qnnmem.errors import Fault
 from qnnmem.qnn.shared_memory import tensor_bytes
 from qnnmem.text import shorten
@@ -27,30 +26,16 @@ from qnnmem.watch.injections import Injection, InjectionCounter
 from qnnmem.watch.recorder import TraceRecorder
 from qnnmem.watch.trace import MOST_HANDLES, CallSeen, LibrarySeen, LogSeen
 
-_HEAD = struct.Struct("<IHH")
-_REPLY = struct.Struct("<II3Q")
-_LARGEST = 4096  # bytes of a message
 _HELLO, _LIBRARY, _ASK, _TOLD, _LOGGED = range(1, 6)
 _GO, _ANSWER = range(2)
 _INJECTED, _WAITS = 1, 2
 _VERSION = 1
-_MOST_CONNECTIONS = 512
+_HELLO_WORDS = 5
+_MOST_WORDS = 256
 _MOST_PROCESSES = 256
 _MOST_SLOTS = 64  # of libraries in one process
-_JOIN_S = 5.0
 _NAME = 200
 _FIRST_FUNCTION = (40, 32)  # where the tables of backends and of the system library have it
-
-
-class ObserverGone(Fault):
-    """An observer that is no more, or says what none of ours says."""
-
-
-class _Said(NamedTuple):
-    kind: int
-    function: int
-    words: tuple[int, ...]
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,141 +57,81 @@ class WatchServer:
         self.recorder = recorder
         self.injections = InjectionCounter(injections)
         self.plan = plan(one.function for one in injections)
-        self.path = folder / "socket"
-        self.memories: dict[int, ClientMemory] = {}
         self.heard = False  # whether any program asked for QNN
-        self.crash: BaseException | None = None  # a mistake of ours
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._door.bind(str(self.path))
-        self._door.listen(64)
-        self._lines: set[socket.socket] = set()
-        self._threads: set[threading.Thread] = set()
+        self._processes: dict[int, Presence] = {}
+        self._gone: list[Presence] = []  # whose numbers others have now
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._accept, name="watch door", daemon=True)
-        self._thread.start()
+        self._door = Door(folder, self._talk, _MOST_WORDS)
+        self.path = self._door.path
+
+    @property
+    def crash(self) -> BaseException | None:
+        """What went wrong here: a mistake of ours."""
+        return self._door.crash
 
     def close(self) -> None:
         """Listen no more; what was said before is heard."""
-        with self._lock:
-            threads = tuple(self._threads)
-        _join(threads)
-        with contextlib.suppress(OSError):
-            self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
-        self._thread.join(_JOIN_S)
-        with self._lock:
-            lines, threads = tuple(self._lines), tuple(self._threads)
-        for line in lines:
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
-        _join(threads)
-        for memory in self.memories.values():
-            memory.close()
-        with contextlib.suppress(OSError):  # the program can put anything there
-            self.path.unlink()
+        self._door.settle()
+        self._door.hang_up()
+        if self._door.close():
+            for one in (*self._processes.values(), *self._gone):
+                one.memory.close()
 
     def memory(self, pid: int) -> ClientMemory:
-        """The memory of a process that says hello."""
+        """The memory of a process that says hello; a number may be another process's now."""
         with self._lock:
-            found = self.memories.get(pid)
+            found = self._processes.get(pid)
+            if found is not None and not found.is_there():
+                self._gone.append(found)
+                found = None
             if found is None:
-                if len(self.memories) >= _MOST_PROCESSES:
-                    raise ObserverGone("too many processes")
+                if len(self._processes) + len(self._gone) >= _MOST_PROCESSES:
+                    raise Hangup("too many processes")
                 try:
-                    found = self.memories[pid] = ClientMemory(pid)
+                    found = self._processes[pid] = presence(ClientMemory(pid))
                 except OSError as exc:
-                    raise ObserverGone("the process cannot be looked into") from exc
-            return found
+                    raise Hangup("the process cannot be looked into") from exc
+            return found.memory
 
-    def _accept(self) -> None:
+    def _talk(self, line: ClientLine) -> bool:
+        hello = line.receive()
+        known = hello.kind == _HELLO and len(hello.words) == _HELLO_WORDS
+        if not known or hello.words[0] != _VERSION:
+            raise Hangup("it does not say hello")
+        thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
+        line.send(_GO, data=self.plan)
         while True:
-            try:
-                line, _ = self._door.accept()
-            except OSError:
-                return
-            with self._lock:
-                if len(self._lines) >= _MOST_CONNECTIONS:
-                    line.close()
-                    continue
-                self._lines.add(line)
-                thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
-                self._threads.add(thread)
-            thread.start()
-
-    def _serve(self, line: socket.socket) -> None:
-        try:
-            _WatchedThread(self, line).listen()
-        except Fault:
-            pass  # it is gone
-        except Exception as exc:  # the program must not wait for an answer that never comes
-            self.crash = self.crash or exc
-        finally:
-            with self._lock:
-                self._threads.discard(threading.current_thread())
-                self._lines.discard(line)
-            line.close()
+            thread.hear(line.receive())
 
 
 class _WatchedThread:
     """One thread of the program."""
 
-    def __init__(self, server: WatchServer, line: socket.socket) -> None:
-        self._server, self._line = server, line
-        self._input = line.makefile("rb")
+    def __init__(
+        self, server: WatchServer, line: ClientLine, memory: ClientMemory, tid: int
+    ) -> None:
+        self._server, self._line, self._memory = server, line, memory
+        self._pid, self._tid = memory.pid, tid & 0xFFFFFFFF
         self._waiting: list[_Before] = []
-        self._pid = int(
-            struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        )
-        self._tid = 0
+        self._answers = {
+            _LIBRARY: self._library,
+            _ASK: self._ask,
+            _TOLD: self._told,
+            _LOGGED: self._logged,
+        }
 
-    def listen(self) -> None:
-        """Hear it out."""
-        with self._input:
-            hello = self._receive()
-            if hello.kind != _HELLO or len(hello.words) != 4 or hello.words[0] != _VERSION:
-                raise ObserverGone("it does not say hello")
-            self._memory = self._server.memory(self._pid)
-            self._tid = hello.words[3] & 0xFFFFFFFF
-            self._reply(data=self._server.plan)
-            answers = {
-                _LIBRARY: self._library,
-                _ASK: self._ask,
-                _TOLD: self._told,
-                _LOGGED: self._logged,
-            }
-            while True:
-                said = self._receive()
-                if said.kind not in answers:
-                    raise ObserverGone("it says what none of ours says")
-                answers[said.kind](said)
+    def hear(self, said: Message) -> None:
+        """Take in one message, and answer it where that is waited for."""
+        if said.kind not in self._answers:
+            raise Hangup("it says what none of ours says")
+        self._answers[said.kind](said)
 
-    def _receive(self) -> _Said:
-        try:
-            head = self._input.read(_HEAD.size)
-            if len(head) < _HEAD.size:
-                raise ObserverGone("it is gone")
-            length, kind, function = _HEAD.unpack(head)
-            if not _HEAD.size <= length <= _LARGEST or length % 8:
-                raise ObserverGone("it says what is no message")
-            data = self._input.read(length - _HEAD.size)
-        except (OSError, ValueError) as exc:
-            raise ObserverGone("it is gone") from exc
-        if len(data) < length - _HEAD.size:
-            raise ObserverGone("it is gone")
-        return _Said(kind, function, struct.unpack(f"<{len(data) // 8}Q", data), data)
-
-    def _reply(self, action: int = _GO, a: int = 0, data: bytes = b"") -> None:
-        try:
-            self._line.sendall(_REPLY.pack(_REPLY.size + len(data), action, a, 0, 0) + data)
-        except OSError as exc:
-            raise ObserverGone("it is gone") from exc
-
-    def _library(self, said: _Said) -> None:
+    def _library(self, said: Message) -> None:
         if len(said.words) != 3:
-            raise ObserverGone("it names no library")
+            raise Hangup("it names no library")
         slot, is_system, address = said.words
         if slot > _MOST_SLOTS:
-            raise ObserverGone("it names no library")
+            raise Hangup("it names no library")
         memory, recorder = self._memory, self._server.recorder
         with contextlib.suppress(Fault):
             number, name, *version = memory.unpack("<IxxxxQ6I", address)
@@ -222,19 +147,19 @@ class _WatchedThread:
                 )
             )
         self._server.heard = True
-        self._reply()
+        self._line.send(_GO)
 
-    def _ask(self, said: _Said) -> None:
+    def _ask(self, said: Message) -> None:
         function, words = said.function, said.words[2:]
         if function not in NAMES:
-            raise ObserverGone("it asks about a function that is none")
+            raise Hangup("it asks about a function that is none")
         before = _Before(function)
         with contextlib.suppress(Fault):  # what cannot be read is not known
             before = self._look(function, words)
         self._waiting.append(before)
         del self._waiting[:-16]  # calls inside of callbacks inside of calls
         code = self._server.injections.code_for(function, before.size)
-        self._reply(_ANSWER if code else _GO, code)
+        self._line.send(_ANSWER if code else _GO, code)
 
     def _look(self, function: int, words: tuple[int, ...]) -> _Before:
         at = NAMED.get(function)
@@ -260,11 +185,11 @@ class _WatchedThread:
         kept = min(count, MOST_HANDLES)
         return tuple(self._memory.unpack(f"<{kept}Q", address)) if kept else ()
 
-    def _told(self, said: _Said) -> None:
+    def _told(self, said: Message) -> None:
         function, words = said.function, said.words
         count = words[6] if len(words) >= 7 else 0
         if function not in NAMES or not 0 < count <= len(words) - 7 or words[0] > _MOST_SLOTS:
-            raise ObserverGone("it tells of a call that is none")
+            raise Hangup("it tells of a call that is none")
         slot, begin, end, code, flags, handle = words[:6]
         arguments, frames = words[7 : 7 + count], words[7 + count :]
         before = self._before(function)
@@ -290,7 +215,7 @@ class _WatchedThread:
             )
         )
         if flags & _WAITS:
-            self._reply()
+            self._line.send(_GO)
 
     def _before(self, function: int) -> _Before:
         for at in range(len(self._waiting) - 1, -1, -1):
@@ -298,21 +223,15 @@ class _WatchedThread:
                 return self._waiting.pop(at)
         return _Before(function)
 
-    def _logged(self, said: _Said) -> None:
+    def _logged(self, said: Message) -> None:
         if len(said.words) < 3:
-            raise ObserverGone("it logs nothing")
+            raise Hangup("it logs nothing")
         clock, level, length = said.words[:3]
-        text = said.data[24 : 24 + min(length, _LARGEST)].decode("utf-8", "replace")
+        text = said.data[24:][:length].decode("utf-8", "replace")
         recorder = self._server.recorder
         time = recorder.since_start(clock)
         line = shorten(text.rstrip(), 2000)
         recorder.add(LogSeen(self._pid, self._tid, time, level & 0xFF, line))
-
-
-def _join(threads: Iterable[threading.Thread]) -> None:
-    end = monotonic() + _JOIN_S  # for all of them together
-    for thread in threads:
-        thread.join(max(0.0, end - monotonic()))
 
 
 def _size(function: int, words: tuple[int, ...]) -> int:

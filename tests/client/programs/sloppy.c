@@ -1,5 +1,5 @@
 /* Static buffers, alloca, mapped pools, an arena that two graphs share, a fork in the middle.
- *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE] */
+ *     sloppy MODEL_WITH_TWO_GRAPHS.bin [MISTAKE | child-closes | child-comes-back | becomes-another] */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -20,9 +20,10 @@ static const char *mistake = "";
 static const Functions *q;
 static const SystemFunctions *s;
 static char in_buf[4096] __attribute__((aligned(4096))), out_buf[4096] __attribute__((aligned(4096)));
-static Handle be, ctx, sysctx, g[2];
+static Handle logs, be, ctx, sysctx, g[2];
 static Tensor in[2], out[2];
 static char *bin, *arena, *pool;
+static void *again;
 static size_t bin_size, arena_used;
 static char names[2][64];
 
@@ -66,6 +67,23 @@ static void *take(size_t size) {
     return p;
 }
 
+static void logged(const char *format, uint32_t level, uint64_t when, va_list list) {
+    static pid_t child;
+    int status = 0;
+    (void)format, (void)level, (void)when, (void)list;
+    if (child == 0 && (child = fork()) > 0) waitpid(child, &status, 0);
+    if (status) DIE("the child took the answer for its parent");
+}
+
+/* A child that comes back out of a callback is in the middle of a call that is its parent's. */
+static void come_back(void) {
+    pid_t me = getpid();
+    Handle none;
+    Error e = q->graphRetrieve(ctx, "none", &none); /* it is logged that there is none */
+    if (getpid() != me) _exit(e != 1007);
+    if (e == 1007) DIE("the line is lost");
+}
+
 static void load(const char *path) {
     void *a = dlopen("libQnnLpai.so", RTLD_NOW | RTLD_GLOBAL), *b = dlopen("libQnnSystem.so", RTLD_NOW | RTLD_GLOBAL);
     const Interface **x;
@@ -84,7 +102,8 @@ static void load(const char *path) {
     TRY(((GetSystemProviders)dlsym(b, "QnnSystemInterface_getProviders"))(&y, &n));
     q = &x[0]->v;
     s = &y[0]->v;
-    TRY(q->backendCreate(NULL, NULL, &be)); /* at: backendCreate */
+    if (IS("child-comes-back")) TRY(q->logCreate(logged, 5, &logs));
+    TRY(q->backendCreate(logs, NULL, &be)); /* at: backendCreate */
     TRY(q->backendGetProperty(be, l));
     slurp(path);
     TRY(s->contextCreate(&sysctx)); /* at: systemCreate */
@@ -132,14 +151,15 @@ static void forks(void) {
     if (child == 0) {
         free(malloc(100)); /* what a child does on its own is its own */
         if (IS("child-executes")) q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL); /* at: child */
+        if (IS("child-closes")) dlclose(again), dlclose(again); /* its parent's stays open */
         _exit(0);
     }
     waitpid(child, &status, 0);
 }
 
 int main(int argc, char **argv) {
-    void *again = dlopen("libQnnLpai.so", RTLD_NOW);
     int i;
+    again = dlopen("libQnnLpai.so", RTLD_NOW);
     if (argc > 2) mistake = argv[2];
     load(argv[1]);
     pools();
@@ -147,6 +167,7 @@ int main(int argc, char **argv) {
     TRY(q->graphFinalize(g[1], NULL, NULL));
     for (i = 0; i < 10; i++) execute(i % 2);
     forks();
+    if (IS("child-comes-back")) come_back();
     if (IS("pool-unmapped")) munmap(pool, 65536); /* at: munmap */
     if (IS("arena-freed")) free(arena); /* at: freeArena */
     if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */
@@ -160,8 +181,10 @@ int main(int argc, char **argv) {
     if (IS("freed-again")) q->contextFree(ctx, NULL); /* at: again */
     TRY(q->backendFree(be));
     TRY(s->contextFree(sysctx));
+    if (logs) TRY(q->logFree(logs));
     munmap(bin, bin_size);
     munmap(pool, 65536);
     free(arena);
+    if (IS("becomes-another")) execl(argv[0], argv[0], argv[1], NULL);
     return 0;
 }

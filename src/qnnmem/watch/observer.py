@@ -1,0 +1,8 @@
+"""What is compiled of observer.c; apart, as builders of wheels have none of our dependencies."""
+
+from __future__ import annotations
+
+from qnnmem.client.build import NativePart
+
+OBSERVER_OBJECT = "libqnnmem_observer.so"
+OBSERVER = NativePart("qnnmem.watch", "observer.c", {OBSERVER_OBJECT: ()})

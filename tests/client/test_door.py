@@ -1,0 +1,162 @@
+"""Who knocks is served or sent away, and never left standing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from qnnmem.client import door
+from qnnmem.client.door import Door
+from qnnmem.client.wire import ClientLine, Hangup
+
+HELLO = bytes((8, 0, 0, 0, 1, 0, 0, 0))  # a message without words
+_WAIT_S = 600.0  # for what comes at once, on whatever machine
+
+
+def answer(line: ClientLine) -> bool:
+    """Answer until the other side hangs up."""
+    while True:
+        line.send(line.receive().kind)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Door]:
+    """A door that is closed in the end, with nobody behind it."""
+    made = Door(folder, answer, 8)
+    try:
+        yield made
+    finally:
+        made.hang_up()
+        assert made.close()
+        assert not made.path.exists()
+
+
+def knock(made: Door) -> socket.socket:
+    """A line from outside."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(_WAIT_S)
+    line.connect(str(made.path))
+    return line
+
+
+def is_served(line: socket.socket) -> bool:
+    """Not where it is closed; one that is neither lets the test fail."""
+    try:
+        line.sendall(HELLO)
+        return len(line.recv(32)) == 32
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+
+
+def test_who_knocks_is_sent_away_where_no_descriptor_is_left(tmp_path: Path) -> None:
+    """And those who come when there are some again are served."""
+    with opened(tmp_path) as made:
+        outside = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(4)]
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held: list[int] = []
+        try:
+            most = max(int(one.name) for one in Path("/proc/self/fd").iterdir()) + 8
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+            with suppress(OSError):
+                while True:
+                    held.append(os.dup(0))
+            for line in outside:
+                line.settimeout(_WAIT_S)
+                line.connect(str(made.path))
+            # A place is kept for the first one while the door waits for it.
+            assert [is_served(line) for line in outside][1:] == [False] * 3
+        finally:
+            for one in held:
+                os.close(one)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for line in outside:
+                line.close()
+        with knock(made) as line:
+            assert is_served(line)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_who_knocks_is_sent_away_where_no_thread_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The next one is served."""
+    start, left = threading.Thread.start, [error]
+
+    def refused(self: threading.Thread) -> None:
+        if "_serve" in self.name and left:
+            raise left.pop()
+        start(self)
+
+    with opened(tmp_path) as made:
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        for served in (False, True):
+            with knock(made) as line:
+                assert is_served(line) == served
+
+
+def test_who_comes_in_while_it_is_closed_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the door hears of being closed."""
+    is_here, goes_on = threading.Event(), threading.Event()
+
+    class Slow(ClientLine):
+        def __init__(self, line: socket.socket, most_words: int) -> None:
+            super().__init__(line, most_words)
+            is_here.set()
+            goes_on.wait(_WAIT_S)
+
+    monkeypatch.setattr(door, "ClientLine", Slow)
+    made = Door(tmp_path, answer, 8)
+    with knock(made) as line:
+        assert is_here.wait(_WAIT_S)
+        closing = threading.Thread(target=made.hang_up)
+        closing.start()
+        assert made._closed.wait(_WAIT_S)
+        goes_on.set()
+        closing.join(_WAIT_S)
+        assert not is_served(line)
+    assert made.close()
+
+
+def test_a_mistake_of_ours_ends_the_line_and_is_kept(tmp_path: Path) -> None:
+    """Nobody waits for an answer that never comes."""
+
+    def fail(_: ClientLine) -> bool:
+        raise ZeroDivisionError
+
+    made = Door(tmp_path, fail, 8)
+    with knock(made) as line:
+        assert not is_served(line)
+    made.hang_up()
+    assert made.close()
+    assert isinstance(made.crash, ZeroDivisionError)
+
+
+def test_a_line_may_stay_without_a_thread(tmp_path: Path) -> None:
+    """Until the door is closed."""
+    kept: list[ClientLine] = []
+
+    def keep(line: ClientLine) -> bool:
+        line.send(line.receive().kind)
+        kept.append(line)
+        return True
+
+    made = Door(tmp_path, keep, 8)
+    with knock(made) as line:
+        assert is_served(line)
+        made.settle()
+        kept[0].send(7)
+        assert line.recv(32)[4] == 7
+        made.hang_up()
+        assert line.recv(1) == b""
+        assert made.close()
+    with pytest.raises(Hangup):
+        kept[0].send(7)

@@ -1,0 +1,158 @@
+"""Wheels with compiled parts: built here without an index, and used where there is no compiler."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hatchling", reason="hatchling builds the wheels")
+pytest.importorskip("elftools", reason="pyelftools reads what was compiled")
+
+from wheel_objects import MACHINES, PARTS, PLACE, compiler_for, glibc_versions, write_objects
+
+ROOT = Path(__file__).parents[1]
+HERE = platform.machine()
+USE = "import sys; from pathlib import Path; from qnnmem.client.build import build_objects, SHIM;"
+USE += "from qnnmem.watch.observer import OBSERVER; from qnnmem.errors import UsageError\n"
+USE += "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER)]\n"
+USE += "except UsageError as exc: sys.exit(str(exc))\n"
+
+compiles = pytest.mark.skipif(
+    sys.platform != "linux" or HERE not in MACHINES or shutil.which("cc") is None,
+    reason="compiled wheels are made for other machines, or with a compiler that is not here",
+)
+
+
+def build(folder: Path, kind: str, **told: str) -> subprocess.CompletedProcess[str]:
+    """Have hatchling build the tree, told nothing but this."""
+    others = {k: v for k, v in os.environ.items() if k not in ("CC", "QNNMEM_WHEEL")}
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", folder],
+        cwd=ROOT,
+        env=others | told,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel for this machine."""
+    folder = tmp_path_factory.mktemp("wheel")
+    done = build(folder, "wheel", QNNMEM_WHEEL=HERE)
+    assert done.returncode == 0, done.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    """A folder with the wheel in it, as an installation has it."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")  # noqa: S202  # our own archive
+    return tmp_path / "site"
+
+
+def use(installed: Path) -> tuple[str, set[str]]:
+    """What is said, and what is there, where nothing was kept and no program can be found."""
+    target, nothing = installed.parent / "target", installed.parent / "nothing"
+    target.mkdir()
+    nothing.mkdir()
+    told = {"PYTHONPATH": str(installed), "PATH": str(nothing), "XDG_CACHE_HOME": str(nothing)}
+    others = {k: v for k, v in os.environ.items() if k != "CC"}
+    done = subprocess.run(
+        [sys.executable, "-c", USE, target],
+        cwd=nothing,
+        env=others | told,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr, {path.name for path in target.iterdir()}
+
+
+def test_a_wheel_is_pure_unless_a_machine_is_named(tmp_path: Path) -> None:
+    """For every machine, whatever compiler is here."""
+    assert build(tmp_path, "wheel", CC="false").returncode == 0
+    (made,) = tmp_path.glob("*.whl")
+    assert made.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(made) as archive:
+        assert [name for name in archive.namelist() if name.startswith(PLACE)] == []
+
+
+def test_a_source_archive_is_what_it_was(tmp_path: Path) -> None:
+    """It has the sources in C and what builds wheels of them, and nothing compiled."""
+    assert build(tmp_path, "sdist", QNNMEM_WHEEL=HERE, CC="false").returncode == 0
+    (made,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"src/qnnmem/client/shim.c", "tools/wheel_hook.py", "tools/wheel_objects.py"} <= names
+    assert [name for name in names if name.endswith(".so")] == []
+
+
+def test_every_source_in_c_is_compiled_for_wheels() -> None:
+    """A new one is not forgotten; that of reports is text, filled in for users."""
+    known = {Path("src", *part.package.split("."), part.source) for part in PARTS}
+    there = {path.relative_to(ROOT) for path in ROOT.glob("src/**/*.c")}
+    assert there - known == {Path("src/qnnmem/report/client.c")}
+    assert known <= there
+
+
+@compiles
+def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -> None:
+    """Its name has the machine, its objects are taken as they are."""
+    assert wheel.name.endswith(f"-py3-none-linux_{HERE}.whl")
+    assert use(installed) == ("", {name for part in PARTS for name in part.objects})
+
+
+@compiles
+@pytest.mark.parametrize("damaged", ["client/line.h", "client/shipped/libQnnLpai.so"])
+def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged: str) -> None:
+    """Where there is no compiler either, the sentence is the one of the pure wheel."""
+    with (installed / "qnnmem" / damaged).open("ab") as file:
+        file.write(b"\n")
+    said, there = use(installed)
+    assert said.startswith("checking a program takes a C compiler once, and there is none here")
+    assert there == set()
+
+
+@compiles
+def test_objects_say_which_glibc_they_need(installed: Path) -> None:
+    """Ours need functions of glibc; the two that only lead to another library may need none."""
+    found = {path.name: glibc_versions(path.read_bytes()) for path in installed.rglob("*.so")}
+    assert len(found) == 4
+    assert all(major == 2 for versions in found.values() for major, _ in versions)
+    assert found["libqnnmem_client.so"]
+    assert found["libqnnmem_observer.so"]
+
+
+@compiles
+def test_a_compiler_for_another_machine_is_refused(tmp_path: Path) -> None:
+    """What it makes is no object of the machine that was named."""
+    (other,) = set(MACHINES) - {HERE}
+    with pytest.raises(ValueError, match=f"cc does not compile for {other}"):
+        write_objects(tmp_path, other, ["cc"])
+
+
+def test_a_machine_that_is_not_known_ends_the_build(tmp_path: Path) -> None:
+    """Nothing is written under its name."""
+    done = build(tmp_path, "wheel", QNNMEM_WHEEL="riscv64")
+    assert done.returncode != 0
+    assert "wheels are made for x86_64 and aarch64, not for 'riscv64'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_compiler_is_the_one_that_is_named() -> None:
+    """With its options; else that of the system, for other machines the one of Debian."""
+    assert compiler_for("aarch64", "zig cc '-a b'") == ["zig", "cc", "-a b"]
+    assert compiler_for(HERE, "") == ["cc"]
+    assert compiler_for("other", "") == ["other-linux-gnu-gcc"]

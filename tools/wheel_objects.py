@@ -1,0 +1,67 @@
+"""The parts in C, compiled for wheels that need no compiler where they are installed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from qnnmem.client.build import (
+    ELF_MACHINES,
+    SHIM,
+    SHIPPED,
+    SHIPPED_LIST,
+    ShippedObject,
+    ShippedObjects,
+    compile_object,
+    elf_machine,
+)
+from qnnmem.watch.observer import OBSERVER
+
+PARTS = (SHIM, OBSERVER)
+MACHINES = tuple(ELF_MACHINES)
+PLACE = f"qnnmem/client/{SHIPPED}"  # in the wheel
+
+
+def compiler_for(machine: str, named: str) -> list[str]:
+    """The words that start a compiler: what was named, the system's, or Debian's for others."""
+    here = machine == platform.machine()
+    return shlex.split(named) or ["cc" if here else f"{machine}-linux-gnu-gcc"]
+
+
+def write_objects(folder: Path, machine: str, compiler: Sequence[str]) -> list[Path]:
+    """Compile all objects for a machine into a folder; the last file says what the others are."""
+    if machine not in MACHINES:
+        raise ValueError(f"wheels are made for {' and '.join(MACHINES)}, not for {machine!r}")
+    listed: dict[str, ShippedObject] = {}
+    needs: list[tuple[int, int]] = []
+    for part in PARTS:
+        for name in part.objects:
+            data = compile_object(part, name, compiler)
+            if elf_machine(data) != machine:
+                raise ValueError(f"{shlex.join(compiler)} does not compile for {machine}")
+            needs += glibc_versions(data)
+            listed[name] = ShippedObject(part.made_of(machine), hashlib.sha256(data).hexdigest())
+            (folder / name).write_bytes(data)
+    if not needs:
+        raise ValueError(f"{shlex.join(compiler)} links with another C library than glibc")
+    text = json.dumps(asdict(ShippedObjects(machine, max(needs), listed)), indent=1)
+    (folder / SHIPPED_LIST).write_text(text + "\n", "utf-8")
+    return [folder / name for name in (*listed, SHIPPED_LIST)]
+
+
+def glibc_versions(data: bytes) -> list[tuple[int, int]]:
+    """The versions of glibc that an object says it needs symbols of; none for one without any."""
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
+    sections = ELFFile(io.BytesIO(data)).iter_sections()
+    needs = [section for section in sections if isinstance(section, GNUVerNeedSection)]
+    names = [one.name for each in needs for _, group in each.iter_versions() for one in group]
+    found = [name.removeprefix("GLIBC_").split(".") for name in names if name.startswith("GLIBC_")]
+    return [(int(words[0]), int(words[1])) for words in found]

