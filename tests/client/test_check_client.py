@@ -28,11 +28,13 @@ from killed_client import problems as killed_problems
 from qnnmem import lpai
 from qnnmem.client import copying, stacks
 from qnnmem.client.build import shim_folder
+from qnnmem.client.calls_context import ClientSystem
 from qnnmem.client.functions import NAMES
 from qnnmem.client.limits import ExecutionLimits, limited_memory
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory, Unreadable
 from qnnmem.client.rules import client_rules
-from qnnmem.client.run import ClientOptions, check_client
+from qnnmem.client.run import ClientOptions, _excuse, check_client
+from qnnmem.client.session import ClientSession, Handle
 from qnnmem.client.suppress import Suppression, read_suppressions
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
@@ -269,6 +271,16 @@ def test_a_program_that_never_calls_qnn_is_no_clean_client(code: int) -> None:
     done = check("--", sys.executable, "-c", f"raise SystemExit({code})")
     assert exit_code(done) == 2
     assert f"never called QNN (exit code {code})" in done.output
+
+
+def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
+    """What was freed and is still known by its handle is no reason to give up here."""
+    session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
+    system = ClientSystem(lpai.SystemContext.create())
+    system.system.free()
+    session.handles[1] = Handle("system context", system, 7)
+    _excuse(session, {7})
+    assert session.handles == {}
 
 
 def test_a_line_of_source_is_readable(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ MISTAKES = {
         ("used-after", "R16", "execute", "contextFree"),
     ],
     "pipeline.c": [
-        ("pool-moved", "R7", "execute", ""),
+        ("pool-moved", "R7", "execute", "moved"),
         ("file-shorter", "R8", "execute", ""),
         ("log-first", "C8", "logFirst", "logCreate"),
         ("no-place", "C4", "noPlace", ""),

@@ -248,7 +248,7 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
             if handle.kind == "backend":
                 handle.value.disown()
             elif handle.kind == "system context":
-                handle.value.system.free()
+                handle.value.system.disown()
 
 
 def _note_handles(session: ClientSession) -> None:

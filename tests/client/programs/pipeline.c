@@ -27,15 +27,14 @@ static const SystemFunctions *s;
 static Handle be, ctx, sysctx, graph, logger;
 static void *lib, *system_lib;
 static Stream streams[STREAMS];
-static int io[STREAMS][2][PAGE / sizeof(int)] __attribute__((aligned(PAGE)));
+static __thread int io[STREAMS][2][PAGE / sizeof(int)] __attribute__((aligned(PAGE)));
 static char *bin, *pools;
-static int pools_file;
+static int pools_file, first, last;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static Stream *ready[STREAMS];
-static int first, last;
 
-static void read_file(const char *path, size_t *size) {
+static void read_file(const char *path, uint64_t *size) {
     FILE *f = fopen(path, "rb");
     bin = aligned_alloc(PAGE, 1 << 20);
     *size = fread(bin, 1, 1 << 20, f);
@@ -61,8 +60,7 @@ static void start(const char *path) {
     CustomOption c = {0, &al};
     Option o = {0, {&c}}, *l[] = {&o, NULL};
     uint32_t n;
-    uint64_t length;
-    size_t size;
+    uint64_t length, size;
     lib = dlopen("libQnnLpai.so", RTLD_NOW);
     system_lib = dlopen("libQnnSystem.so", RTLD_NOW);
     TRY(((GetProviders)dlsym(lib, "QnnInterface_getProviders"))(&x, &n));
@@ -121,28 +119,32 @@ static void feed(void) {
 }
 
 static void work_elsewhere(char **argv) {
-    int status;
-    pid_t worker = fork();
+    int status, worker = fork();
     if (worker == 0) execl("/proc/self/exe", argv[0], argv[1], mistake, "worker", NULL), _exit(9);
     waitpid(worker, &status, 0);
 }
 
-int main(int argc, char **argv) {
-    if (argc > 2) mistake = argv[2];
+static void *run(void *words) {
+    char **argv = words;
+    int is_worker = argv[2] && argv[3];
+    if (argv[2]) mistake = argv[2];
     start(argv[1]);
-    if (argc > 3 && IS("worker-fails")) streams[0].in.of.v1.memory.clientBuf.dataSize--, execute(&streams[0]);
+    if (is_worker && IS("worker-fails")) streams[0].in.of.v1.memory.clientBuf.dataSize--, execute(&streams[0]);
     feed();
-    if (argc <= 3) work_elsewhere(argv);
-    if (IS("pool-moved")) mremap(pools, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, mmap(NULL, 2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (!is_worker) work_elsewhere(argv);
+    if (IS("pool-moved")) mremap(pools, 2 * PAGE, 1 << 24, MREMAP_MAYMOVE); /* at: moved */
     if (IS("file-shorter") && ftruncate(pools_file, PAGE)) exit(1);
     execute(&streams[0]);
-    if (io[0][1][0] != 2 * (STREAMS * EACH + 1)) return 5; /* state went on from one to the next */
+    if (io[0][1][0] != 2 * (STREAMS * EACH + 1)) exit(5); /* state went on from one to the next */
     TRY(q->contextFree(ctx, NULL));
     if (IS("log-first")) TRY(q->logFree(logger)); /* at: logFirst */
     TRY(q->backendFree(be));
     if (!IS("log-first")) TRY(q->logFree(logger));
-    TRY(s->contextFree(sysctx));
-    dlclose(system_lib), dlclose(lib);
-    free(bin);
-    return munmap(pools, 4 * PAGE);
+    TRY(s->contextFree(sysctx) || dlclose(system_lib) || dlclose(lib));
+    return munmap(pools, 4 * PAGE), free(bin), NULL;
+}
+
+int main(int argc, char **argv) {
+    pthread_t thread; /* its thread-local buffers are not on its stack */
+    return argc < 2 || pthread_create(&thread, NULL, run, argv) || pthread_join(thread, NULL);
 }
