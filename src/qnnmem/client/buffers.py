@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
-HOW = {0: "freed", 1: "reallocated", 2: "unmapped", 3: "freed"}
+_UNMAPPED = 2
+HOW = {0: "freed", 1: "reallocated", _UNMAPPED: "unmapped", 3: "freed"}
 
 
 class TooMuchMemory(QnnMemError):
@@ -103,7 +104,7 @@ class ClientBuffers:
 
     def _is_back(self, known: ForeignMemory) -> bool:
         """Whether the address of a freed buffer was given out again since."""
-        if self._freed[id(known)].how == HOW[2]:
+        if self._freed[id(known)].how == HOW[_UNMAPPED]:
             return self._memory.extent(known.address, known.size)[0] == known.size
         return self._memory.block_at(known.address) is not None
 
@@ -145,6 +146,13 @@ class ClientBuffers:
                     self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), trace)
             self._watch()
 
+    def lose(self, address: int) -> None:
+        """Note that an address has no memory any more, and nobody said so.
+
+        The program may have moved it, or made the file behind it shorter.
+        """
+        self.free(address, 1, _UNMAPPED, ())
+
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
         """How the buffer that an address lies in was freed, if it was."""
         with self._lock:
@@ -161,9 +169,16 @@ class ClientBuffers:
         return any(low <= buffer.address < high for low, high in self.stacks)
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
-        """Read what the client has there now; what is freed stays as it was."""
-        if not buffer.freed:
+        """Read what the client has there now; what is freed stays as it was.
+
+        What cannot be read any more is gone, too.
+        """
+        if buffer.freed:
+            return
+        try:
             self._memory.fill(buffer.array if most is None else buffer.array[:most], buffer.address)
+        except Unreadable as exc:
+            self.lose(exc.address)
 
     def store(self, buffer: ForeignMemory, size: int | None = None) -> None:
         """Write results to the client; never to what it has freed."""
