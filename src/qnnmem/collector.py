@@ -16,12 +16,10 @@ def collect_seldom() -> None:
 
 
 def collect_as_ever() -> None:
-    """Look for cycles as Python does by itself, but not among what there is already.
+    """Look for cycles as Python does by itself.
 
     Where many values come and go, those looked through so soon are still in the processor's cache.
-    What a command has imported by then stays, and going through it would be the first thing to do.
     """
-    gc.freeze()
     gc.set_threshold(*_AS_EVER)
 
 

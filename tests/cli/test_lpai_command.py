@@ -91,3 +91,9 @@ def test_an_unknown_rule_is_bad_usage() -> None:
     """The refusal says where the rules are listed."""
     with pytest.raises(UsageError, match="'Q9' is not a rule; `qnnmem lpai rules` lists all"):
         output("rules", "Q9")
+
+
+def test_a_rule_about_programs_is_explained_where_it_is_asked_for() -> None:
+    """Findings of check-client name both kinds, and a reader cannot tell them apart."""
+    with pytest.raises(UsageError, match=r"C5 .*check-client.*not on the stack.*make it static"):
+        output("rules", "c5")

@@ -26,13 +26,15 @@ from hostile_client import attack
 from killed_client import problems as killed_problems
 
 from qnnmem import lpai
-from qnnmem.client import copying
+from qnnmem.client import copying, stacks
 from qnnmem.client.build import shim_folder
+from qnnmem.client.calls_context import ClientSystem
 from qnnmem.client.functions import NAMES
 from qnnmem.client.limits import ExecutionLimits, limited_memory
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory, Unreadable
 from qnnmem.client.rules import client_rules
-from qnnmem.client.run import ClientOptions, check_client
+from qnnmem.client.run import ClientOptions, _excuse, check_client
+from qnnmem.client.session import ClientSession, Handle
 from qnnmem.client.suppress import Suppression, read_suppressions
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
@@ -263,11 +265,32 @@ def test_other_ways_to_start_a_client(
     assert len(report.findings) == 1
 
 
-def test_a_program_that_never_calls_qnn_is_no_clean_client() -> None:
-    """Nothing was checked: exit code 2."""
-    done = check("--", sys.executable, "-c", "pass")
+@pytest.mark.parametrize("code", [0, 1, 9])
+def test_a_program_that_never_calls_qnn_is_no_clean_client(code: int) -> None:
+    """Nothing was checked: exit code 2, whatever its own was; 1 would look like findings."""
+    done = check("--", sys.executable, "-c", f"raise SystemExit({code})")
     assert exit_code(done) == 2
-    assert "never called QNN" in done.output
+    assert f"never called QNN (exit code {code})" in done.output
+
+
+def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
+    """What was freed and is still known by its handle is no reason to give up here."""
+    session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
+    system = ClientSystem(lpai.SystemContext.create())
+    system.system.free()
+    session.handles[1] = Handle("system context", system, 7)
+    _excuse(session, {7})
+    assert session.handles == {}
+
+
+def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
+    """Tabs are spaces, and the place of what a compiler's own library does is its caller's."""
+    source = tmp_path / "pool.s"
+    source.write_text("\tCALL\tAX\n", "utf-8")
+    assert stacks._with_source(stacks.Frame("f", str(source), 1, "", 0)).source == "CALL AX"
+    inner = stacks.Frame("dealloc", "/rustc/0123/library/alloc/src/alloc.rs", 115, "/a", 0)
+    outer = stacks.Frame("drop", "client.rs", 18, "/a", 0)
+    assert stacks.of_program((inner, outer), "/a") is outer
 
 
 def test_what_cannot_be_run_is_said_in_a_sentence(

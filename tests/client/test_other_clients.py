@@ -8,10 +8,12 @@ import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_mistakes import run
 
+from qnnmem.client import calls_graph
 from qnnmem.client.session import ClientProcess, ClientSession
 from qnnmem.client.stacks import Frame, Symbols
 from qnnmem.client.wire import Message
@@ -54,6 +56,12 @@ MISTAKES = {
         ("closed-early", "C2", "dlclose", ""),
         ("execute-ignored", "C3", "execute", ""),
         ("used-after", "R16", "execute", "contextFree"),
+    ],
+    "pipeline.c": [
+        ("pool-moved", "R7", "execute", "moved"),
+        ("file-shorter", "R8", "execute", ""),
+        ("log-first", "C8", "logFirst", "logCreate"),
+        ("no-place", "C4", "noPlace", ""),
     ],
 }
 
@@ -164,6 +172,41 @@ def test_an_execution_whose_output_went_fails_and_that_is_said(
     line = program.lines["async"]
     found = [(one.finding.rule, one.place.rpartition("/")[2]) for one in report.findings]
     assert (found, report.exit_code) == ([("C4", f"sloppy.c:{line}")], 0)
+
+
+def test_an_execution_in_the_queue_begins_with_the_state_of_the_one_before(
+    programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late results are written, nobody reads state from before them."""
+    store = calls_graph._store
+
+    def late(*given: Any, **named: Any) -> None:
+        time.sleep(0.02)
+        store(*given, **named)
+
+    monkeypatch.setattr(calls_graph, "_store", late)
+    report = run(programs["pipeline.c"].path, programs["pipeline.c"].binary)
+    assert (report.findings, report.exit_code) == ((), 0)
+
+
+def test_a_finding_of_the_queue_names_the_call_that_was_made(
+    programs: dict[str, Program],
+) -> None:
+    """The program called `QnnGraph_executeAsync`, and looks for that."""
+    program = programs["raii.cpp"]
+    report = run(program.path, program.binary, "buffer-out-of-scope")
+    assert {one.finding.call for one in report.findings if one.finding.rule == "R9"} == {
+        "QnnGraph_executeAsync"
+    }
+
+
+@pytest.mark.parametrize("mistake", ["worker-fails", "no-place"])
+def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: str) -> None:
+    """Not what a worker leaves behind that gave up, nor what a failed call did not make."""
+    program = programs["pipeline.c"]
+    report = run(program.path, program.binary, mistake)
+    wanted = {"worker-fails": ("R4",), "no-place": ("C4",)}[mistake]
+    assert tuple(one.finding.rule for one in report.findings) == wanted
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,29 @@ def test_a_backend_that_is_freed_again_and_again_names_its_contexts_once(tmp_pat
     assert len(found["freed_after_backend"]) == 200
 
 
+@pytest.mark.parametrize("on_purpose", [True, False])
+def test_who_was_kept_from_releasing_is_not_blamed(tmp_path: Path, on_purpose: bool) -> None:
+    """A release that failed on purpose was tried; one that the library refused was not."""
+    made = (
+        call("QnnBackend_create", handles=[7]),
+        call("QnnContext_create", on=7, handles=[3]),
+        call("QnnLog_create", handles=[5]),
+        call("QnnMem_register", on=3, handles=[8, 9]),
+    )
+    kept = {"injected": on_purpose, "code": 1002, "begin": 5, "end": 6}
+    freed = (
+        call("QnnMem_deRegister", handles=[8, 9], **kept),
+        call("QnnContext_free", on=3, **kept),
+        call("QnnBackend_free", on=7, begin=7, end=8),
+        call("QnnLog_free", on=5, **kept),
+    )
+    found = json.loads(
+        watch("--json", "--read", write(tmp_path, HEAD, LIBRARY, *made, *freed, END)).stdout
+    )
+    left = [one["kind"] for one in found["unreleased"] + found["freed_after_backend"]]
+    assert left == ([] if on_purpose else ["log", "memory", "memory", "context"])
+
+
 def test_a_context_takes_only_its_own_graphs_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

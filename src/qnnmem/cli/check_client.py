@@ -102,7 +102,7 @@ def check_client(
     report = check_client(options, _say)
     write(_render(report, form), target, force, verdict(report))
     if not report.called:
-        return 2 if report.timed_out else report.exit_code or 2
+        return 2
     return 1 if report.findings else report.exit_code
 
 

@@ -79,8 +79,16 @@ def selftest_command(as_json: bool, output: str | None, force: bool) -> int:
 
 
 def _rule(rule_id: str) -> Rule:
+    from qnnmem.client.rules import client_rules
     from qnnmem.lpai.rules import rules
 
+    about_programs = client_rules().get(rule_id.upper())
+    if about_programs is not None:
+        raise UsageError(
+            f"{about_programs.id} is a rule of `qnnmem check-client` about programs, not of the "
+            f"contract: {about_programs.title.rstrip('.')}",
+            cure=about_programs.cure,
+        )
     rule = rules().get(rule_id.upper())
     if rule is None:
         raise UsageError(f"'{rule_id[:40]}' is not a rule; `qnnmem lpai rules` lists all of them")

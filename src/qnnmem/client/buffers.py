@@ -23,8 +23,14 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 30  # of all copies
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
-HOW = {0: "freed", 1: "reallocated", 2: "unmapped", 3: "freed", 4: "made unreadable"}
-PROTECTED = 4
+_UNMAPPED, PROTECTED = 2, 4
+HOW = {
+    0: "freed",
+    1: "reallocated",
+    _UNMAPPED: "unmapped",
+    3: "freed",
+    PROTECTED: "made unreadable",
+}
 
 
 class TooMuchMemory(QnnMemError):
@@ -106,7 +112,7 @@ class ClientBuffers:
 
     def _is_back(self, known: ForeignMemory) -> bool:
         """Whether the address of a freed buffer was given out again since."""
-        if self._freed[id(known)].how == HOW[2]:
+        if self._freed[id(known)].how == HOW[_UNMAPPED]:
             return self._memory.extent(known.address, known.size)[0] == known.size
         return self._memory.block_at(known.address) is not None
 
@@ -164,6 +170,13 @@ class ClientBuffers:
         """Whether it is there and cannot be read: that may change again."""
         return buffer.freed and self._freed[id(buffer)].how == HOW[PROTECTED]
 
+    def lose(self, address: int) -> None:
+        """Note that an address has no memory any more, and nobody said so.
+
+        The program may have moved it, or made the file behind it shorter.
+        """
+        self.free(address, 1, _UNMAPPED, ())
+
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
         """How the buffer that an address lies in was freed, if it was."""
         with self._lock:
@@ -180,9 +193,16 @@ class ClientBuffers:
         return any(low <= buffer.address < high for low, high in self.stacks)
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
-        """Read what the client has there now; what is freed stays as it was."""
-        if not buffer.freed:
+        """Read what the client has there now; what is freed stays as it was.
+
+        What cannot be read any more is gone, too.
+        """
+        if buffer.freed:
+            return
+        try:
             self._memory.fill(buffer.array if most is None else buffer.array[:most], buffer.address)
+        except Unreadable as exc:
+            self.lose(exc.address)
 
     def store(self, buffer: ForeignMemory, size: int | None = None) -> None:
         """Write results to the client; never to what it has freed."""

@@ -109,7 +109,8 @@ def answer(call: ClientCall) -> int:
         session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
         with session.lock:
-            session.has_failed = session.has_failed or code not in _HARMLESS
+            if code not in _HARMLESS:
+                session.failed.add(call.process.pid)
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)
     return code

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from qnnmem.client import layout
-from qnnmem.client.findings import ClientFinding
+from qnnmem.client.findings import MADE, ClientFinding
+from qnnmem.client.memory import Unreadable
+from qnnmem.client.rules import client_finding
 from qnnmem.client.session import ClientCall, ClientSession, can_be_freed, current_call
 from qnnmem.client.stacks import Trace, of_program
 from qnnmem.client.wire import Action
@@ -24,6 +26,7 @@ NOT_SUPPORTED = 1000
 _CORE, _LPAI = (2, 40, 0), (2, 33, 0)  # what the shim's table says, too
 _NO_DEVICE = 14000
 _UNKNOWN_KEY = 2000
+_HANDLE_BYTES = 8
 
 
 class ClientLog:
@@ -51,6 +54,7 @@ class WatchedBackend(Backend):
     """A backend whose findings go to the call that broke the rule."""
 
     session: ClientSession  # of the call that made it
+    client_log: ClientLog | None
 
     def note(self, found: Finding) -> None:
         """Keep it with its call; a call of its own where an execution runs in the queue."""
@@ -83,7 +87,7 @@ class WatchedBackend(Backend):
         second = of_program(other, "")
         session.findings.add(
             ClientFinding(
-                session.readable(found),
+                replace(session.readable(found), call="QnnGraph_executeAsync"),
                 code,
                 "" if frame is None else frame.place,
                 stack,
@@ -96,13 +100,14 @@ class WatchedBackend(Backend):
 
 def create(call: ClientCall) -> int:
     """`QnnBackend_create`."""
+    check_out(call, 2)
     log = call.handle(0, "log", 11004) if call.word(0) else None
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(1))]
     with call.here():
         say = None if log is None else log.say
         backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
         assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
-        backend.session = call.session
+        backend.session, backend.client_log = call.session, log
         backend.makes("L1", "").freed()  # counts from now on, although nothing belongs to it yet
     return give(call, "backend", backend, 2)
 
@@ -175,6 +180,7 @@ def has_capability(call: ClientCall) -> int:
 
 def log_create(call: ClientCall) -> int:
     """`QnnLog_create`."""
+    check_out(call, 2)
     log = ClientLog(call.word(0), call.number(1), call.trace)
     return give(call, "log", log, 2)
 
@@ -187,13 +193,20 @@ def log_level(call: ClientCall) -> int:
 
 def log_free(call: ClientCall) -> int:
     """`QnnLog_free`: nothing more is said there."""
-    call.handle(0, "log", 11004).function = 0
+    log = call.handle(0, "log", 11004)
+    with call.session.lock:
+        handles = tuple(call.session.handles.values())
+    if any(one.kind == "backend" and one.value.client_log is log for one in handles):
+        sentence = f"the log made at {call.session.token(log.trace)} was freed before its backend"
+        call.note(client_finding("C8", sentence, call.name), log.trace, MADE)
+    log.function = 0
     call.free_handle(0)
     return 0
 
 
 def signal_create(call: ClientCall) -> int:
     """`QnnSignal_create`."""
+    check_out(call, 2)
     backend = call.handle(0, "backend", 4011)
     with call.here():
         return give(call, "signal", Signal(backend), 2)
@@ -208,6 +221,7 @@ def signal_free(call: ClientCall) -> int:
 
 def profile_create(call: ClientCall) -> int:
     """`QnnProfile_create`."""
+    check_out(call, 2)
     call.handle(0, "backend", 4011)
     return give(call, "profile", ClientProfile(call.trace), 2)
 
@@ -224,6 +238,13 @@ def profile_free(call: ClientCall) -> int:
     call.handle(0, "profile", 12000)
     call.free_handle(0)
     return 0
+
+
+def check_out(call: ClientCall, out: int) -> None:
+    """Nothing is made for who cannot be told its handle."""
+    room, writable = call.memory.extent(call.word(out), _HANDLE_BYTES)
+    if room < _HANDLE_BYTES or not writable:
+        raise Unreadable(call.word(out), _HANDLE_BYTES)
 
 
 def give(call: ClientCall, kind: str, value: Any, out: int) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qnnmem.client import layout
-from qnnmem.client.calls_backend import give
+from qnnmem.client.calls_backend import check_out, give
+from qnnmem.client.memory import Unreadable
 from qnnmem.client.rules import client_finding
 from qnnmem.client.session import ClientCall
 from qnnmem.client.wire import Action
@@ -69,6 +70,7 @@ class CheckedContext:
 
 def create_from_binary(call: ClientCall) -> int:
     """`QnnContext_createFromBinary`."""
+    check_out(call, 5)
     backend = call.handle(0, "backend", 4011)
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
     binary = take_binary(call, 3, 4, _INVALID)
@@ -93,6 +95,8 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
         sentence = "the buffer of the binary was freed before the call"
         call.fail(code, _at(finding("R10", sentence, call=call.name), binary))
     call.process.buffers.refresh(binary)
+    if binary.freed:
+        raise Unreadable(address, size)
     if binary.size < size:
         sentence = f"the binary is given with {size:,} bytes, its buffer has {binary.size:,}"
         call.fail(code, _at(finding("R4", sentence, call=call.name), binary))
@@ -262,6 +266,7 @@ class ClientSystem:
 
 def system_create(call: ClientCall) -> int:
     """`QnnSystemContext_create`."""
+    check_out(call, 0)
     with call.here():
         return give(call, "system context", ClientSystem(SystemContext.create()), 0)
 

@@ -170,9 +170,9 @@ def execute(call: ClientCall) -> int:
         with _kept(call, one):
             code = one.graph.undisturbed(work)
     except QnnError as exc:
-        call.session.unheeded = Failure(call.name, exc.code, call.trace)
+        call.session.unheeded[call.process.pid] = Failure(call.name, exc.code, call.trace)
         raise
-    call.session.unheeded = None
+    call.session.unheeded.pop(call.process.pid, None)
     return code
 
 
@@ -202,11 +202,12 @@ def execute_async(call: ClientCall) -> int:
         if one.graph._in_flight:  # the next one begins
             clock.start(one.owner.context)
 
-    if not one.graph._in_flight:
+    def refresh() -> None:  # not before: an earlier one may have state that is not written yet
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
+
     _read(one, inputs)
     with _kept(call, one), call.here():
-        one.graph.execute_async(inputs, outputs, notify, signal)
+        one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
     if one.graph._in_flight:
         clock.start(one.owner.context)
     return 0
@@ -343,7 +344,11 @@ def _store(
 
 def _store_pools(one: CheckedGraph) -> None:
     for buffer in one.pools.values():
-        one.process.buffers.store(buffer)
+        try:
+            one.process.buffers.store(buffer)
+        except Unreadable as exc:
+            one.process.buffers.lose(exc.address)
+            one.graph.note_gone("QnnGraph_execute")
 
 
 # Codes that nobody looked at

@@ -92,12 +92,13 @@ def check_client(
             _note_late(session, options.limits.time_s)
         elif code < 0:
             _note_crash(session, ended_by, over is _Over.PROGRAM)
-        elif not (session.has_failed and (code or not server.knows(pid))):
-            # A program that gives up need not clean up; behind a script or a debugger nobody knows.
+        else:
+            _excuse(session, session.failed - (set() if code else {pid}))
             for found in filter(can_be_freed, made.left("was never freed")):
                 _note_at_end(session, found)
             _note_handles(session)
-            _note_codes(session, code)
+            if code == 0:
+                _note_codes(session, pid)
     everything = session.findings.all()
     kept = tuple(f for f in everything if not any(s.covers(f) for s in options.suppressions))
     return ClientReport(
@@ -235,6 +236,21 @@ def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> N
     session.findings.add(ClientFinding(said, 0, place, stack, label=label))
 
 
+def _excuse(session: ClientSession, processes: set[int]) -> None:
+    """A process that gives up after a failed call need not clean up.
+
+    Only the end of the program itself is known, not that of what it starts: a worker, or all of it
+    behind a script or a debugger. Those are believed to have given up.
+    """
+    for number, handle in tuple(session.handles.items()):
+        if handle.process in processes:
+            del session.handles[number]
+            if handle.kind == "backend":
+                handle.value.disown()
+            elif handle.kind == "system context":
+                handle.value.system.disown()
+
+
 def _note_handles(session: ClientSession) -> None:
     """Logs and profiles: nothing of the contract knows about them."""
     for handle in session.handles.values():
@@ -244,10 +260,10 @@ def _note_handles(session: ClientSession) -> None:
             _note_at_end(session, replace(client_finding("C8", sentence, "exit"), line=place))
 
 
-def _note_codes(session: ClientSession, code: int) -> None:
+def _note_codes(session: ClientSession, pid: int) -> None:
     """A program that says it worked, although what it is for did not."""
-    failure = session.unheeded
-    if failure is not None and code == 0 and not session.lenient:
+    failure = session.unheeded.get(pid)
+    if failure is not None and not session.lenient:
         place = session.token(failure.trace)
         sentence = (
             f"the last {failure.call} failed with {failure.code}, and the program ended with 0"

@@ -41,10 +41,6 @@ class ClientServer:
         if self._door.close() and have_ended:
             self._session.close()
 
-    def knows(self, pid: int) -> bool:
-        """Whether a process has called."""
-        return pid in self._session.processes
-
     def longest_execution(self) -> float:
         """Seconds that the oldest execution takes so far."""
         return self._session.clock.longest()

@@ -118,11 +118,11 @@ class ClientSession:
         self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
         self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
-        self.unheeded: Failure | None = None  # of the last execution
+        self.unheeded: dict[int, Failure] = {}  # of the last execution, by process
         self.counts: dict[str, int] = {}
         self.codes: dict[str, int] = {}  # calls that failed, by name
         self.last = ""  # call
-        self.has_failed = False  # a call, in a way that a program may give up for
+        self.failed: set[int] = set()  # processes with a call that a program may give up for
         self.clock = ExecutionClock()
         self.timeline: list[HeldMoment] = []
         self.calls = 0

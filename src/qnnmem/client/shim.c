@@ -43,6 +43,7 @@ __attribute__((destructor)) static void closed(void) {
 #else
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -73,10 +74,19 @@ static struct {
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
     int (*munmap)(void *, size_t);
+    void *(*mremap)(void *, size_t, size_t, int, ...);
 } real;
 
 static _Atomic int ending, open_count[2], was_open[2];
 static __thread int busy;
+
+/* The system puts thread-local variables above the stack, into the same mapping. */
+static int without_locals(struct dl_phdr_info *object, size_t size, void *range) {
+    word at = (word)(uintptr_t)object->dlpi_tls_data, low = ((word *)range)[0];
+    (void)size;
+    if (at > low && at - low < ((word *)range)[1]) ((word *)range)[1] = at - low;
+    return 0;
+}
 
 static int greet(int fd, int role) {
     pthread_attr_t attr;
@@ -86,8 +96,9 @@ static int greet(int fd, int role) {
         pthread_attr_getstack(&attr, &low, &size);
         pthread_attr_destroy(&attr);
     }
-    word words[] = {WHO(role), (word)(uintptr_t)low, (word)size, (word)(uintptr_t)&shared,
-                    sizeof shared};
+    word range[2] = {(word)(uintptr_t)low, (word)size};
+    dl_iterate_phdr(without_locals, range);
+    word words[] = {WHO(role), range[0], range[1], (word)(uintptr_t)&shared, sizeof shared};
     return send_words(fd, HELLO, 0, words, sizeof words / sizeof *words);
 }
 
@@ -299,7 +310,7 @@ static void resolve(void) {
     FIND(malloc, "malloc"), FIND(calloc, "calloc"), FIND(realloc, "realloc");
     FIND(memalign, "memalign"), FIND(aligned_alloc, "aligned_alloc");
     FIND(posix_memalign, "posix_memalign"), FIND(usable, "malloc_usable_size");
-    FIND(munmap, "munmap"), FIND(free, "free");
+    FIND(munmap, "munmap"), FIND(mremap, "mremap"), FIND(free, "free");
     resolving = 0;
 }
 
@@ -454,16 +465,17 @@ API void *mmap64(void *p, size_t size, int protection, int flags, int fd, off_t 
 }
 
 API void *mremap(void *p, size_t size, size_t wanted, int flags, ...) {
-    word from = (word)(uintptr_t)p;
+    va_list list;
     void *to, *made;
-    va_list more;
-    va_start(more, flags);
-    to = (flags & MREMAP_FIXED) ? va_arg(more, void *) : NULL;
-    va_end(more);
-    made = (void *)syscall(SYS_mremap, p, size, wanted, flags, to);
-    if (made == MAP_FAILED || !shared.watch_count) return made;
-    if (made != p) told(from, size, 2);
-    else if (wanted < size) told(from + wanted, size - wanted, 2);
+    word start = (word)(uintptr_t)p;
+    resolve();
+    va_start(list, flags);
+    to = flags & MREMAP_FIXED ? va_arg(list, void *) : NULL;
+    va_end(list);
+    made = real.mremap(p, size, wanted, flags, to);
+    if (!shared.watch_count || made == MAP_FAILED) return made;
+    if (made != p) told(start, size, 2);
+    else if (wanted < size) told(start + wanted, size - wanted, 2);
     if (to != NULL) told((word)(uintptr_t)to, wanted, 2);
     return made;
 }

@@ -33,7 +33,7 @@ _NEAR = 128  # bytes before a call
 _LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
 
-_HEADERS = ("/usr/include/", "/usr/lib/")
+_HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def _with_source(frame: Frame) -> Frame:
     if frame.line > len(lines) or not frame.line:
         return frame
     line = lines[frame.line - 1][: 2 * _LONGEST].decode("utf-8", "replace")
-    return replace(frame, source=shorten(line.strip(), _LONGEST))
+    return replace(frame, source=shorten(line.strip().replace("\t", " "), _LONGEST))
 
 
 @lru_cache(maxsize=8)

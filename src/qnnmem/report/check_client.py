@@ -24,7 +24,7 @@ def verdict(report: ClientReport) -> str:
     """One line: clean, or which rules are broken."""
     program = shorten(report.command[0], 200)
     if not report.called:
-        return f"cannot tell: {program} never called QNN"
+        return f"cannot tell: {program} never called QNN ({_end(report)})"
     calls = counted(sum(report.calls.values()), "call")
     if report.findings:
         rules = dict.fromkeys(one.finding.rule for one in report.findings)
@@ -61,8 +61,8 @@ def render_text(report: ClientReport) -> str:
 
 def _lines(report: ClientReport) -> Iterator[str]:
     if not report.called:
-        yield "it has to load libQnnLpai.so by name or be linked with it; a full path or an RPATH "
-        yield "to another folder goes past this checker, and so does a script that replaces "
+        yield "it has to load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
+        yield "another folder or dlmopen goes past this checker, so does a script that replaces "
         yield "LD_PRELOAD or LD_LIBRARY_PATH (set what is to be preloaded for `qnnmem` itself)"
     for one in report.findings:
         yield ""

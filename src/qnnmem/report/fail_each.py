@@ -52,7 +52,8 @@ def _lines(report: FailEachReport) -> Iterator[str]:
     yield f"code       {report.code} {code_name(report.code)}"
     yield f"usually    exit code {report.exit_code}, {counted(report.calls, 'call')}"
     if report.calls > len(report.runs):
-        yield f"note: only the first {counted(len(report.runs), 'call')} were failed"
+        tried = counted(len(report.runs), "call")
+        yield f"note: {tried} of {report.calls:,} failed in turn, from the first on"
     for run in report.runs:
         yield headline(run)
         for one in run.leaked[:5]:

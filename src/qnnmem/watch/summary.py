@@ -191,7 +191,9 @@ class _Reading:
     def _call(self, call: CallSeen) -> None:
         if call.code:
             self._fail(call)
-        elif call.function in MAKES or call.function in FREES:
+        if (not call.code and call.function in MAKES) or (
+            call.function in FREES and (not call.code or call.injected)
+        ):
             self.lives.append(call)
 
     def _fail(self, call: CallSeen) -> None:
@@ -224,6 +226,7 @@ class _Life:
         self._alive: dict[_Key, LivingThing] = {}
         # What belongs to a handle, so that nobody has to go through all that is alive.
         self._owned: dict[_Key, dict[_Key, None]] = {}
+        self._tried: set[_Key] = set()  # whose release failed on purpose
         self._counts: Counter[str] = Counter()
         self._bytes = 0
         self.timeline: list[AliveAt] = []
@@ -238,8 +241,12 @@ class _Life:
                 self._make(kind, handle, call, each)
         else:
             kind = FREES[call.function]
-            for handle in call.handles or (call.on,):
-                self._free((kind, call.process, call.slot, handle))
+            keys = {(kind, call.process, call.slot, one) for one in call.handles or (call.on,)}
+            if call.code:  # on purpose: the program has done what it could
+                self._tried |= keys
+                return
+            for key in keys:
+                self._free(key)
             if kind == "backend":
                 self._note_early(call)
         self._note(call.end)
@@ -254,6 +261,7 @@ class _Life:
         )
         key = kind, call.process, call.slot, handle
         self._free(key)  # a graph may be asked for again and again
+        self._tried.discard(key)
         self._alive[key] = made
         if kind in _OWNERS:
             self._owned.setdefault(_owner(made), {})[key] = None
@@ -275,7 +283,8 @@ class _Life:
     def _note_early(self, call: CallSeen) -> None:
         backend = "backend", call.process, call.slot, call.on
         # Told once, however often the backend is freed.
-        self.early.extend(self._alive[one] for one in self._owned.pop(backend, ()))
+        owned = self._owned.pop(backend, {})
+        self.early.extend(self._alive[one] for one in owned if one not in self._tried)
 
     def _note(self, time: int) -> None:
         counts = self._counts
@@ -288,7 +297,8 @@ class _Life:
         """What was never given back; a graph goes with its context."""
         early = set(map(id, self.early))  # told once
         for thing in self._alive.values():
-            if thing.kind != "graph" and id(thing) not in early:
+            key = thing.kind, thing.process, thing.slot, thing.handle
+            if thing.kind != "graph" and id(thing) not in early and key not in self._tried:
                 yield thing
 
 

@@ -83,6 +83,10 @@ class Backend:
         for found in left:
             self.note(found)
 
+    def disown(self) -> None:
+        """Its owner is gone, and is not blamed for what it left behind."""
+        self._made.freed()
+
     def makes(self, rule: str, what: str) -> Made:
         """Something that has to be freed before the backend is."""
         self._made.keep()

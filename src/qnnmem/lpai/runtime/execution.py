@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@dataclass(slots=True)
+class Counters:
+    """What a graph has done so far."""
+
+    executions: int = 0
+    early_terminations: int = 0
+    copied_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class UserBuffer:
     """Where the application wants an input read or an output written."""

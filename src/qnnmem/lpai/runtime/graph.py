@@ -6,7 +6,6 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qnnmem.caller import caller_line
@@ -19,7 +18,7 @@ from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.client_buffer import ClientBuffer
 from qnnmem.lpai.runtime.context_config import ContextConfig
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
-from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome
+from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_config import (
     GraphChanges,
     GraphState,
@@ -73,15 +72,6 @@ class GraphContext(Protocol):
 
     def check_binary(self, call: str) -> None:
         """Fail the call if the binary that was promised to stay is gone or changed."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a graph has done so far."""
-
-    executions: int = 0
-    early_terminations: int = 0
-    copied_bytes: int = 0
 
 
 class ScratchView:
@@ -187,8 +177,13 @@ class Graph:
         outputs: Sequence[QnnTensor] | None = None,
         notify: Notify | None = None,
         signal: Signal | None = None,
+        *,
+        before: Callable[[], None] | None = None,
     ) -> None:
-        """`QnnGraph_executeAsync`: `notify` is called with the code when the execution is over."""
+        """`QnnGraph_executeAsync`: `notify` is called with the code when the execution is over.
+
+        `before` is called when its turn has come: nothing else of the context executes then.
+        """
         self._check_ready("QnnGraph_executeAsync")
         if notify is not None and not callable(notify):
             raise UsageError("notify is a function that takes the code")
@@ -204,6 +199,9 @@ class Graph:
         def work() -> None:
             try:
                 with asked_at(line):
+                    if before is not None:
+                        self._resumed.wait()
+                        before()
                     code = self._execute(inputs, outputs)
             except QnnError as exc:
                 code = exc.code

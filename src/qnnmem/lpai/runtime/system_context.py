@@ -69,6 +69,10 @@ class SystemContext:
         self.is_freed = True
         self._made.freed()
 
+    def disown(self) -> None:
+        """Its owner is gone, and is not blamed for what it left behind."""
+        self._made.freed()
+
     def check_lent(self, what: str) -> None:
         """Fail when an answer is read after `free`."""
         if self.is_freed:
