@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -16,6 +17,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import published_schemas
@@ -439,6 +441,25 @@ def test_without_a_thread_to_begin_with_that_is_said(
     """In a sentence."""
     _refuse_threads(monkeypatch, "door")
     assert "no thread more" in sentence(check("--", client, binary))
+
+
+def test_no_program_is_blamed_for_what_this_machine_lacks(
+    client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binary is rehearsed in a child, which takes files and a process."""
+
+    def none_left(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    start = subprocess.Popen
+
+    def popen(command: list[str], **given: Any) -> Any:
+        return (start if command[0] == str(client) else none_left)(command, **given)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    found = {one.finding.rule for one in run(client, binary).findings}
+    assert "H1" in found
+    assert "C4" not in found
 
 
 def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 
 from qnnmem.client import calls_backend as backend
@@ -79,6 +80,8 @@ _CHANGES = frozenset(
 )
 # What a call answers that asks for something which is not there; nobody gives up for that.
 _HARMLESS = frozenset({1000, 2000, 14000})
+# What this machine may lack, and no program is to blame for.
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
 # What a call makes: when it fails, and what it should have made is used, its code was ignored.
 _MAKES = {
     "QnnBackend_create": "backend",
@@ -132,6 +135,8 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         found = finding("H1", "this machine has no memory left", call=call.name)
         raise qnn_error(1002, found) from exc
     except (TooLong, QnnMemError) as exc:
+        if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in _SHORTAGES:
+            raise qnn_error(1002, finding("H1", str(exc), call=call.name)) from exc
         raise qnn_error(1004, client_finding("C4", str(exc), call.name)) from exc
 
 
