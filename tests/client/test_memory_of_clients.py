@@ -121,7 +121,7 @@ def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> No
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(stacks, "monotonic", lambda: now[0])
-    monkeypatch.setattr(stacks.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     symbols = Symbols("nowhere")
     symbols._tool = symbols._second = "addr2line"
     for at in range(100):

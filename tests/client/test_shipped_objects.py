@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qnnmem.client.build import ELF_MACHINES, SHIM, NativePart, read_shipped
+from qnnmem.client.build import ELF_MACHINES, SHIM, NativePart, build_objects, read_shipped
+from qnnmem.errors import UsageError
 
 MADE_OF = "0123456789abcdef"
 NAMES = ("first.so", "second.so")
@@ -104,3 +106,12 @@ def test_what_an_object_is_made_of_is_source_headers_options_and_machine() -> No
     made = {SHIM.made_of("x86_64"), SHIM.made_of("aarch64"), told.made_of("x86_64")}
     assert len(made) == 3
     assert b'#include "' not in SHIM.text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="programs are checked on Linux")
+@pytest.mark.parametrize("name", ["a b", "a:b", "a" * 100])
+def test_a_folder_that_the_loader_does_not_take_is_refused(tmp_path: Path, name: str) -> None:
+    """It would say something of its own, and the program would seem never to call."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match="temporary folder"):
+        build_objects(tmp_path / name, SHIM)

@@ -30,6 +30,7 @@ _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _INCLUDED = re.compile(rb'^#include "([\w.]+)"\n', re.MULTILINE)
 _LARGEST = 1 << 20
 _LARGEST_PROGRAM = 64 << 20  # bytes of one that are looked at
+_LONGEST_FOLDER = 107 - len("/socket")  # bytes of its name, so that a socket in it has one
 _SECONDS = 120
 
 
@@ -94,6 +95,7 @@ def build_objects(target: Path, part: NativePart) -> Path:
         raise UsageError(
             "programs can be checked on Linux only; elsewhere run this in a Linux container"
         )
+    _check_folder(target)
     machine = os.uname().machine
     made_of = part.made_of(machine)
     folder = files("qnnmem.client").joinpath(SHIPPED)
@@ -105,6 +107,17 @@ def build_objects(target: Path, part: NativePart) -> Path:
     for name, data in made.items():
         (target / name).write_bytes(data)
     return target
+
+
+def _check_folder(target: Path) -> None:
+    """Refuse a folder from which the loader takes nothing, or where no socket can be."""
+    name = os.fsencode(target)
+    if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
+        raise UsageError(
+            "the temporary folder has a space or a colon in its name, or a name that is too long: "
+            "nothing can be put into a program from there",
+            cure="let TMPDIR name another folder, such as /tmp",
+        )
 
 
 def read_shipped(
