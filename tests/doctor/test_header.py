@@ -23,6 +23,7 @@ LINES = [
         "E",
         "QnnDsp",
     ),
+    (b"05-28 20:26:43.123  5013  5014 d qnndsp  : text", "threadtime", 5013, "D", "qnndsp"),
     (b"E/QnnDsp( 5013): text", "brief", 5013, "E", "QnnDsp"),
     (b"E/QnnDsp: text", "tag", None, "E", "QnnDsp"),
     (

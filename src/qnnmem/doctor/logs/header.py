@@ -32,7 +32,7 @@ _STAMP = (
 _THREADTIME = (
     _STAMP
     + rb"Z?[ \t]+(?:[a-z0-9_]{1,20}[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
-    + rb"[ \t]+([VDIWEFA])[ \t]+(.{0,80}?)[ \t]*: ?"
+    + rb"[ \t]+([VDIWEFAvdiwefa])[ \t]+(.{0,80}?)[ \t]*: ?"
 )
 _STUDIO_REST = (
     rb"([0-9]{1,9})-([0-9]{1,9})[ \t]+(\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+([VDIWEFA])[ \t]{1,2}"
@@ -207,7 +207,7 @@ def _level(word: bytes) -> str:
 
 
 def _words(level: bytes, tag: bytes) -> tuple[str, str]:
-    return level.decode("ascii"), tag.decode("utf-8", "replace")
+    return level.decode("ascii").upper(), tag.decode("utf-8", "replace")
 
 
 _LOOKS = {
