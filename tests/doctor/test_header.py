@@ -36,6 +36,8 @@ LINES = [
     (b"[   21.772486] text", "kernel", 0, "", "kernel"),
     (b"<3>[   21.772486][  T123] text", "kernel", 0, "", "kernel"),
     (b"Nov 15 20:01:02 host adsprpcd[1772]: text", "journal", 1772, "", "adsprpcd"),
+    (b"Nov 29 20:13:49.999 WRN main.go:66 text", "go", None, "W", ""),
+    (b"Nov 29 20:13:49.999 TRC main.go:66 text", "go", None, "V", ""),
     (b"adsprpcd[1772]: text", "journal", 1772, "", "adsprpcd"),
     (b"   23631.1ms [ ERROR ] text", "tool", None, "E", ""),
     (b"     0.0ms [WARNING] text", "tool", None, "W", ""),

@@ -53,6 +53,11 @@ _JOURNAL = (
     rb"(?:\S{1,64} )?"
     rb"([A-Za-z][\w./-]{0,40})\[([0-9]{1,9})\]: ?"
 )
+# As loggers of Go write it.
+_GO = (
+    rb"[A-Z][a-z]{2}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3}) "
+    rb"(TRC|DBG|INF|WRN|ERR|FTL) "
+)
 _TOOL = (
     rb"[ \t]{0,12}[0-9]{1,12}\.[0-9]ms \[[ \t]*(VERBOSE|DEBUG|INFO|WARNING|ERROR|FATAL)[ \t]*\] ?"
 )
@@ -69,7 +74,7 @@ LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
-_LEVELS = {b"TRACE": "V", b"ERR": "E"}
+_LEVELS = {b"TRACE": "V", b"TRC": "V", b"ERR": "E"}
 _NONE = Header("plain")
 
 _DAY = 86_400
@@ -137,6 +142,9 @@ def _lettered(line: bytes, second: bytes) -> Header | None:
         if match := _match(_GLOG, line):
             clock = _clock(match[2], match[3], match[4], match[5])
             return Header("glog", clock, None, None, *_words(match[1], match[6]), match.end())
+    if line[3:4] == b" " and (match := _match(_GO, line)):
+        time = int(match[1]) * _DAY + _clock(*match.group(2, 3, 4, 5))
+        return Header("go", time, None, None, _level(match[6]), "", match.end())
     if b"]:" in line[:160] and (match := _match(_JOURNAL, line)):
         return _journal(match)
     if second in (b"/", b" ", b"\t") and (match := _match(_TAG, line)):
