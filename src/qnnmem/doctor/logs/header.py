@@ -55,7 +55,7 @@ _JOURNAL = (
 )
 # As loggers of Go write it.
 _GO = (
-    rb"[A-Z][a-z]{2}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3}) "
+    rb"[A-Za-z]{3}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3}) "
     rb"(TRC|DBG|INF|WRN|ERR|FTL) "
 )
 _TOOL = (
@@ -169,6 +169,10 @@ def _dated(line: bytes) -> Header:
         pid, tid, level, tag = match.group(7, 8, 9, 10)
         return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_DATED, line):
+        inner = _NONE if match[7] else _parsed(line[match.end() :])
+        if inner.style != "plain":  # a time that another program put before a whole line
+            body = match.end() + inner.body
+            return msgspec.structs.replace(inner, time=_when(match), body=body)
         return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
     if match := _match(_STUDIO_REST, line):  # copied without its time
         pid, tid, tag, level = match.groups()

@@ -109,10 +109,7 @@ def chosen(lines: Sequence[bytes]) -> Chosen:
 
 
 def _is_stranger(line: bytes) -> bool:
-    head = header.parse(line)
-    if head.style == "dated":  # what was copied may have got a time of its own
-        head = header.parse(line[head.body :])
-    return head.style in _DEVICE and header.producer(line) == "other"
+    return header.parse(line).style in _DEVICE and header.producer(line) == "other"
 
 
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:
