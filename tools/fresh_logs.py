@@ -45,6 +45,7 @@ _FIRST_SIGHT = (
     ("sixth", "22", "4 of 6", "7 of 8", "1 of 18", "0 of 4", "0"),
     ("seventh", "32", "9 of 15", "4 of 6", "1 of 28", "2 of 4", "0"),
     ("eighth, after the seventh", "16", "1 of 3", "3 of 4", "0 of 12", "2 of 4", "2 (medium)"),
+    ("ninth", "22", "2 of 2", "11 of 12", "0 of 15", "1 of 7", "1 (high)"),
 )
 # Of each lot of messages before anything was mended for it: messages with a side, sides told
 # rightly, told wrongly, and failing messages that were not taken for such.
@@ -148,7 +149,10 @@ def about(answers: Sequence[Answer]) -> Iterator[str]:
         "11 of 64 pieces were put together from prose and 5 repeat lines of known logs, none of "
         "which is counted. The failure that the seventh passed over, four frames of a crash, is "
         "not kept (the answer is that the lines say neither that something failed nor that all "
-        "is well). "
+        "is well). The ninth is weaker still: one person, who knew the doctor, read it once, "
+        "before it was asked; what search shows of QNN is nearly used up, so half of its 22 logs "
+        "are of neighbours (cameras, graphics, other runtimes); 8 pieces repeat known lines and "
+        "17 more (all told rightly) are of threads that entries cite, none of which is counted. "
         "*Side*: memory or not is right, the cause is not named.\n"
     )
     yield "At first sight, before anything was mended for them:\n"

@@ -23,6 +23,7 @@ LINES = [
         "E",
         "QnnDsp",
     ),
+    (b"05-28 20:26:43.123  5013  5014 d qnndsp  : text", "threadtime", 5013, "D", "qnndsp"),
     (b"E/QnnDsp( 5013): text", "brief", 5013, "E", "QnnDsp"),
     (b"E/QnnDsp: text", "tag", None, "E", "QnnDsp"),
     (
@@ -35,6 +36,9 @@ LINES = [
     (b"[   21.772486] text", "kernel", 0, "", "kernel"),
     (b"<3>[   21.772486][  T123] text", "kernel", 0, "", "kernel"),
     (b"Nov 15 20:01:02 host adsprpcd[1772]: text", "journal", 1772, "", "adsprpcd"),
+    (b"Nov 29 20:13:49.999 WRN main.go:66 text", "go", None, "W", ""),
+    (b"2025-03-04 14:07:06.123 W/libc    (13058): text", "brief", 13058, "W", "libc    "),
+    (b"Nov 29 20:13:49.999 TRC main.go:66 text", "go", None, "V", ""),
     (b"adsprpcd[1772]: text", "journal", 1772, "", "adsprpcd"),
     (b"   23631.1ms [ ERROR ] text", "tool", None, "E", ""),
     (b"     0.0ms [WARNING] text", "tool", None, "W", ""),

@@ -91,3 +91,44 @@ def test_the_allocation_after_the_last_prints_nothing(
     found = incidents(f"{before}{end}".encode(), built_in())
     assert [one.cause for one in found] == cause
     assert all(one.confidence == "low" for one in found if one.cause == "mem_tcm_slots")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "07-01 10:00:00.000   641   641 I lowmemorykiller: Kill 'com.app.chat' (25702), uid 10123",
+        "QnnDsp <E> validateNativeOps master op validator q::Select failed 3110",
+    ],
+)
+def test_what_counts_beside_others_only_is_read_where_it_stands_alone(line: str) -> None:
+    """A line that an entry asks for beside another is no sign of a good run."""
+    (found,) = incidents(f"{line}\n".encode(), built_in())
+    assert line in {one.text for one in found.evidence}
+
+
+STRANGERS = (
+    "E/QCameraPool(  263): int camera::Pool::take(unsigned int, size_t) : Buffer not found!",
+    "D/QCameraPool(  263): static int camera::Pool::make(size_t) : buffer 1 of 458752 allocated",
+)
+
+
+def test_a_piece_of_a_device_log_among_strangers_is_not_of_qnn() -> None:
+    """Who says that something is not found is named there, and is nobody of ours."""
+    log = "".join(f"{line}\n" for line in STRANGERS * 2)
+    assert incidents(log.encode(), built_in()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E/tflite  (  263): Failed to prepare the delegate",
+        "E/MyApp   (  263): allocation failed: out of memory",
+        "E/MyApp   (  263): model failed with error 1002",
+        "E/MyApp   (  263): QnnGraph failed",
+    ],
+)
+def test_strangers_are_listened_to_where_one_speaks_of_ours(line: str) -> None:
+    """A program that runs models, a cause, a code or a name of ours is enough."""
+    log = "".join(f"{one}\n" for one in (*STRANGERS, line, *STRANGERS))
+    (found,) = incidents(log.encode(), built_in())
+    assert line in {one.text for one in found.evidence}

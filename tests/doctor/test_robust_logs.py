@@ -28,15 +28,12 @@ def test_no_composed_message_is_healthy() -> None:
     assert [one.name for one in tried if not one.said] == []
 
 
-ALARMED = {"E057, as it is"}  # an error line of a camera's own pool
-
-
 def test_good_runs_raise_no_alarm() -> None:
-    """As they are: every one but that; varied: nearly every one."""
+    """As they are: none; varied: hardly one."""
     logs = len(robust_logs.healthy_logs())
     tried = tuple(robust_logs.healthy(built_in(), 2 * logs))
-    assert {one.name for one in tried[:logs] if one.said} == ALARMED
-    assert sum(bool(one.said) for one in tried) <= 0.03 * len(tried)
+    assert [one.name for one in tried[:logs] if one.said] == []
+    assert sum(bool(one.said) for one in tried) <= 0.02 * len(tried)
 
 
 @pytest.mark.parametrize("name", sorted(robust_logs.VARIATIONS))

@@ -101,6 +101,23 @@ class Knowledge:
         return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
 
     @cached_property
+    def hints(self) -> frozenset[int]:
+        """Templates that open no incident and count beside others only: no sign of a good run."""
+        whens = [when for entry in self.entries for when in entry.whens]
+        beside = {
+            sign
+            for when in whens
+            for group in (when.signs, *when.needs, *when.after)
+            for sign in group
+        }
+        beside.difference_update(*(when.unless for when in whens))
+        return frozenset(
+            line
+            for line, (sign, opens) in enumerate(zip(self.signs, self.opens, strict=True))
+            if sign in beside and not opens and line not in self.excused
+        )
+
+    @cached_property
     def code_lines(self) -> dict[int, int]:
         """Of each template that names a call and no code, how a code beside it is read."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}

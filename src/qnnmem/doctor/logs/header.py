@@ -32,7 +32,7 @@ _STAMP = (
 _THREADTIME = (
     _STAMP
     + rb"Z?[ \t]+(?:[a-z0-9_]{1,20}[ \t]+)?([0-9]{1,9})[ \t]+([0-9]{1,9})"
-    + rb"[ \t]+([VDIWEFA])[ \t]+(.{0,80}?)[ \t]*: ?"
+    + rb"[ \t]+([VDIWEFAvdiwefa])[ \t]+(.{0,80}?)[ \t]*: ?"
 )
 _STUDIO_REST = (
     rb"([0-9]{1,9})-([0-9]{1,9})[ \t]+(\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+([VDIWEFA])[ \t]{1,2}"
@@ -53,6 +53,11 @@ _JOURNAL = (
     rb"(?:\S{1,64} )?"
     rb"([A-Za-z][\w./-]{0,40})\[([0-9]{1,9})\]: ?"
 )
+# As loggers of Go write it.
+_GO = (
+    rb"[A-Za-z]{3}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3}) "
+    rb"(TRC|DBG|INF|WRN|ERR|FTL) "
+)
 _TOOL = (
     rb"[ \t]{0,12}[0-9]{1,12}\.[0-9]ms \[[ \t]*(VERBOSE|DEBUG|INFO|WARNING|ERROR|FATAL)[ \t]*\] ?"
 )
@@ -69,7 +74,7 @@ LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
-_LEVELS = {b"TRACE": "V", b"ERR": "E"}
+_LEVELS = {b"TRACE": "V", b"TRC": "V", b"ERR": "E"}
 _NONE = Header("plain")
 
 _DAY = 86_400
@@ -137,6 +142,9 @@ def _lettered(line: bytes, second: bytes) -> Header | None:
         if match := _match(_GLOG, line):
             clock = _clock(match[2], match[3], match[4], match[5])
             return Header("glog", clock, None, None, *_words(match[1], match[6]), match.end())
+    if line[3:4] == b" " and (match := _match(_GO, line)):
+        time = int(match[1]) * _DAY + _clock(*match.group(2, 3, 4, 5))
+        return Header("go", time, None, None, _level(match[6]), "", match.end())
     if b"]:" in line[:160] and (match := _match(_JOURNAL, line)):
         return _journal(match)
     if second in (b"/", b" ", b"\t") and (match := _match(_TAG, line)):
@@ -161,6 +169,10 @@ def _dated(line: bytes) -> Header:
         pid, tid, level, tag = match.group(7, 8, 9, 10)
         return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_DATED, line):
+        inner = _NONE if match[7] else _parsed(line[match.end() :])
+        if inner.style != "plain":  # a time that another program put before a whole line
+            body = match.end() + inner.body
+            return msgspec.structs.replace(inner, time=_when(match), body=body)
         return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
     if match := _match(_STUDIO_REST, line):  # copied without its time
         pid, tid, tag, level = match.groups()
@@ -207,7 +219,7 @@ def _level(word: bytes) -> str:
 
 
 def _words(level: bytes, tag: bytes) -> tuple[str, str]:
-    return level.decode("ascii"), tag.decode("utf-8", "replace")
+    return level.decode("ascii").upper(), tag.decode("utf-8", "replace")
 
 
 _LOOKS = {

@@ -10,12 +10,13 @@ the number that lines of QNN bear.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import Found, bare_line, named, told
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
 
@@ -32,6 +33,8 @@ _NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
+_MESSAGE = 3  # so few lines are one message that somebody copied
+_DEVICE = ("threadtime", "studio", "brief")  # heads of a log of all programs of a device
 _FEW = 20  # lines of a log that need not tell how things went
 _LAST = 3  # lines without a head in which a program says that it gave up
 
@@ -83,6 +86,30 @@ def named_before(
         if failure and (found := named(knowledge, failure)):
             yield low, number, text, found
         low += len(line) + 1
+
+
+def known(knowledge: Knowledge, found: Iterable[Hit]) -> set[int]:
+    """Numbers of lines of which more is known than what they would bear out beside others."""
+    hints = knowledge.hints
+    return {hit.number for hit in found if any(one not in hints for one, _ in hit.found)}
+
+
+def chosen(lines: Sequence[bytes]) -> Chosen:
+    """How the lines of a short log are read.
+
+    A piece of a device's log says who speaks. Where nobody there is of ours, nor a program that
+    runs models, that something was not found is a word between strangers.
+    """
+    said = [line for line in lines if line.strip()]
+    if 0 < len(said) <= _MESSAGE:
+        return Chosen.EACH
+    low = b"\n".join(said).lower()
+    strangers = not any(name in low for name in NAMES) and all(map(_is_stranger, said))
+    return Chosen.BESIDE if said and strangers else Chosen.TOGETHER
+
+
+def _is_stranger(line: bytes) -> bool:
+    return header.parse(line).style in _DEVICE and header.producer(line) == "other"
 
 
 def tells_outcome(lines: Sequence[bytes], message: bool, seen: Container[int]) -> bool:

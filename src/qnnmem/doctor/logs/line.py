@@ -70,6 +70,8 @@ def read_failure(
             known = [one for one in known if one[0] not in alone]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
+            if all(index in knowledge.hints for index, _ in known):
+                about = told(knowledge, failure)  # what counts beside others only, explains nothing
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
     return told(knowledge, failure)
 

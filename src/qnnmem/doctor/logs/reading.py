@@ -140,6 +140,8 @@ class Chosen(Enum):
     ASSUMED = (
         3  # the same, and something failed: what the words name is believed without one for it
     )
+    BESIDE = 4  # they are part of a short log of strangers: what names neither cause nor code says
+    # nothing of QNN
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -255,6 +257,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if alone else _NEVER
+    loose = _NEVER if chosen is Chosen.BESIDE else loose
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, loose))
     if not failing and not coded:
         return None
@@ -265,6 +268,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         text = words[:_NAMING].decode("utf-8", "replace")
         telling = not mentions_memory(text) if stage == "init" else not coded and is_telling(text)
         cause = OPEN if telling else ""
+    if chosen is Chosen.BESIDE and not coded and cause in ("", OPEN):
+        return None
     return _Shape(stage, cause, failing, coded)
 
 

@@ -48,7 +48,6 @@ _BEFORE = 2  # of them that stand before one that tells of a failure
 _CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
 _TAG, _MOST_TAGS = 12, 1024  # bytes of a message that tell who says it, and how many are kept
-_MESSAGE = 3  # so few lines are one message that somebody copied
 
 
 class LogScanner:
@@ -81,7 +80,7 @@ class LogScanner:
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
         self._calm: set[bytes] = set()  # beginnings of messages of which the last said nothing
-        self._seen: set[int] = set()  # numbers of lines near the start that are known
+        self._seen: dict[int, Hit] = {}  # lines near the start that are known, by number
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
@@ -112,7 +111,7 @@ class LogScanner:
                 self.ours = self.ours or bool(found) or named(self._buffer, low, stop)
                 self._failed = self._failed or any(hit.opens for hit in found)
                 if self._at <= LOOK:
-                    self._seen.update(hit.number for hit in found)
+                    self._seen.update({hit.number: hit for hit in found})
                 yield found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
@@ -170,14 +169,16 @@ class LogScanner:
                 yield Hit(low, number, *process_of(text), text, found, self._opens(found))
             return
         lines = bytes(self._view[: self._fill]).split(b"\n")
-        message = 0 < sum(map(bool, lines)) <= _MESSAGE
-        chosen = Chosen.EACH if message else Chosen.TOGETHER
-        low, failed = 0, False
+        chosen = last_words.chosen(lines)
+        low, failed, message = 0, False, chosen is Chosen.EACH
+        seen = last_words.known(self._knowledge, self._seen.values())
         for number, line in enumerate(lines, 1):
             text = bare_line(line)
             known = number in self._seen
             pieces = partial(self._wrapped, low, low + len(line), text)
-            if not known and (found := read_failure(self._knowledge, text, chosen, pieces)):
+            if number not in seen and (
+                found := read_failure(self._knowledge, text, chosen, pieces)
+            ):
                 pid, time = process_of(text)
                 self.ours = True
                 yield Hit(low, number, pid, time, text, found, self._opens(found))
