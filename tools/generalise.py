@@ -211,9 +211,13 @@ def _count(counts: Counts, case: Case, found: Sequence[Incident]) -> Counts:
 
 def share_table(counted: dict[bool, Counts]) -> Iterator[str]:
     """The same as shares, for reports, our own runs and both."""
+    first, second = counted[False], counted[True]
     both = Counts(
-        *(one + other for one, other in zip(counted[False][:4], counted[True][:4], strict=True)),
-        counted[False].passed_over + counted[True].passed_over,
+        first.causes + second.causes,
+        first.sides + second.sides,
+        first.sure + second.sure,
+        first.high + second.high,
+        first.passed_over + second.passed_over,
     )
     yield "| logs | causes right | wrong | sides right | wrong | sure and wrong | high and right |"
     yield "|---" + "|--:" * 6 + "|"
