@@ -244,6 +244,20 @@ def test_clean_up_is_not_torn_by_a_signal(name: str, folder: str, end: str, tmp_
     assert left(tmp_path) == []
 
 
+def test_a_signal_that_was_put_off_comes_when_the_work_is_over(tmp_path: Path) -> None:
+    """On a slow machine the program is already on its way out; that is no time to raise."""
+    work = """
+def slow(which, seconds, again=sys.modules["_signal"].setitimer):
+    if not seconds: time.sleep(0.1)
+    again(which, seconds)
+sys.modules["_signal"].setitimer = slow
+"""
+    torn = TORN.format(name="SIGINT", folder=FOLDERS["for output"], end="raise UsageError('no')")
+    done = start(work + torn, tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (130, "qnnmem: interrupted")
+    assert left(tmp_path) == []
+
+
 def test_an_interrupt_is_not_lost_twice(tmp_path: Path) -> None:
     """On a slow machine the second one comes while the first is being noted as lost."""
     work = """

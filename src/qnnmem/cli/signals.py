@@ -37,10 +37,13 @@ class _Watch:
 
     def __init__(self) -> None:
         self.number = 0
+        self.is_over = False  # the work; from here on nothing is raised
         self.came = self.raised = float("-inf")
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Raises where that is safe, else looks again soon."""
+        if self.is_over:
+            return
         now = time.monotonic()
         if number != signal.SIGALRM:
             if now - self.raised < _UNWINDING_S:
@@ -70,8 +73,11 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
     watch = _Watch()
     taken = _take(watch)
     try:
-        code = work(lambda: watch.number != 0)
-        watch.number = 0
+        try:
+            code = work(lambda: watch.number != 0)
+            watch.number = 0
+        finally:
+            watch.is_over = True  # the look that was put off may come right now
     except KeyboardInterrupt:
         watch.number = signal.SIGINT
     except Terminated:
