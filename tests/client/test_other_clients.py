@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from client_mistakes import run
 
-from qnnmem.client import calls_graph
+from qnnmem.client import calls_graph, session
 from qnnmem.client.session import ClientProcess, ClientSession
 from qnnmem.client.stacks import Frame, Symbols
 from qnnmem.client.wire import Message
+from qnnmem.errors import UsageError
 
 PROGRAMS = Path(__file__).parent / "programs"
 # By program: mistake, rule, the marked line of the call, that of another place.
@@ -145,6 +146,16 @@ def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
     report = run(program.path, program.binary, "child-comes-back")
     assert [one.finding.rule for one in report.findings] == ["R12"]  # what is logged
     assert (report.exit_code, report.failed) == (0, {"QnnGraph_retrieve": 1})
+
+
+def test_processes_that_are_not_checked_are_not_called_clean(
+    programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for so many; nothing is known of the others."""
+    monkeypatch.setattr(session, "MOST_PROCESSES", 1)
+    program = programs["sloppy.c"]
+    with pytest.raises(UsageError, match="were not checked"):
+        run(program.path, program.binary, "child-executes")
 
 
 def test_no_notification_comes_before_its_line(

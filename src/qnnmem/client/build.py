@@ -214,12 +214,21 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
         return target.read_bytes()
 
 
+def _no_program(command: str) -> UsageError:
+    said = f"the program {shorten(command, 200)!r}"
+    here = Path(command)
+    if not here.is_file():
+        return UsageError(f"{said} is not there")
+    if here.name == command and os.access(here, os.X_OK):  # shells look for it elsewhere, too
+        return UsageError(f"{said} is in no folder of PATH", cure=f"write ./{command}")
+    return UsageError(f"{said} cannot be run")
+
+
 def check_program(command: str) -> str:
     """The path of the program; refuses what the dynamic loader has no part in."""
     found = shutil.which(command)
     if found is None:
-        reason = "cannot be run" if Path(command).exists() else "is not there"
-        raise UsageError(f"the program {shorten(command, 200)!r} {reason}")
+        raise _no_program(command)
     status = Path(found).stat()
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
         raise UsageError(

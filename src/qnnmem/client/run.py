@@ -19,7 +19,7 @@ from qnnmem.client.findings import MADE, ClientFinding
 from qnnmem.client.limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
-from qnnmem.client.session import ClientSession, HeldMoment, can_be_freed
+from qnnmem.client.session import MOST_PROCESSES, ClientSession, HeldMoment, can_be_freed
 from qnnmem.client.stacks import Symbols, of_program
 from qnnmem.client.suppress import Suppression
 from qnnmem.errors import UsageError
@@ -87,6 +87,12 @@ def check_client(
             server.close()
         if server.crash is not None:
             raise server.crash
+        if session.is_crowded:
+            raise UsageError(
+                f"more than {MOST_PROCESSES} processes of the program called QNN, and those that "
+                "came later were not checked",
+                cure="let it start fewer",
+            )
         ended_by = _signal_name(-code) if code < 0 else ""
         if over is _Over.EXECUTION:
             _note_late(session, options.limits.time_s)

@@ -27,7 +27,7 @@ from qnnmem.qnn.codes import qnn_error
 
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
-_MOST_PROCESSES = 256
+MOST_PROCESSES = 256
 _END_S = 5.0
 _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a line for the client's log
@@ -114,6 +114,7 @@ class ClientSession:
         self.handles: dict[int, Handle] = {}
         self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
         self.processes: dict[int, ClientProcess] = {}
+        self.is_crowded = False  # a process was sent away, and nothing is known of it
         self._gone: list[ClientProcess] = []  # whose numbers others have now
         self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
         self._traces: dict[str, Trace] = {}
@@ -137,7 +138,8 @@ class ClientSession:
                 self._gone.append(found)
                 found = None
             if found is None:
-                if len(self.processes) + len(self._gone) >= _MOST_PROCESSES:
+                if len(self.processes) + len(self._gone) >= MOST_PROCESSES:
+                    self.is_crowded = True
                     raise Hangup("too many processes")
                 try:
                     found = self.processes[pid] = ClientProcess(pid, hello)
