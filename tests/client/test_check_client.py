@@ -40,6 +40,7 @@ from qnnmem.client.session import ClientSession, Handle
 from qnnmem.client.suppress import Suppression, read_suppressions
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime import program_trial
 from qnnmem.report.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -461,6 +462,7 @@ def test_no_program_is_blamed_for_what_this_machine_lacks(
         return (start if command[0] == str(client) else none_left)(command, **given)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(program_trial, "_known", {})  # another test may have had it tried
     found = {one.finding.rule for one in run(client, binary).findings}
     assert "H1" in found
     assert "C4" not in found

@@ -110,7 +110,7 @@ class LogScanner:
                 low, named = max(self._at - _OVERLAP, 0), self._engine.has_name
                 self.ours = self.ours or bool(found) or named(self._buffer, low, stop)
                 self._failed = self._failed or any(hit.opens for hit in found)
-                if self._at <= LOOK:
+                if not self._base and self._at <= LOOK:
                     self._seen.update({hit.number: hit for hit in found})
                 yield found
                 self._advance(stop)
