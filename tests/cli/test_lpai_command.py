@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import jsonschema
 import pytest
@@ -15,8 +16,9 @@ from qnnmem.report.lpai import with_options
 from qnnmem.report.schema import load_schema
 
 
+@cache
 def output(*arguments: str) -> str:
-    """What the command prints."""
+    """What the command prints; it is the same each time."""
     return CliRunner().invoke(qnnmem, ["lpai", *arguments], catch_exceptions=False).output
 
 

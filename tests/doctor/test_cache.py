@@ -41,7 +41,7 @@ def folder(name: str, text: str) -> Path:
 
 def titles(*paths: Path) -> list[str]:
     """What a base knows, its own entries first."""
-    return [entry.title for entry in knowledge.with_own(paths).entries]
+    return [entry.title for entry in knowledge._with_own(paths).entries]
 
 
 def test_folders_of_equal_size_and_time_are_two(here: Path) -> None:
@@ -57,12 +57,12 @@ def test_the_name_is_made_of_every_fact() -> None:
     one, two = folder("a", NOTE), folder("b", NOTE.replace("one", "two"))
     (folder("c", NOTE) / "note.md").rename("c/other.md")
     keys = {
-        knowledge.with_own(paths).key
+        knowledge._with_own(paths).key
         for paths in ((), (one,), (two,), (one, two), (two, one), (Path("c"),))
     }
     assert len(keys) == 6
     assert cache.name_of("x", [b"ab", b"c"], "") != cache.name_of("x", [b"a", b"bc"], "")
-    assert knowledge.with_own([folder("elsewhere/a", NOTE)]).key == knowledge.with_own([one]).key
+    assert knowledge._with_own([folder("elsewhere/a", NOTE)]).key == knowledge._with_own([one]).key
 
 
 def test_a_base_of_ours_that_changes_is_noticed(tmp_path: Path) -> None:

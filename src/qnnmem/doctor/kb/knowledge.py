@@ -6,6 +6,7 @@ plain lists and kept in the user's cache folder under a name that changes with w
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -154,13 +155,21 @@ class Knowledge:
         return found
 
 
+@functools.cache
 def built_in() -> Knowledge:
-    """The knowledge base that comes with the package, from the cache when that is current."""
-    return with_own(())
+    """The knowledge base that comes with the package, from the cache when that is current.
+
+    What is worked out of it is worked out once: a process may ask about many logs.
+    """
+    return _with_own(())
 
 
 def with_own(paths: Sequence[Path | str]) -> Knowledge:
     """The built-in knowledge base and a team's own entries, which speak first."""
+    return _with_own(paths) if paths else built_in()
+
+
+def _with_own(paths: Sequence[Path | str]) -> Knowledge:
     own = [read_files(path) for path in paths]
     notes = tuple(note for folder in own for note in folder.notes)
     name = cache.name_of("kb", _facts(own), ".json")
