@@ -155,12 +155,16 @@ class Knowledge:
         return found
 
 
-@functools.cache
 def built_in() -> Knowledge:
     """The knowledge base that comes with the package, from the cache when that is current.
 
     What is worked out of it is worked out once: a process may ask about many logs.
     """
+    return _built_in(BUILT_IN)
+
+
+@functools.lru_cache(maxsize=1)
+def _built_in(_: Path) -> Knowledge:
     return _with_own(())
 
 
