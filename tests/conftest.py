@@ -1,6 +1,5 @@
 """Settings of all tests."""
 
-import gc
 import os
 import signal
 import sys
@@ -40,12 +39,6 @@ LONG = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of these files before the others, which stay in the order that was drawn."""
     items.sort(key=lambda item: item.path.name not in LONG)
-
-
-def pytest_collection_finish() -> None:
-    """Look for garbage only among what tests make: thousands of tests themselves stay."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_unconfigure() -> None:
