@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from client_mistakes import run
 
-from qnnmem.client import calls_graph, session
+from qnnmem.client import calls_graph, presence
 from qnnmem.client.session import ClientProcess, ClientSession
 from qnnmem.client.stacks import Frame, Symbols
 from qnnmem.client.wire import Message
@@ -152,7 +152,7 @@ def test_processes_that_are_not_checked_are_not_called_clean(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is room for so many; nothing is known of the others."""
-    monkeypatch.setattr(session, "MOST_PROCESSES", 1)
+    monkeypatch.setattr(presence, "MOST_PROCESSES", 1)
     program = programs["sloppy.c"]
     with pytest.raises(UsageError, match="were not checked"):
         run(program.path, program.binary, "child-executes")

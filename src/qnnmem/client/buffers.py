@@ -6,7 +6,7 @@ ends where its block does, whatever the descriptor says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import RLock
@@ -148,9 +148,8 @@ class ClientBuffers:
     def free(self, start: int, size: int, how: int, trace: Trace) -> None:
         """Note that the client frees memory; buffers that share a byte with it are gone."""
         with self._lock:
-            for buffer in self._known.values():
-                shares = start < buffer.address + buffer.size and buffer.address < start + size
-                if shares and not buffer.freed:
+            for buffer in self._sharing(start, size):
+                if not buffer.freed:
                     buffer.freed = True
                     self._freed[id(buffer)] = Freeing(HOW.get(how, "freed"), trace)
             self._watch()
@@ -158,13 +157,18 @@ class ClientBuffers:
     def protect(self, start: int, size: int, trace: Trace) -> None:
         """Note that the client has changed who may read and write some of its memory."""
         with self._lock:
-            for buffer in self._known.values():
-                shares = start < buffer.address + buffer.size and buffer.address < start + size
-                if shares and (not buffer.freed or self._is_closed(buffer)):
+            for buffer in self._sharing(start, size):
+                if not buffer.freed or self._is_closed(buffer):
                     room, writable = self._memory.extent(buffer.address, buffer.size)
                     buffer.freed, buffer.readonly = room < buffer.size, not writable
                     self._freed[id(buffer)] = Freeing(HOW[PROTECTED], trace)
             self._watch()
+
+    def _sharing(self, start: int, size: int) -> Iterator[ForeignMemory]:
+        """Buffers that share a byte with a range."""
+        for buffer in self._known.values():
+            if start < buffer.address + buffer.size and buffer.address < start + size:
+                yield buffer
 
     def _is_closed(self, buffer: ForeignMemory) -> bool:
         """Whether it is there and cannot be read: that may change again."""

@@ -81,7 +81,7 @@ class WatchedBackend(Backend):
         session = self.session
         stack = session.stack_of(found.line)
         frame = of_program(stack, "")
-        gone = [one.buffers.freeing(found.address) for one in tuple(session.processes.values())]
+        gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
         freeing = next((one[1] for one in gone if one is not None), None)
         other = () if freeing is None else session.symbols.stack(freeing.trace)
         second = of_program(other, "")

@@ -11,8 +11,8 @@ from qnnmem.errors import Fault
 from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
-TENSOR_BYTES = 144
 _TENSOR = struct.Struct("<8xI4xQ64xQI4xQI28x")  # the fields of `GivenTensor`
+TENSOR_BYTES = _TENSOR.size
 MOST_TENSORS = 1024
 _GRAPH_INFO_BYTES = 88
 _MOST_ITEMS = 64  # of a NULL-terminated list
@@ -58,7 +58,7 @@ def tensor_bytes(memory: ClientMemory, address: int, count: int) -> bytes:
     """Inputs or outputs of an execution as the client has them."""
     if count > MOST_TENSORS:
         raise TooLong(f"{count:,} tensors are given")
-    return memory.read(address, count * _TENSOR.size) if count else b""
+    return memory.read(address, count * TENSOR_BYTES) if count else b""
 
 
 def tensors(data: bytes) -> list[GivenTensor]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from qnnmem.client.build import PRELOADED, check_program, sanitizer_of, shim_folder
 from qnnmem.client.findings import MADE, ClientFinding
 from qnnmem.client.limits import DEFAULT_LIMITS, ExecutionLimits, limited_memory
+from qnnmem.client.presence import MOST_PROCESSES
 from qnnmem.client.rules import client_finding
 from qnnmem.client.server import ClientServer
-from qnnmem.client.session import MOST_PROCESSES, ClientSession, HeldMoment, can_be_freed
+from qnnmem.client.session import ClientSession, HeldMoment, can_be_freed
 from qnnmem.client.stacks import Symbols, of_program
 from qnnmem.client.suppress import Suppression
 from qnnmem.errors import UsageError
@@ -87,7 +88,7 @@ def check_client(
             server.close()
         if server.crash is not None:
             raise server.crash
-        if session.is_crowded:
+        if session.processes.is_crowded:
             raise UsageError(
                 f"more than {MOST_PROCESSES} processes of the program called QNN, and those that "
                 "came later were not checked",

@@ -16,7 +16,7 @@ from qnnmem.client.findings import MADE, ClientFinding, FindingList
 from qnnmem.client.functions import FIRST_SYSTEM, name_of
 from qnnmem.client.limits import ExecutionClock
 from qnnmem.client.memory import SHARED_BYTES, ClientMemory
-from qnnmem.client.presence import presence
+from qnnmem.client.presence import KnownProcesses, presence
 from qnnmem.client.rules import client_finding
 from qnnmem.client.stacks import Stack, Symbols, Trace, of_program
 from qnnmem.client.wire import Action, ClientLine, Hangup, Kind, Message
@@ -27,7 +27,6 @@ from qnnmem.qnn.codes import qnn_error
 
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
-MOST_PROCESSES = 256
 _END_S = 5.0
 _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a line for the client's log
@@ -113,9 +112,7 @@ class ClientSession:
         self.findings = FindingList(say)
         self.handles: dict[int, Handle] = {}
         self.freed: dict[int, tuple[str, Trace]] = {}  # kind and place of handles that are gone
-        self.processes: dict[int, ClientProcess] = {}
-        self.is_crowded = False  # a process was sent away, and nothing is known of it
-        self._gone: list[ClientProcess] = []  # whose numbers others have now
+        self.processes = KnownProcesses[ClientProcess]()
         self._tokens: dict[Trace, str] = {}  # what findings have in place of a line
         self._traces: dict[str, Trace] = {}
         self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
@@ -131,22 +128,10 @@ class ClientSession:
         self._next = _FIRST_HANDLE
 
     def process(self, pid: int, hello: Message) -> ClientProcess:
-        """The process that says hello; a number that was used before may be another one now."""
-        with self.lock:
-            found = self.processes.get(pid)
-            if found is not None and not found.is_there():
-                self._gone.append(found)
-                found = None
-            if found is None:
-                if len(self.processes) + len(self._gone) >= MOST_PROCESSES:
-                    self.is_crowded = True
-                    raise Hangup("too many processes")
-                try:
-                    found = self.processes[pid] = ClientProcess(pid, hello)
-                except OSError as exc:
-                    raise Hangup("the process cannot be looked into") from exc
-            found.add_thread(hello)
-            return found
+        """The process that says hello."""
+        found = self.processes.find(pid, lambda: ClientProcess(pid, hello))
+        found.add_thread(hello)
+        return found
 
     def give(self, kind: str, value: Any, process: ClientProcess) -> int:
         """A new handle."""
@@ -201,8 +186,8 @@ class ClientSession:
     def let_go(self) -> bool:
         """End what waits: executions and the queues of contexts; whether all of it has ended."""
         with self.lock:
-            handles, processes = tuple(self.handles.values()), tuple(self.processes.values())
-        for process in processes:
+            handles = tuple(self.handles.values())
+        for process in self.processes.now():
             if process.notifier is not None:
                 process.notifier.hang_up()
         for handle in handles:
@@ -224,8 +209,7 @@ class ClientSession:
 
     def close(self) -> None:
         """Look into no process any more."""
-        for process in (*self.processes.values(), *self._gone):
-            process.memory.close()
+        self.processes.close()
 
 
 _current = threading.local()

@@ -7,7 +7,6 @@ goes on by itself. Memory of the program is only ever read.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from qnnmem.client.door import Door
 from qnnmem.client.functions import NAMES
 from qnnmem.client.layout import dimensions
 from qnnmem.client.memory import ClientMemory
-from qnnmem.client.presence import Presence, presence
+from qnnmem.client.presence import KnownProcesses, Presence, presence
 from qnnmem.client.wire import ClientLine, Hangup, Message
 from qnnmem.errors import Fault
 from qnnmem.qnn.shared_memory import tensor_bytes
@@ -32,7 +31,6 @@ _INJECTED, _WAITS = 1, 2
 _VERSION = 1
 _HELLO_WORDS = 5
 _MOST_WORDS = 256
-_MOST_PROCESSES = 256
 _MOST_SLOTS = 64  # of libraries in one process
 _NAME = 200
 _FIRST_FUNCTION = (40, 32)  # where the tables of backends and of the system library have it
@@ -58,9 +56,7 @@ class WatchServer:
         self.injections = InjectionCounter(injections)
         self.plan = plan(one.function for one in injections)
         self.heard = False  # whether any program asked for QNN
-        self._processes: dict[int, Presence] = {}
-        self._gone: list[Presence] = []  # whose numbers others have now
-        self._lock = threading.Lock()
+        self._processes = KnownProcesses[Presence]()
         self._door = Door(folder, self._talk, _MOST_WORDS)
         self.path = self._door.path
 
@@ -74,24 +70,11 @@ class WatchServer:
         self._door.settle()
         self._door.hang_up()
         if self._door.close():
-            for one in (*self._processes.values(), *self._gone):
-                one.memory.close()
+            self._processes.close()
 
     def memory(self, pid: int) -> ClientMemory:
-        """The memory of a process that says hello; a number may be another process's now."""
-        with self._lock:
-            found = self._processes.get(pid)
-            if found is not None and not found.is_there():
-                self._gone.append(found)
-                found = None
-            if found is None:
-                if len(self._processes) + len(self._gone) >= _MOST_PROCESSES:
-                    raise Hangup("too many processes")
-                try:
-                    found = self._processes[pid] = presence(ClientMemory(pid))
-                except OSError as exc:
-                    raise Hangup("the process cannot be looked into") from exc
-            return found.memory
+        """The memory of a process that says hello."""
+        return self._processes.find(pid, lambda: presence(ClientMemory(pid))).memory
 
     def _talk(self, line: ClientLine) -> bool:
         hello = line.receive()
