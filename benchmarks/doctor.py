@@ -314,7 +314,7 @@ def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
     from qnnmem.version import __version__
 
     said = subprocess.run([setting.rg, "--version"], capture_output=True, check=True)  # noqa: S603
-    packages = ("hyperscan", "google-re2", "isal", "backports.zstd", "stringzilla")
+    packages = ("hyperscan", "google-re2", "isal", "backports.zstd")
     yield "# Benchmarks of the doctor\n"
     yield (
         "Written by `make bench`. `qnnmem doctor --format json --kb BASE LOG` (the whole command) "

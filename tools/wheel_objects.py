@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from qnnmem.client.build import (
+from qnnmem.client.build import SHIM
+from qnnmem.doctor.logs.compiled_search import TEXTS
+from qnnmem.native_parts import (
     ELF_MACHINES,
-    SHIM,
     SHIPPED,
     SHIPPED_LIST,
     ShippedObject,
@@ -23,9 +24,9 @@ from qnnmem.client.build import (
 )
 from qnnmem.watch.observer import OBSERVER
 
-PARTS = (SHIM, OBSERVER)
+PARTS = (SHIM, OBSERVER, TEXTS)
 MACHINES = tuple(ELF_MACHINES)
-PLACE = f"qnnmem/client/{SHIPPED}"  # in the wheel
+PLACE = f"qnnmem/{SHIPPED}"  # in the wheel
 
 
 def compiler_for(machine: str, named: str) -> list[str]:
