@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from qnnmem.cache_folder import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
 from qnnmem.errors import UsageError
 from qnnmem.text import shorten
 
 SHIPPED = "shipped"  # the folder of compiled objects, beside this file, in wheels that have them
-SHIPPED_LIST = "shipped.json"
+SHIPPED_LIST = "shipped.json"  # their machine, the oldest glibc that has all they need, each object
 # Machines that wheels can bring objects for, by their number in ELF.
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
@@ -26,8 +23,7 @@ _LARGEST = 1 << 20
 _SECONDS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class NativePart:
+class NativePart(NamedTuple):
     """A C source, and the objects made of it with what the compiler is told for each."""
 
     package: str
@@ -37,7 +33,7 @@ class NativePart:
 
     def text(self) -> bytes:
         """The source with our headers in it: the compiler needs no folder of ours."""
-        return _with_headers(files(self.package).joinpath(self.source).read_bytes())
+        return _with_headers(_file(self.package, self.source).read_bytes())
 
     def made_of(self, machine: str) -> str:
         """What the objects for a machine are made of, as a name; whatever compiler makes them."""
@@ -46,26 +42,14 @@ class NativePart:
         return digest((self.text(), *said)).hex()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class ShippedObject:
-    """What a compiled object was made of, and what it has to be."""
-
-    made_of: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShippedObjects:
-    """The compiled objects of a wheel; the format of the list beside them."""
-
-    machine: str
-    glibc: tuple[int, int]  # the oldest that has all they need
-    objects: dict[str, ShippedObject]
+# Read with nothing that takes long to load: commands that are quick for their users ask for them.
+def _file(package: str, name: str) -> Path:
+    return Path(__file__).parent.joinpath(*package.split(".")[1:], name)
 
 
 def _with_headers(source: bytes) -> bytes:
     def header(found: re.Match[bytes]) -> bytes:
-        return _with_headers(files("qnnmem.client").joinpath(found[1].decode()).read_bytes())
+        return _with_headers(_file("qnnmem.client", found[1].decode()).read_bytes())
 
     return _INCLUDED.sub(header, source)
 
@@ -74,7 +58,7 @@ def made_objects(part: NativePart) -> dict[str, bytes]:
     """The objects of a part: shipped, from the cache or freshly compiled."""
     machine = os.uname().machine
     made_of = part.made_of(machine)
-    folder = files("qnnmem").joinpath(SHIPPED)
+    folder = Path(__file__).with_name(SHIPPED)
     made = read_shipped(folder, tuple(part.objects), made_of, machine, _glibc())
     if made is not None:
         return made
@@ -84,7 +68,7 @@ def made_objects(part: NativePart) -> dict[str, bytes]:
 
 
 def read_shipped(
-    folder: Traversable,
+    folder: Path,
     names: Sequence[str],
     made_of: str,
     machine: str,
@@ -101,19 +85,24 @@ def read_shipped(
     import msgspec  # which nobody needs who builds a wheel
 
     try:
-        listed = msgspec.json.decode(text, type=ShippedObjects)
-        if listed.machine != machine or glibc is None or glibc < listed.glibc:
+        listed: Any = msgspec.json.decode(text)
+        if listed["machine"] != machine or glibc is None or glibc < tuple(listed["glibc"]):
             return None
         found = {}
         for name in names:
             with folder.joinpath(name).open("rb") as file:
                 found[name] = file.read(_LARGEST)
-            said = ShippedObject(made_of, sha256(found[name]).hexdigest())
-            if listed.objects.get(name) != said or elf_machine(found[name]) != machine:
+            said = listed_object(made_of, sha256(found[name]).hexdigest())
+            if listed["objects"].get(name) != said or elf_machine(found[name]) != machine:
                 return None
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # a damaged one
     return found
+
+
+def listed_object(made_of: str, sha256: str) -> dict[str, str]:
+    """What the list beside the objects of a wheel says of one."""
+    return {"made_of": made_of, "sha256": sha256}
 
 
 def elf_machine(data: bytes) -> str:
@@ -135,6 +124,8 @@ def _glibc() -> tuple[int, int] | None:
 
 def find_compiler() -> str | None:
     """The C compiler: what CC names, else cc, gcc or clang."""
+    import shutil
+
     words = os.environ.get("CC", "").split()
     names = (*words[:1], "cc", "gcc", "clang")
     return next((found for name in names if (found := shutil.which(name))), None)
