@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.header import LOGCAT, second_of
+from qnnmem.doctor.logs.header import LOGCAT
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
 from qnnmem.doctor.logs.line_memory import LineMemory, digits_alike
 
@@ -38,22 +37,22 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
 
     def of(self, message: bytes) -> list[Found]:
         """The templates of a message and what their holes catch in it."""
-        out: list[Found] = []
-        for index, fields in self.found:
-            if not fields:
-                out.append((index, ()))
-                continue
-            values: list[int | str] = []
-            for start, end, kind, scale in fields:
-                text = message[start:end]
-                if not scale:
-                    values.append(text.decode("utf-8", "replace"))
-                elif text.isdigit():  # as most are
-                    values.append(int(text) * scale)
-                else:
-                    values.append(number(text, kind))
-            out.append((index, tuple(values)))
-        return out
+        return [
+            (
+                index,
+                tuple(
+                    [
+                        int(text) * scale  # as most are
+                        if scale and (text := message[start:end]).isdigit()
+                        else _value(message[start:end], kind, scale)
+                        for start, end, kind, scale in fields
+                    ]
+                )
+                if fields
+                else (),
+            )
+            for index, fields in self.found
+        ]
 
 
 class RepeatedLines:
@@ -136,11 +135,5 @@ class RepeatedLines:
         )
 
 
-def logcat_time(line: bytes) -> float:
-    """When logcat wrote a line."""
-    return second_of(line[:14]) + _thousandths(line[15:18])
-
-
-@cache
-def _thousandths(text: bytes) -> float:
-    return int(text) / 1000
+def _value(text: bytes, kind: str, scale: int) -> int | str:
+    return number(text, kind) if scale else text.decode("utf-8", "replace")

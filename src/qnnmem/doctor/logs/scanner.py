@@ -19,7 +19,7 @@ from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, last_words
-from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.header import process_of, second_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -42,13 +42,13 @@ from qnnmem.doctor.logs.pieces import (
     wholes,
 )
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
-from qnnmem.doctor.logs.repeats import logcat_time
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
 
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
+_SECOND = 14  # bytes that logcat writes before a point and thousandths of a second
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
 _BEFORE = 2  # of them that stand before one that tells of a failure
@@ -254,7 +254,7 @@ class LogScanner:
     def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
         """What whole lines hold."""
         view, base, first = self._view, self._base, self._number(at)
-        repeats, shape_of, time_of = self._shapes.repeats, self._shapes.of, logcat_time
+        repeats, shape_of, second, time = self._shapes.repeats, self._shapes.of, b"", 0.0
         places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
         for low, high, lines, body, known, pid in places:
             if high - low > SHORT:
@@ -267,12 +267,16 @@ class LogScanner:
             if known:
                 repeat, text = repeats.numbered(known), raw.rstrip(b"\r\n")
                 number = first + lines if lines >= 0 else self._number(low)
-                found, process = repeat.of(raw[body:]), (pid, time_of(raw))
+                found, opens = repeat.of(raw[body:]), repeat.opens
+                if raw[:_SECOND] != second:  # which most lines share with the one before
+                    second = raw[:_SECOND]
+                    time = second_of(second)
+                when = time + int(raw[_SECOND + 1 : _SECOND + 4]) / 1000
                 if repeat.asks_code:
-                    said = found, process, repeat.opens, True, False
+                    said = found, (pid, when), opens, True, False
                     self._put(low, high, number, text, *said, out)
                 else:
-                    out.append(Hit(base + low, number, *process, text, found, repeat.opens))
+                    out.append(Hit(base + low, number, pid, when, text, found, opens))
             elif shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
 
