@@ -15,6 +15,7 @@ BASE = {
     *("errors", "arguments", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
+    "native_parts",
     "installation",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
 }
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calibration": {"errors", "text", "units", "bounded_file"},
     "cache_folder": set(),
     "kept_results": {"errors", "cache_folder"},
+    "native_parts": {"errors", "cache_folder", "scratch_folder", "text"},
     "ir": BASE,
     "load": {"ir", "qnn"} | BASE,
     "targets": BASE,
@@ -84,6 +86,7 @@ ONLY_IN = {
         *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
         *("qnnmem.client.copying", "qnnmem.load.dlc.model_library"),
         "qnnmem.qnn.abi",
+        "qnnmem.doctor.logs.compiled_search",
     ),
     "rich": ("qnnmem.cli",),
     "click": ("qnnmem.cli", "qnnmem.workbench.job_child"),

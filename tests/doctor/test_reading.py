@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from search_engines import engine_named
 
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.logs.reading import FAILING, OURS, Chosen, read
@@ -151,9 +152,9 @@ def test_engines_hand_over_the_same_failing_lines() -> None:
     for line in lines:
         text = b"x" * 50 + b"\n" + line + b"\n"
         for name in ENGINES:
-            pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[name])
-            engine = choose_engine(knowledge, 0, name)
-            assert (51, 51 + len(line)) in engine.lines(text, 0, len(text), set()), (name, line)
+            engine = engine_named(knowledge, name)
+            found = [place[:2] for place in engine.lines(text, 0, len(text), engine.memory())]
+            assert (51, 51 + len(line)) in found, (name, line)
 
 
 def test_vectorscan_tells_of_a_line_once() -> None:
@@ -171,14 +172,16 @@ def test_vectorscan_tells_of_a_line_once() -> None:
     database.scan(log, match_event_handler=note)
     ends = [log.index(b"\nfine"), log.index(b"\r") + 1, len(log)]
     assert told == ends
-    spans = engine.lines(log, 0, len(log), set())
-    assert [log[low:high] for low, high in spans] == [
+    memory = engine.memory()
+    spans = engine.lines(log, 0, len(log), memory)
+    assert [log[low:high] for low, high, *_ in spans] == [
         b"failed: error 1002, could not",
         b"fault\r",
         b"timeout, FAILED and failed",
     ]
-    assert engine.lines(log, 0, len(log), {b"fault\r"}) == [spans[0], spans[2]]
-    assert engine.lines(b"fine\n", 0, 5, set()) == []
+    memory.leave_out(b"fault\r", 0, by_letters=True)
+    assert engine.lines(log, 0, len(log), memory) == [spans[0], spans[2]]
+    assert engine.lines(b"fine\n", 0, 5, memory) == []
 
 
 @pytest.mark.parametrize("word", [b"libqnn", b"a.", b"aB", b"x/", b"1"])

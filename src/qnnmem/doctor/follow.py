@@ -23,7 +23,8 @@ from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.hit import Hit
-from qnnmem.doctor.logs.scanner import LOOK, LogScanner
+from qnnmem.doctor.logs.pieces import LOOK
+from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import SearchEngine, choose_engine
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.errors import LoadError, Setting

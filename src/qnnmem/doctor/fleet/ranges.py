@@ -10,9 +10,10 @@ import zlib
 
 import msgspec
 
-from qnnmem.doctor.cache import digest
+from qnnmem.cache_folder import digest
 from qnnmem.doctor.kb.knowledge import Knowledge, unpack
-from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
+from qnnmem.doctor.logs.pieces import LOOK
+from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.doctor.logs.shapes import ShapesByEngine
