@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ _TEST = re.compile(
     r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
     r"\s*(KB|MB|GB)?"
 )
+_KEPT = 512  # files: a process that asks for a base again reads what was read of it
 _MAX_VALUE = 1 << 63
 _MAX_PLAIN = 300  # characters of a typical line that count
 _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -42,6 +44,7 @@ _LINE_KEYS = {"sign", "text", "call", "opens", "reads"}
 _WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def read_file(
     data: bytes, name: str, own: bool = False
 ) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
