@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test browser fuzz mutants lint docs coverage bench models wheels clean
+.PHONY: install demo test rewritten browser fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -30,6 +30,11 @@ demo: install
 
 test: install models browser
 	$(BIN)/python -m pytest $(SPREAD)
+
+# To rewrite the assertions of all tests takes half a minute in each process. Kept beside them, they
+# are read by those that follow, also where Python may write no bytecode. What is wrong, `test` says.
+rewritten: install
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 # Pages are tested in Chromium. A machine that is there for tests (CI is set, we are root, Debian) gets
 # it; any other is left as it is, and where there is none the tests that need it are skipped.

@@ -10,12 +10,6 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["browser"]
 
-# To rewrite the assertions of all files takes half a minute in each process. What comes of it is
-# kept beside them also where programs are told to write no bytecode, and read by the next process.
-# Only while tests are collected: what tests import and start is as the caller has it.
-WRITES_NONE = sys.dont_write_bytecode
-sys.dont_write_bytecode = False
-
 # A busy machine is no failure: properties are about values, never about time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -50,7 +44,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Look for garbage among what tests make: thousands of tests and their modules stay anyway."""
-    sys.dont_write_bytecode = WRITES_NONE
     gc.collect()
     gc.freeze()
 
