@@ -11,12 +11,11 @@ import jsonschema
 import pytest
 from command_line import verb
 
-from qnnmem.doctor.kb import check as kb_check
 from qnnmem.doctor.kb.check import KbCheck, check, judged, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, built_in, read_folder
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
-from qnnmem.doctor.logs.line import Found
+from qnnmem.doctor.logs.line import Found, match
 from qnnmem.errors import UsageError
 from qnnmem.report.schema import load_schema
 
@@ -50,13 +49,12 @@ def test_the_built_in_entries_are_good() -> None:
 def test_a_stored_line_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many questions are asked about it, and however often it stands there."""
     searched: list[bytes] = []
-    matched = kb_check.match
 
     def noted(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
         searched.append(text)
-        return matched(knowledge, text, lines)
+        return match(knowledge, text, lines)
 
-    monkeypatch.setattr(kb_check, "match", noted)
+    monkeypatch.setattr("qnnmem.doctor.kb.check.match", noted)
     knowledge = Knowledge(built_in().packed)
     first = [judged(knowledge, case.lines) for case in cases()]
     assert len(searched) == len({line for case in cases() for line in case.lines})
