@@ -11,6 +11,7 @@ from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 from qnnmem.doctor.logs import shapes
 from qnnmem.doctor.logs.kept_engines import KeptEngines, kept_engines
+from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.source import find_streams
 
 LOG = "graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
@@ -25,7 +26,7 @@ def test_shapes_are_made_once_for_several_logs(
     class Counted(shapes.LineShapes):
         """Shapes that are noted."""
 
-        def __init__(self, knowledge: Knowledge, engine: shapes.SearchEngine) -> None:
+        def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
             made.append(knowledge)
             super().__init__(knowledge, engine)
 
