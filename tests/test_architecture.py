@@ -9,6 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from qnnmem.collector import collector_paused
+
 SOURCE = Path(__file__).parents[1] / "src" / "qnnmem"
 MODULES = sorted(SOURCE.rglob("*.py"))
 BASE = {
@@ -125,6 +129,17 @@ def tree_of(path: Path) -> ast.Module:
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of a file, found once."""
     return tuple(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_nodes() -> Iterator[None]:
+    """A million values: not looked through for garbage while they are made, and not kept after."""
+    with collector_paused():
+        for path in MODULES:
+            nodes_of(path)
+    yield
+    nodes_of.cache_clear()
+    tree_of.cache_clear()
 
 
 def imported(node: ast.AST) -> Iterator[str]:

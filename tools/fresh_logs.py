@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -228,9 +229,15 @@ def grade_message(message: Message, knowledge: Knowledge) -> str:
     return "open" if not told else "right" if told == {message.side == "memory"} else "wrong"
 
 
+@cache
+def graded_messages(knowledge: Knowledge) -> tuple[tuple[Message, str], ...]:
+    """Each message with how it went."""
+    return tuple((one, grade_message(one, knowledge)) for one in read_messages())
+
+
 def messages(knowledge: Knowledge) -> Iterator[str]:
     """How many messages were told rightly, before anything was mended for them and now."""
-    grades = [(one, grade_message(one, knowledge)) for one in read_messages()]
+    grades = graded_messages(knowledge)
     yield "## Messages in people's own words\n"
     yield (
         f"{len(grades)} messages of one line, written the way people write to a forum: half a log "
