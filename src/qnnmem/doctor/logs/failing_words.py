@@ -47,7 +47,7 @@ BAD = re.compile(
     rb"|unknown (?:key|option|argument|backend|model|op|type"
     rb"|format|symbol)"
     rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
-    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)"
+    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)|found [0-9]+ [\w ]{1,30}, expected"
     rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
     rb"|(?:over|beyond|above) (?:\w+ ){0,3}(?:limit|budget|quota)|limit (?:is |was )?reached"
     rb"|\w*outofmemory\w*|low_memory|bug ?check"

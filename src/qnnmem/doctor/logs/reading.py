@@ -261,8 +261,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if bare != body and not failing:
         return None
     if not failing and kind == "error":
-        # Programs tell good news at this level, too.
-        failing = not WELL.search(body) or bool(UNWELL.search(body))
+        failing = not WELL.search(body)  # programs tell good news at this level, too
     # Numbers are everywhere: without a word of failure only one at the end of a message is a code.
     loose = _LOOSE_CODE if failing else _LAST_CODE if alone else _NEVER
     loose = _NEVER if chosen is Chosen.BESIDE else loose
