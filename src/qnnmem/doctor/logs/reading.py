@@ -108,7 +108,7 @@ _THINGS = (
 # Where a program prints from: a file, and the function as compilers of C++ write it.
 _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
-    rb"|kt)[:(]\d+(?: [^()]{0,160}::[^()]{0,160}\([^()]{0,160}\)(?: const)?)?"
+    rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
 )
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
 _CALM = re.compile(
