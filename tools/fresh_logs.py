@@ -58,6 +58,8 @@ _MESSAGES_AT_FIRST = (
     ("fifth", 42, 31, 0, 9),
     ("sixth", 34, 26, 0, 3),
     ("seventh, held out", 24, 21, 1, 0),
+    ("eighth, printed by programs", 78, 66, 4, 0),
+    ("eighth, held out", 75, 58, 3, 0),
 )
 
 
@@ -243,7 +245,12 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         f"{len(grades)} messages of one line, written the way people write to a forum: half a log "
         "line, an exception, a sentence with mistakes. They were made up from what threads show, "
         "with their labels, before the doctor was asked; each lot before anything was mended for "
-        "it. Of the last one only these numbers are known.\n"
+        "it. The eighth is no such lot but what programs can print: messages in the sources of "
+        "ONNX Runtime's QNN provider, ExecuTorch, LiteRT and the AI Engine Direct helper, with "
+        "values filled in. One person labelled them once, from the code around them, before the "
+        "doctor was asked; messages like others that were looked at later are not held out. Of "
+        "its 60 healthy ones 14 were alarmed at first. Of what is held out only these numbers "
+        "are known.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

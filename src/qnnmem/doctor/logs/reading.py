@@ -105,15 +105,20 @@ _THINGS = (
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
 )
-# Where a program prints from.
+# Where a program prints from: a file, and the function as compilers of C++ write it.
 _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
-    rb"|kt)[:(]\d+"
+    rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
 )
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
 _CALM = re.compile(
     rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:"
-    rb"| - (?:info|debug|warning) - "
+    rb"| - (?:info|debug|warning) - |^(?:verbose|debug|info|warning): ?(?:\[|[\w.]{1,40}:)"
+)
+# The same without warnings: what is told so is no failure unless it says that it is.
+_QUIET = re.compile(
+    rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
+    rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
@@ -242,11 +247,13 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
-    failing = failing or (alone and bool(HINTS.search(bare)))
+    quiet = kind == "calm" and (
+        level in ("V", "D", "I") or bool(_QUIET.search(before + body[:_HEADS]))
+    )
+    failing = failing or (alone and not quiet and bool(HINTS.search(bare)))
     if chosen is Chosen.ASSUMED and not failing:
-        # Good news is told of memory in the same words as bad.
-        side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
-        failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
+        well = WELL.search(bare) and not UNWELL.search(bare)
+        failing = _names_anyhow(bare, calm=kind == "calm" or bool(well))
     if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
@@ -271,6 +278,16 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if chosen is Chosen.BESIDE and not coded and cause in ("", OPEN):
         return None
     return _Shape(stage, cause, failing, coded)
+
+
+def _names_anyhow(bare: bytes, calm: bool) -> bool:
+    """Whether a line without a word of failure names one; a calm one only that memory is short."""
+    cause = _cause(bare, alone=True)
+    if cause or calm:
+        return cause.startswith("mem_") or not calm
+    # Good news is told of memory in the same words as bad.
+    side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
+    return side is not None and not side.is_memory
 
 
 def _cause(body: bytes, alone: bool) -> str:
