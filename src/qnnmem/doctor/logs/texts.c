@@ -1,7 +1,7 @@
 /* Fixed texts in a log: which lines hold one, and where they stand. Letters count in both cases.
 
    Most places of a log hold none of them. So four bytes at every second place are looked up in a
-   table of bits that has those of each text for both ways in which it may lie; only where its bit is
+   table that has those of each text for both ways in which it may lie; only where a cell of it is
    set are texts compared. Nothing here writes but to what the caller gives, or keeps a pointer to it. */
 
 #define _GNU_SOURCE
@@ -10,9 +10,8 @@
 #include <string.h>
 
 #define SHOWN __attribute__((visibility("default")))
-#define BITS_BELOW 20 /* bits of a number that do not tell where its own two bits are */
+#define CELLS_BELOW 14 /* bits of a number that do not tell where its cell is; three tell its bit */
 #define HEADS_BELOW 18
-#define TIMES_BELOW 14
 #define WINDOW 4
 #define SHORTEST 3   /* bytes of a text: of a shorter one too little is known in a window */
 #define LONGEST 65535
@@ -36,7 +35,7 @@ struct text {
 };
 
 struct texts {
-    uint32_t bits[1 << (32 - BITS_BELOW)];
+    uint8_t cells[1 << (32 - CELLS_BELOW)];
     uint32_t heads[1 << (32 - HEADS_BELOW)];
     uint8_t small[256];
     struct window *windows;
@@ -50,6 +49,11 @@ struct texts {
 static uint32_t number_of(uint32_t bytes)
 {
     return bytes * 0x9E3779B1u;
+}
+
+static uint8_t bit_of(uint32_t number)
+{
+    return (uint8_t)(1u << (number >> (CELLS_BELOW - 3) & 7));
 }
 
 static uint32_t alike(uint32_t bytes)
@@ -76,7 +80,7 @@ static int add_window(struct texts *t, const uint8_t *bytes, uint32_t text, int3
     }
     uint32_t window = window_at(bytes), number = number_of(window);
     uint32_t *head = &t->heads[number >> HEADS_BELOW];
-    t->bits[number >> BITS_BELOW] |= 1u << (number >> 15 & 31) | 1u << (number >> 10 & 31);
+    t->cells[number >> CELLS_BELOW] |= bit_of(number);
     t->windows[t->used] = (struct window){window, *head, text, at};
     *head = t->used++;
     return 1;
@@ -101,15 +105,15 @@ static int add_text(struct texts *t, uint32_t number, uint32_t *times)
     if (length > WINDOW) {
         uint32_t best = 0, least = NONE;
         for (uint32_t at = 0; at + WINDOW < length; at++) {
-            uint32_t sum = times[number_of(window_at(bytes + at)) >> TIMES_BELOW] +
-                           times[number_of(window_at(bytes + at + 1)) >> TIMES_BELOW];
+            uint32_t sum = times[number_of(window_at(bytes + at)) >> CELLS_BELOW] +
+                           times[number_of(window_at(bytes + at + 1)) >> CELLS_BELOW];
             if (sum < least) {
                 least = sum;
                 best = at;
             }
         }
-        times[number_of(window_at(bytes + best)) >> TIMES_BELOW]++; /* another text takes other bytes */
-        times[number_of(window_at(bytes + best + 1)) >> TIMES_BELOW]++;
+        times[number_of(window_at(bytes + best)) >> CELLS_BELOW]++; /* another text takes other bytes */
+        times[number_of(window_at(bytes + best + 1)) >> CELLS_BELOW]++;
         return add_window(t, bytes + best, number, (int32_t)best) &&
                add_window(t, bytes + best + 1, number, (int32_t)best + 1);
     }
@@ -138,12 +142,12 @@ SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, con
                               uint32_t count, const uint8_t *sample, size_t size)
 {
     struct texts *t = calloc(1, sizeof *t);
-    uint32_t *times = calloc(1 << (32 - TIMES_BELOW), sizeof *times);
+    uint32_t *times = calloc(1 << (32 - CELLS_BELOW), sizeof *times);
     size_t total = 0;
     if (!t || !times || count > MOST)
         goto failed;
     for (size_t at = 0; at + WINDOW <= size && at < SAMPLE; at++)
-        times[number_of(window_at(sample + at)) >> TIMES_BELOW]++;
+        times[number_of(window_at(sample + at)) >> CELLS_BELOW]++;
     for (uint32_t i = 0; i < count; i++) {
         if (lengths[i] < SHORTEST || lengths[i] > LONGEST)
             goto failed;
@@ -184,20 +188,26 @@ SHOWN uint32_t texts_deepest(const struct texts *t)
     return t->deepest;
 }
 
-static uint32_t bit_at(const struct texts *t, const uint8_t *data)
+static uint8_t cell_at(const struct texts *t, const uint8_t *data)
 {
-    uint32_t number = number_of(window_at(data));
-    uint32_t bits = t->bits[number >> BITS_BELOW];
-    return bits >> (number >> 15 & 31) & bits >> (number >> 10 & 31) & 1;
+    return t->cells[number_of(window_at(data)) >> CELLS_BELOW];
 }
 
-/* The next place whose bit is set; the end when there is none. */
+static uint8_t bit_at(const struct texts *t, const uint8_t *data)
+{
+    return cell_at(t, data) & bit_of(number_of(window_at(data)));
+}
+
+/* The next place whose bit is set; the end when there is none. Nearly always four cells are empty. */
 static size_t next_place(const struct texts *t, const uint8_t *data, size_t at, size_t end)
 {
-    for (; at + 8 + WINDOW <= end; at += 8) /* four at once, as nearly always there is none */
-        if (bit_at(t, data + at) | bit_at(t, data + at + 2) | bit_at(t, data + at + 4) |
-            bit_at(t, data + at + 6))
+    for (; at + 8 + WINDOW <= end; at += 8) {
+        const uint8_t *here = data + at;
+        if (!(cell_at(t, here) | cell_at(t, here + 2) | cell_at(t, here + 4) | cell_at(t, here + 6)))
+            continue;
+        if (bit_at(t, here) | bit_at(t, here + 2) | bit_at(t, here + 4) | bit_at(t, here + 6))
             break;
+    }
     for (; at + WINDOW <= end; at += 2)
         if (bit_at(t, data + at))
             return at;
