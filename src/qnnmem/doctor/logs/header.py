@@ -130,8 +130,8 @@ def _strict(line: bytes) -> Header:
     if first in (b"[", b"<"):
         if not second.isalpha() and (match := _match(_KERNEL, line)):
             seconds = int(match[1]) + int(match[2]) / 1e6
-            head = Header("kernel", seconds, 0, 0, "", "kernel", match.end())
-            return _relayed(head, line)
+            kernel = Header("kernel", seconds, 0, 0, "", "kernel", match.end())
+            return _relayed(kernel, line)
         if first == b"[" and (match := _match(_BRACKET, line)):
             return Header("level", None, None, None, _level(match[1]), "", match.end())
     elif first.isalpha() and (head := _lettered(line, second)):
@@ -146,6 +146,14 @@ def _strict(line: bytes) -> Header:
 def _relayed(head: Header, line: bytes) -> Header:
     """The head of the message, if that is a line of another program with one of its own."""
     said = _strict(line[head.body :])
+    if head.style == "kernel" and said.style == "journal":
+        # Programs write to the log of the kernel, too; a journal names the machine before them.
+        machine = b" " in line[head.body : head.body + said.body].rstrip(b" ")
+        return (
+            msgspec.structs.replace(said, time=head.time, body=head.body + said.body)
+            if (machine)
+            else head
+        )
     if said.style == "plain" or not (said.level or said.pid):
         found = outer.inner(line, head.body)
         if found is None:
