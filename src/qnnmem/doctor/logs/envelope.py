@@ -29,6 +29,8 @@ _TAIL = 16  # no escape, entity or letter is longer
 _KEPT = 100_000  # places where numbers of lines change, of the last lines
 _SIMPLE = {b"n": b"\n", b"r": b"", b"t": b" ", b"0": b""}
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt0\"'/\\`]))")
+_LIST = re.compile(rb"(?:[\w.]{1,40}[=:] ?)?[\[(]b?['\"].*['\"], b?['\"]")  # as Python prints one
+_BETWEEN = re.compile(rb"(?<!\\)['\"], b?['\"]")
 _MARKUP = re.compile(
     rb"<!doctype html|<html|<pre\b|<br ?/?>|<!\[CDATA\[|<\?xml|&nbsp;", re.IGNORECASE
 )
@@ -67,7 +69,9 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
             break
         steps.append(_unescaped)
         head = _unescaped(head)
-    if head.count(b"\n") <= 1 and head.count(b" | ") > 2:
+    if _LIST.match(head):
+        steps.append(lambda data: _BETWEEN.sub(b"\n", data))
+    elif head.count(b"\n") <= 1 and head.count(b" | ") > 2:
         steps.append(lambda data: data.replace(b" | ", b"\n"))
     if _MARKUP.search(head) or len(_ENTITY.findall(head)) > 1:
         steps.append(_unmarked)

@@ -166,10 +166,9 @@ def _relayed(head: Header, line: bytes) -> Header:
 _MARKS = 12  # before a message
 
 
-def _behind(line: bytes) -> Header:
-    """The head of a line behind marks of others, or what these tell."""
+def _behind(line: bytes, timed: bool = False) -> Header:
+    """The head of a line behind marks of others, or what these tell; `timed` ones behind a time."""
     at, time, level, pid = 0, None, "", None
-    timed = False
     for _ in range(_MARKS):
         found = outer.step(line, at, timed or bool(level))
         if found is None:
@@ -244,7 +243,11 @@ def _dated(line: bytes) -> Header:
         pid, tid, level, tag = match.group(7, 8, 9, 10)
         return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_DATED, line):
-        inner = _NONE if match[7] else _parsed(line[match.end() :])
+        rest = line[match.end() :]
+        inner = _NONE if match[7] else _strict(rest)
+        if not match[7] and inner.style == "plain":
+            inner = _behind(rest, timed=True)
+            inner = _NONE if inner.style == "dated" and not inner.level else inner
         if inner.style != "plain":  # a time that another program put before a whole line
             body = match.end() + inner.body
             return msgspec.structs.replace(inner, time=_when(match), body=body)
@@ -258,7 +261,11 @@ def _dated(line: bytes) -> Header:
         clock, words = _clock(*match.group(1, 2, 3, 4)), _words(match[6], match[5])
         return Header("studio", clock, None, None, *words, match.end())
     if match := _match(_SNPE, line):
-        return Header("snpe", _clock(*match.group(1, 2, 3, 4)), body=match.end() - 1)
+        clock, body = _clock(*match.group(1, 2, 3, 4)), match.end() - 1
+        inner = _behind(line[body:], timed=True)
+        if inner.level:
+            return msgspec.structs.replace(inner, time=clock, body=body + inner.body)
+        return Header("snpe", clock, body=body)
     return _NONE
 
 

@@ -131,10 +131,12 @@ _TIME = (
     + rb")?(?: "
     + _NUM
     + rb"(?=\]))?"
-    rb"|" + _NUM + rb"\.[0-9]{1,12}(?=[\])\t ])"
-    rb")(?:Z|[ ]?[+-][0-9]{1,4}(?::?[0-9]{1,4})?(?![0-9-])|[ ](?:UTC|GMT|[AP]M))?[\])]?(?=[\s|,;:-])"
+    rb"|[0-9]{9,12}\.[0-9]{3,9}(?=[\])\t ])"
+    rb")(?:Z|[ ]?[+-][0-9]{1,4}(?::?[0-9]{1,4})?(?![0-9-])|[ ](?:UTC|GMT|[AP]M))?"
+    rb"[\])]?(?=[\s|,;:-])"
     rb"[ \t|,;:-]{0,8}(?:(?P<level>[VDIWEFA])[ ]{2}(?=\S))?"  # Android Studio, compact view
 )
+_FILE = rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?"
 _STEPS = (
     ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0"),
     (
@@ -147,11 +149,13 @@ _STEPS = (
     # What a progress bar has written over.
     ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])"),
     # Numbers of lines, alone or with the name of a file.
-    (
-        "blank",
-        rb"(?:[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?:)?[0-9]{1,9}[:\t|>](?!\d)",
-    ),
-    ("blank", rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?:(?=[^\s/\\])"),
+    ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])"),
+    ("blank", rb"[0-9]{1,9}(?:[\t|>]|:(?![0-9])|:(?=" + _NUM + rb"-" + _NUM + rb"))"),
+    # Levels, and what stands before them in a logcat.
+    ("threads", rb"(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG),
+    ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}"),
+    ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)"),
+    ("level", rb"(?P<word>" + _UPPER + rb"|CRITICAL):[\w.]{1,40}:"),
     # Containers and services.
     ("blank", rb"(?:[0-9]{1,9}\|)?[A-Za-z][\w.-]{0,40}[ \t]{0,24}\|[ \t]"),
     ("blank", rb"\[[\w.-]{1,60}(?:/[\w.-]{1,60}){1,3}\][ \t]"),
@@ -165,12 +169,17 @@ _STEPS = (
         + _NUM
         + rb"))?\]:?[ ]?",
     ),
-    ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}"),
-    ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)"),
-    ("level", rb"(?P<word>" + _UPPER + rb"|CRITICAL):[\w.]{1,40}:"),
+    # Facility and level, as dmesg decodes them.
+    ("level", rb"[a-z]{3,8}[ ]{0,4}:" + _WORD + rb"[ ]{0,4}:[ ]"),
     # The name of a logger or a thread.
+    ("name", rb"(?:- )?[\w.]{1,60} - (?=" + _UPPER + rb")"),
     ("name", rb"[\[(][\w .:#/-]{1,60}[\])][ \t:-]{0,4}"),
 )
+_TELLS = re.compile(
+    rb"fail|error|unable|cannot|could not|denied|abort|exception|invalid|not found|out of|memory",
+    re.IGNORECASE,
+)
+_ONLY_BEHIND = ("word", "process", "name", "threads")
 _LETTERS = {
     b"TRA": "V", b"TRC": "V", b"ERR": "E", b"SEV": "E", b"CRI": "F", b"PAN": "F", b"FTL": "F",
     b"NOT": "I",
@@ -212,13 +221,16 @@ def inner(line: bytes, at: int) -> OuterHead | None:
         found = _compiled(pattern).search(line, at, stop + 120)
         if found and found.start() < stop and (first is None or found.start() < first.start()):
             first = found
-    return None if first is None else _made(first)
+    # What tells of a failure itself is a message that names another one, and no mark before it.
+    if first is None or _TELLS.search(line, at, first.start()):
+        return None
+    return _made(first)
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
     """One more mark at a place; words are levels only behind what is `known` as part of a head."""
     for kind, pattern in _STEPS:
-        if kind in ("word", "process", "name") and not known:
+        if kind in _ONLY_BEHIND and not known:
             continue
         if (found := _compiled(pattern).match(line, at)) and found.end() > at:
             made = _made(found)
