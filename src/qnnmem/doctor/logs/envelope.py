@@ -22,7 +22,7 @@ Step: TypeAlias = Callable[[bytes], bytes]
 LOOKED_AT = 4096
 PASTED = 1 << 20  # bytes; what goes through chats, mails and clipboards is not larger
 _CHUNK = 64 << 10
-_BACKSLASH, _LETTER = 0x5C, 0x80
+_WHOLE = re.compile(rb"[ \t;>a-zA-Z0-9](?<![\\&<\x1b].)(?<![\\&<\x1b]..)(?<!\\u...)(?<!\\u....)\Z")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _LONGEST = 1 << 20  # bytes of a line that is taken at once
 _TAIL = 16  # no escape, entity or letter is longer
@@ -35,6 +35,7 @@ _MARKUP = re.compile(
     rb"<!doctype html|<html|<pre\b|<br ?/?>|<!\[CDATA\[|<\?xml|&nbsp;", re.IGNORECASE
 )
 _ENTITY = re.compile(rb"&(?:lt|gt|amp|quot|apos|nbsp|#[0-9]{1,5}|#x[0-9a-fA-F]{1,4});")
+_NAMED = {b"&lt;": b"<", b"&gt;": b">", b"&amp;": b"&", b"&quot;": b'"', b"&nbsp;": b" "}
 _BREAK = re.compile(rb"<br ?/?>(?!\r?\n)|</(?:p|tr|li|div)>(?!\r?\n)", re.IGNORECASE)
 _TAG = re.compile(
     rb"<!\[CDATA\[|\]\]>|<[?!][^<>\n]{0,200}>"
@@ -134,7 +135,9 @@ def _unmarked(data: bytes) -> bytes:
         return data
     from html import unescape
 
-    return _ENTITY.sub(lambda found: unescape(found[0].decode()).encode(), data)
+    return _ENTITY.sub(
+        lambda found: _NAMED.get(found[0]) or unescape(found[0].decode()).encode(), data
+    )
 
 
 class Unwrapping:
@@ -206,10 +209,9 @@ class Unwrapping:
 
 
 def _safe(data: bytes) -> int:
-    """Where a long line can be cut: in no escape, entity or letter."""
-    tail = data[-_TAIL:]
-    marks = [at for at in map(tail.rfind, (b"\\", b"&", b"<", b"\x1b")) if at >= 0]
-    cut = len(data) - len(tail) + min(marks) if marks else len(data)
-    while cut > 1 and (data[cut - 1] == _BACKSLASH or data[cut - 1] >= _LETTER):
-        cut -= 1
-    return cut
+    """Where a long line can be cut: in no escape, entity or letter, and not far from its end."""
+    stop = len(data)
+    for cut in range(stop, stop - _TAIL, -1):
+        if _WHOLE.search(data, cut - _TAIL, cut):
+            return cut
+    return stop
