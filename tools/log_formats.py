@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from doctor_cases import incidents
-from robust_logs import Lines, NamedLog, failing_logs, healthy_logs
+from robust_logs import Lines, failing_logs, healthy_logs
 
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs import header
@@ -379,3 +379,65 @@ FORMATS: dict[str, Callable[[Lines, str], bytes]] = {
     **{name: _each(form) for name, form in (LOGGERS | COLLECTORS).items()},
     **WHOLE,
 }
+# What these say is that something failed, whatever log is inside.
+FAILING_ONLY = frozenset({"raised"})
+
+
+class Rendered(NamedTuple):
+    """A log in a format, what is said of it, and what of the log as it is."""
+
+    format: str
+    log: str
+    said: object
+    expected: object
+
+
+def verdicts(log: bytes, knowledge: Knowledge) -> object:
+    """What is said of a log: causes, sides and bytes that are missing."""
+    return frozenset(
+        (one.verdict, one.cause, one.is_memory, one.shortage_bytes)
+        for one in incidents(log, knowledge)
+    )
+
+
+def tried(knowledge: Knowledge, names: Sequence[str], count: int, seed: int) -> Iterator[Rendered]:
+    """Failures in each format: the same is expected as of the log as it is."""
+    logs = failing_logs()
+    for name in names:
+        draw = random.Random(f"{name} {seed}")  # noqa: S311 - to be drawn again
+        for log in draw.sample(logs, count):
+            expected = verdicts(_PLAIN(log.lines, "E"), knowledge)
+            said = verdicts(FORMATS[name](log.lines, "E"), knowledge)
+            yield Rendered(name, log.id, said, expected)
+
+
+def healthy(
+    knowledge: Knowledge, names: Sequence[str], count: int, seed: int
+) -> Iterator[Rendered]:
+    """Good runs in each format: nothing is expected of those of which nothing is said."""
+    logs = healthy_logs()
+    for name in names:
+        if name in FAILING_ONLY:
+            continue
+        draw = random.Random(f"{name} {seed}")  # noqa: S311 - to be drawn again
+        for log in draw.sample(logs, count):
+            said = verdicts(FORMATS[name](log.lines, "I"), knowledge)
+            yield Rendered(name, log.id, said, frozenset())
+
+
+def main() -> int:
+    """Prints what changed, and the numbers."""
+    knowledge = Knowledge(pack(*read_folder(Path(BUILT_IN))))
+    for rows in (
+        tuple(tried(knowledge, sorted(FORMATS), 20, 0)),
+        tuple(healthy(knowledge, sorted(FORMATS), 8, 0)),
+    ):
+        for one in rows:
+            if one.said != one.expected:
+                print(f"  {one.format}, {one.log}: {one.said} instead of {one.expected}")
+        print(f"{sum(one.said == one.expected for one in rows)} of {len(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,10 +22,12 @@ Step: TypeAlias = Callable[[bytes], bytes]
 LOOKED_AT = 4096
 PASTED = 1 << 20  # bytes; what goes through chats, mails and clipboards is not larger
 _CHUNK = 64 << 10
-_WHOLE = re.compile(rb"[ \t;>a-zA-Z0-9](?<![\\&<\x1b].)(?<![\\&<\x1b]..)(?<!\\u...)(?<!\\u....)\Z")
+_OPEN_END = re.compile(
+    rb"(?:\\+[^\\]{0,5}|&[^;\s]{0,8}|<[^<>]{0,40}|\x1b[^a-zA-Z]{0,20}|[\xc0-\xff][\x80-\xbf]{0,2})\Z"
+)
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _LONGEST = 1 << 20  # bytes of a line that is taken at once
-_TAIL = 16  # no escape, entity or letter is longer
+_TAIL = 64  # no escape, entity, letter or short tag is longer
 _KEPT = 100_000  # places where numbers of lines change, of the last lines
 _SIMPLE = {b"n": b"\n", b"r": b"", b"t": b" ", b"0": b""}
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt0\"'/\\`]))")
@@ -209,9 +211,8 @@ class Unwrapping:
 
 
 def _safe(data: bytes) -> int:
-    """Where a long line can be cut: in no escape, entity or letter, and not far from its end."""
-    stop = len(data)
-    for cut in range(stop, stop - _TAIL, -1):
-        if _WHOLE.search(data, cut - _TAIL, cut):
-            return cut
-    return stop
+    """Where a long line can be cut: in no escape, tag, entity or letter, and near its end."""
+    tail = data[-_TAIL:]
+    open_end = _OPEN_END.search(tail)
+    # What began before the tail is none of them.
+    return len(data) - len(tail) + open_end.start() if open_end and open_end.start() else len(data)
