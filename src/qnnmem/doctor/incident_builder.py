@@ -114,8 +114,7 @@ def _by_words(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> _J
     """The same with the side that the words of the unknown lines speak for, if they do."""
     from qnnmem.doctor.kb.sides import first_side
 
-    unknown = [one.text for number, one in seen if number in knowledge.read][:_MAX_UNKNOWN]
-    texts = [_text(text[header.parse(text).body :]) for text in unknown]  # heads say nothing of it
+    texts = [_text(one.text) for number, one in seen if number in knowledge.read][:_MAX_UNKNOWN]
     side = first_side(texts)
     if side is None or (side.is_memory and any(says_otherwise(text.lower()) for text in texts)):
         return judged
