@@ -199,8 +199,8 @@ def _read_stream(
         try:
             add = sessions.add
             for hit in scanner.hits_of_log():
-                offset = base + hit.offset
-                add(hit, offset, part, 0)
+                offset, shift = base + hit.offset, opened.shift
+                add(hit, offset, part, shift(hit.number) if shift else 0)
                 if offset >= sessions.sweep and (over := sessions.closed(offset)):
                     diagnosis.take(number, attribution.put(over, sessions.open), stream.parts)
         except LoadError as exc:

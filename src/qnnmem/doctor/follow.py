@@ -258,7 +258,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
         if name == "-":
             return _Pipe(standard_input().fileno(), stopped)
         if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
-            if size_of(name) is None:
+            if size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
                     name, ("a packed log does not grow: read it without ", Setting("follow"))
                 )

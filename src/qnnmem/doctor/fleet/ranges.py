@@ -91,7 +91,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
             known.shapes.of(engine),
         )
         for hit in scanner.hits_of_log():
-            sessions.add(hit, hit.offset, 0, 0)
+            sessions.add(hit, hit.offset, 0, opened.shift(hit.number) if opened.shift else 0)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))
     finally:

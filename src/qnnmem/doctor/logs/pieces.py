@@ -53,7 +53,8 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
         head = header.parse(whole)
         if head.style != "plain" or not goes_on(header.parse(line), line, head):
             return
-        whole, follows = line + glue(head) + whole, line + glue(head) + follows
+        before_it = line + glue(head)  # what marks a quoted line is no part of the message
+        whole, follows = before_it + whole[head.body :], before_it + follows[head.body :]
         yield whole
         if follows != whole:
             yield follows
