@@ -373,7 +373,7 @@ WHOLE: dict[str, Callable[[Lines, str], bytes]] = {
     "zero width": _text(lambda text: text.replace("_", "_\u200b")),
     "links": _text(lambda text: f"\x1b]0;run\x07{text}\x1b]8;;file:///a\x1b\\a\x1b]8;;\x1b\\\n"),
 }
-_PLAIN = _text(str)
+_PLAIN: Callable[[Lines, str], bytes] = _text(str)
 
 FORMATS: dict[str, Callable[[Lines, str], bytes]] = {
     **{name: _each(form) for name, form in (LOGGERS | COLLECTORS).items()},
