@@ -61,7 +61,9 @@ BAD = re.compile(
     rb"|(?:exit(?:ed)?(?: with)?(?: code| status)?|signal):? -?[1-9][0-9]*|non-zero exit"
     rb"|unexpectedly"
     rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
-    rb"|wrong|died|dead|lost)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
+    rb"|wrong|died|dead|lost|not able|no[-_]support|inval[-_]param\w*"
+    rb"|bad (?:response|request|param\w*|state|handle|address|argument|descriptor|fd)"
+    rb"|expects?\b.{1,60}\bactual)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
     rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
     rb"|_fail(?:ed|ure)?\b|" + _FOREIGN
 )
@@ -78,6 +80,11 @@ HINTS = re.compile(
     rb"|(?:ret|rc) ?[:=]? ?-?[1-9][0-9]{0,2}|is blocking|expected,|cant|dont|doesnt|wont|didnt"
     rb"|requires?\b.{1,60}\b(?:found|got|but|has|have|is)"
     rb"|(?:is|are|was) not an? \w+|not (?:work|load|run|start|support)"
+    rb"|still (?:open|in use|mapped|running)|already (?:attached|open(?:ed)?|present|in use|mapped)"
+    rb"|(?:driver|service|device|dsp|daemon) is disabled|outstanding|untrusted|never \w+ed"
+    rb"|(?:providers|devices|backends|interfaces|cores)(?: found)?(?: is| are|[:=]) ?0"
+    rb"|should (?:be|have)\b.{1,80}\b(?:actual|given|but|is|has|found)|only \w+ (?:is |are )?allowed"
+    rb"|not in list|not allowed|exiting(?=[.]{2})"
     rb"|not (?!used|needed|required|enabled|changed|limited|included|affected)[a-z]+ed)\b"
     rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
 )
@@ -104,13 +111,14 @@ NONE = re.compile(
     rb"|\w+[_.]py::\S+|\btest_\w+"
     rb"|\b(?:errors?|fail\w*|mismatch\w*|crash\w*|faults?|exceptions?|denied|unsupported)"
     rb"[ _](?:count|rate|tolerance|threshold|level|handler|callback|handling|correction)s?\b"
+    rb"(?! ?[:=]? ?0x0*[1-9a-f])"
     rb"|\berr(?:or|no)?(?:[ _-]?code|[ _]?num)?s?[ ]*[:=]?[ ]*(?:0x0+|0|none|null|success)\b"
     rb"(?![.x])"
     rb"|\b(?:fail(?:ed|ures?)?(?:_\w+)?|errors?|unsupported(?: \w+)?|mismatch\w*|nans?|missing"
     rb"|leaks?)"
     rb"[\"']?[ ]?[:=]?[ ]?(?:0(?:[.]0+)?|none|false|\[\]|\{\})(?:\b(?![.x])|(?<=[\]}]))"
     rb"|\berrors?[ ]*(?:of|is|[:=])?[ ]*(?:[0-9]*[.][0-9]+|[0-9]+e-[0-9]+)"
-    rb"|log[ _-]?level\S*[ =:]*\S*error|level_error"
+    rb"|\bkill time\b|log[ _-]?level\S*[ =:]*\S*error|level_error"
     rb"|severity[ ]?[:=][ ]?error"
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
@@ -124,6 +132,10 @@ MENDED = re.compile(
     rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
+    rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
+    # Another way was taken, and why.
+    rb"|\b(?:init\w*|load\w*|build\w*|creat\w+|us(?:e|ing)|skip\w*) .{1,60} since .{1,60}"
+    rb"\b(?:not (?:given|exist|set|provide)|n.t provide)"
 )
 
 # What says that all went well.
@@ -133,7 +145,9 @@ WELL = re.compile(
     rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
     rb"|using|enabled|selected|found|well|healthy|wrote|written|saved|available|registered|granted"
     rb"|finali[sz]ed|released|freed|closed|probed|supported|running|infs/sec|inferences/s\w*"
-    rb"|(?:is now|is|powering) up|exit(?:ed)?(?: with)?(?: code| status)?:? 0)\b"
+    rb"|(?:is now|is|powering) up|exit(?:ed)?(?: with)?(?: code| status)?:? 0"
+    rb"|booting|turned o(?:n|ff)|allocat(?:ed|ing)|releasing|forcing|new session|set (?:\w+ )?mode"
+    rb"|adding|is a privileged|signall?ed)\b|\xe6\x88\x90\xe5\x8a\x9f|\xe5\xb0\xb1\xe7\xbb\xaa"
     rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
 )
 

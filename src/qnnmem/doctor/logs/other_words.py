@@ -32,7 +32,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"no such file|file not found|does(?: not|n.t) exist"
         r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable)\b",
     ),
-    (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
+    (_CANNOT + r"(?:open|read|find|found|locate|parse|write|stat)\b",),
     (
         r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
         r"|unexpected end|\bis (?:bad|broken|damaged|incomplete)\b|\bincomplete\b",
@@ -51,7 +51,9 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|enabled"
         r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed)\b"
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
-        r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"(?: \S+){0,2} (?:(?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"|(?:is |are |was )(?:unavailable|disabled))"
+        r"|(?:does|do)(?: not|n.t) support|\bno[-_]support"
         r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
         r"|could not be (?:registered|started|applied|selected)|not ?_?supported|unsupported"
         r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
@@ -60,14 +62,16 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (
         r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*"
         r"|tensors?"
-        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
+        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?"
+        r"|domains?|channels?|sessions?|requests?|modes?|attributes?|responses?)\b"
+        r"|inval[-_]param"
         r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
         r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
         r"|defined|in use)",
     ),
     (
         r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
-        r"|keys?"
+        r"|keys?|session|channel|mode|priority|request|descriptor"
         r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
         r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
     ),
@@ -105,7 +109,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # Tensors and operators.
     (
         r"quanti[sz]\w*|\bdtype|data ?type|\bshapes?\b|\brank\b|\baxis\b|\baxes\b|dimension|opset"
-        r"|zero.?point|\bscale\b|\blayout\b|\bcast\b",
+        r"|zero.?point|\bscale\b|\blayout\b|\bcast",
         r"fail|error|invalid|mismatch|missing|expected|must|unsupported|exceed|not (?:be )?\w+",
     ),
     (
@@ -128,7 +132,25 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|\b(?:reject|refus)\w* by (?:the )?(?:runtime|driver|device|backend|service)",
     ),
     (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
+    (r"\bdoes(?: not|n.t) match\b|\bdo(?: not|n.t) match\b",),
+    # What is set up beside a model: power, clocks, priorities, timers, traces.
+    (
+        r"power|\bclocks?\b|\bdcvs|\bqos\b|perf(?:ormance)?(?: \w+)? (?:mode|profile|level|boost)"
+        r"|performance (?:boost|reset)|\btimers?\b|\btracing\b|\bpriority\b|\blogg(?:er|ing)\b"
+        r"|\bprofil(?:e|er|ing)\b",
+        r"fail|error|unable|could not|cannot|invalid",
+    ),
 )
+# What is wrong with a state or an argument, also where it is said of memory, without an amount.
+_STATES = re.compile(
+    r"\bnot (?:been |yet )?initiali[sz]ed\b|\balready (?:present|registered|mapped|open|attached)"
+    r"|\b(?:does|do)(?: not|n.t) support\b|\battempt\w* to (?:unmap|free|close|deregister)"
+    r"|\bnot mapped to\b|\bis invalid\b.{0,8}\bshould be\b|\bcan.?t find this\b"
+)
+_SIZES = re.compile(r"[0-9][0-9.,]* ?(?:[kmg]i?b|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}")
+# The name of the function that prints; what it does is not what went wrong in it.
+_FUNCTION = re.compile(r"(?:^|(?<=: )|(?<=\] ))(?:[a-z0-9]+_){2,}[a-z0-9]+(?:\(\))?: (?=\S+ \S)")
+_NOTHING = re.compile(r"\bnull|\bnil\b|0x0+\b|-?\b12\b")
 # In a log such words follow from what failed before.
 _ENDS: tuple[tuple[str, ...], ...] = (
     # Crashes of a program, and programs that stand still.
@@ -177,8 +199,12 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
     """
     if _heap_spoilt().search(text):
         return True
+    if _STATES.search(text) and not _SIZES.search(text.partition("should be")[0]):
+        return True
     if mentions_memory(text):
-        return False
+        text = _FUNCTION.sub("", text)
+        if mentions_memory(text) or _NOTHING.search(text):
+            return False
     return any(all(need.search(text) for need in needs) for needs in _compiled(alone))
 
 

@@ -117,6 +117,8 @@ _CALM = re.compile(
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
+_URI = re.compile(rb"\b[a-z]{2,8}://\S+")  # its parts say nothing of how things went
+_RELAYED = re.compile(rb"\b[acsm]dsp\d?:\[|<[we]>")
 _HEADS = 48  # of a message: a logger may relay what another has already given a head
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
@@ -194,7 +196,7 @@ def _shape_of(text: bytes, chosen: Chosen) -> tuple[_Shape | None, bytes]:
 def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
-    body = text[head.body :].lower()
+    body = _URI.sub(b" ", text[head.body :].lower())
     if NONE.search(body) or MENDED.search(body):
         return True
     return bool(WELL.search(body)) and not UNWELL.search(body)
@@ -243,7 +245,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
     failing = failing or (alone and bool(HINTS.search(bare)))
-    if chosen is Chosen.ASSUMED and not failing:
+    if chosen is Chosen.ASSUMED and not failing and not _informs(level, before + body):
         # Good news is told of memory in the same words as bad.
         side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
         failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
@@ -302,6 +304,11 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     if _CALM.search(before + body[:_HEADS]) or level in ("V", "I", "W"):
         return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
+
+
+def _informs(level: str, line: bytes) -> bool:
+    """Whether a line is one of those that a good run writes; what a DSP says is relayed as such."""
+    return level in ("V", "D", "I") and not _RELAYED.search(line)
 
 
 def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:

@@ -43,7 +43,7 @@ _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 # What the C library says of a heap that a program overwrote.
 HEAP_SPOILT = (
     r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
-    r"|corrupted size vs"
+    r"|corrupted size vs|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
 )
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
@@ -126,6 +126,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "access_denied",
         (
             r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
+            r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
