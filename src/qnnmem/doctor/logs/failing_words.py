@@ -45,7 +45,7 @@ BAD = re.compile(
     rb"|unknown (?:key|option|argument|backend|model|op|type"
     rb"|format|symbol)"
     rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
-    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual)"
+    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual|given)"
     rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
     rb"|(?:over|beyond|above) (?:\w+ ){0,3}(?:limit|budget|quota)|limit (?:is |was )?reached"
     rb"|\w*outofmemory\w*|low_memory|bug ?check"
@@ -63,7 +63,8 @@ BAD = re.compile(
     rb"|not success\w*|unsuccess\w*|success ?[:=] ?(?:false|0|no)|overflow|incompatible|unexpected"
     rb"|wrong|died|dead|lost|not able|no[-_]support|inval[-_]param\w*"
     rb"|bad (?:response|request|param\w*|state|handle|address|argument|descriptor|fd)"
-    rb"|expects?\b.{1,60}\bactual)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
+    rb"|expects?\b.{1,60}\b(?:actual|given)|(?:passed|received|returned) (?:a )?null(?:ptr)?"
+    rb"|nullptr (?:passed|received|provided)|bad things)\b|(?:_|\b)err(?:or)?(?:_|\b)|(?:!=|!|expected) ?qnn_success"
     rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
     rb"|_fail(?:ed|ure)?\b|" + _FOREIGN
 )
@@ -84,7 +85,12 @@ HINTS = re.compile(
     rb"|(?:driver|service|device|dsp|daemon) is disabled|outstanding|untrusted|never \w+ed"
     rb"|(?:providers|devices|backends|interfaces|cores)(?: found)?(?: is| are|[:=]) ?0"
     rb"|should (?:be|have)\b.{1,80}\b(?:actual|given|but|is|has|found)|only \w+ (?:is |are )?allowed"
-    rb"|not in list|not allowed|exiting(?=[.]{2})"
+    rb"|not in list|not allowed|exiting(?=[.]{2})|attempt(?:s|ed|ing)? to|unkn?own|already initiali[sz]ed"
+    rb"|you (?:should|need|must|have to)|needs? to be|pl(?:ea)?se? (?:check|copy|ensure|provide|set)"
+    rb"|(?:is|are) not (?:the same|equal|[a-z]+able)|not match(?:ing)?|type is not|is required (?:when|for)"
+    rb"|supports? only|only (?:supports?|\S+ (?:is|are) supported)|no inputs?|no (?:\w+ ){1,2}found"
+    rb"|expecting\b.{1,60}\bgot|must be run on|should point to|trying to \w+ without"
+    rb"|(?:run|call\w*|initiali[sz]e)\b.{1,40} before (?:loading|calling|using|making|set\w*)"
     rb"|not (?!used|needed|required|enabled|changed|limited|included|affected)[a-z]+ed)\b"
     rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
 )
@@ -123,7 +129,8 @@ NONE = re.compile(
     rb"|\b(?:on|if|in case of|upon|ignore|ignoring|handle|handling) (?:errors?|failures?)\b"
     rb"|\berror[ _]?(?:reporting (?:is )?(?:on|enabled))\b"
     rb"|\bpropert(?:y|ies) (?:is |are )?not supported\b"
-    rb"|\btime-?outs?[ ]*(?:of|is|for|set to|[:=])?[ ]*[0-9]+"
+    rb"|\btime-?outs?[ ]*(?:of|is|for|set to|with|[:=])?[ ]*[0-9]+"
+    rb"|\b(?:wait|send|cancel)\w* (?:wait )?signal [0-9]+|\bsignal [0-9]+ (?:creat|destroy)ed"
     rb"|(?<!not )(?<!!= )(?<!!)(?<!expected )(?:qnn_success|\bsuccess(?:ful|fully)?\b)"
     rb"(?![\"']? ?[:=] ?[\"']?(?:false|0|no))"
 )
@@ -132,7 +139,8 @@ MENDED = re.compile(
     rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
-    rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
+    rb"|\bpossibly slower\b|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b|\bas expected\b"
+    rb"|\bnot (?:available|found|supported), (?:using|trying|will use)\b|, creating (?:a )?new\b"
     # Another way was taken, and why.
     rb"|\b(?:init\w*|load\w*|build\w*|creat\w+|us(?:e|ing)|skip\w*) .{1,60} since .{1,60}"
     rb"\b(?:not (?:given|exist|set|provide)|n.t provide)"

@@ -25,7 +25,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"\bjson\b|config\w*|\boptions?\b|argument|paramet|\bflags?\b|schema|syntax|tokenizer|vocab"
         r"|environment variable|\benv\b|_root\b|_path\b",
         r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|\bexpected"
-        r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
+        r"|not found|malformed|syntax error|_error_"
+        r"|fail\w*(?: with|:| to (?:open|read|load|find|construct|bind|apply|parse))",
     ),
     # Files: not there, not to be opened, damaged.
     (
@@ -53,7 +54,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
         r"(?: \S+){0,2} (?:(?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
         r"|(?:is |are |was )(?:unavailable|disabled))"
-        r"|(?:does|do)(?: not|n.t) support|\bno[-_]support"
+        r"|(?:does|do)(?: not|n.t) support|\bno[-_ ]support\b|\b(?:has|have) no\b"
         r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
         r"|could not be (?:registered|started|applied|selected)|not ?_?supported|unsupported"
         r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
@@ -63,9 +64,10 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*"
         r"|tensors?"
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?"
-        r"|domains?|channels?|sessions?|requests?|modes?|attributes?|responses?)\b"
-        r"|inval[-_]param"
-        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
+        r"|domains?|channels?|sessions?|requests?|modes?|attributes?|responses?|signals?)\b"
+        r"|inval[-_]param|\bis (?:empty|zero)\b|cannot be empty"
+        r"|\bexpects?\b.*\b(?:actual|given)\b|\bshould (?:be|have)\b.*\b(?:actual|given|but it is)\b"
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[- _]of[- _](?:range|bounds?\b)|check failed|null ?pointer"
         r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
         r"|defined|in use)",
     ),
@@ -133,6 +135,12 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     ),
     (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
     (r"\bdoes(?: not|n.t) match\b|\bdo(?: not|n.t) match\b",),
+    (
+        r"\bf(?:read|write|open|seek|close)\b|\bpipe\b|\bdirectory\b|\bfolder\b|\binotify"
+        r"|createprocess|\bmetadata\b|\btimestamps?\b|\bsampler\b|\blabels?\b|\bimages?\b|\bpipeline\b"
+        r"|\battributes?\b|\btensor names\b|(?:pre|post)-?_?process",
+        r"fail|error|unable|could not|cannot",
+    ),
     # What is set up beside a model: power, clocks, priorities, timers, traces.
     (
         r"power|\bclocks?\b|\bdcvs|\bqos\b|perf(?:ormance)?(?: \w+)? (?:mode|profile|level|boost)"
@@ -145,7 +153,15 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
 _STATES = re.compile(
     r"\bnot (?:been |yet )?initiali[sz]ed\b|\balready (?:present|registered|mapped|open|attached)"
     r"|\b(?:does|do)(?: not|n.t) support\b|\battempt\w* to (?:unmap|free|close|deregister)"
-    r"|\bnot mapped to\b|\bis invalid\b.{0,8}\bshould be\b|\bcan.?t find this\b"
+    r"|\bnot mapped to\b|\bnot allocated\b|\boverflow\w* (?:\w+ )?(?:while|occur)"
+    r"|\bwithout (?:being )?initiali[sz]\w+|\b(?:size|length|number) of .{1,60}n[o']t match"
+    r"|\bis invalid\b.{0,8}\bshould be\b|\bcan.?t find this\b"
+)
+# Giving back takes no memory; in a log it is the end of what failed before, or nothing at all.
+_GIVEN_BACK = re.compile(
+    r"(?:fail\w*|unable|can ?not|could not|couldn.t)(?: to)? (?:be )?(?:free|release|close|destroy"
+    r"|terminate|unregister|deregister|munmap|unmap|unload|detach)"
+    r"|(?:free|destroy|close|munmap|unmap|deregister)\w* (?:\w+ )?fail"
 )
 _SIZES = re.compile(r"[0-9][0-9.,]* ?(?:[kmg]i?b|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}")
 # The name of the function that prints; what it does is not what went wrong in it.
@@ -153,6 +169,7 @@ _FUNCTION = re.compile(r"(?:^|(?<=: )|(?<=\] ))(?:[a-z0-9]+_){2,}[a-z0-9]+(?:\(\
 _NOTHING = re.compile(r"\bnull|\bnil\b|0x0+\b|-?\b12\b")
 # In a log such words follow from what failed before.
 _ENDS: tuple[tuple[str, ...], ...] = (
+    (r"\binvalid [a-z]\w+",),
     # Crashes of a program, and programs that stand still.
     (
         r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
@@ -200,6 +217,8 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
     if _heap_spoilt().search(text):
         return True
     if _STATES.search(text) and not _SIZES.search(text.partition("should be")[0]):
+        return True
+    if alone and _GIVEN_BACK.search(text):
         return True
     if mentions_memory(text):
         text = _FUNCTION.sub("", text)

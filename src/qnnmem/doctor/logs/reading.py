@@ -244,8 +244,10 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
-    failing = failing or (alone and bool(HINTS.search(bare)))
-    if chosen is Chosen.ASSUMED and not failing and not _informs(level, before + body):
+    informs = level in ("V", "D", "I")  # lines of a good run, or what a DSP says through one
+    if alone and not failing and (not informs or _RELAYED.search(body)):
+        failing = bool(HINTS.search(bare))
+    if chosen is Chosen.ASSUMED and not failing and not informs:
         # Good news is told of memory in the same words as bad.
         side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
         failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
@@ -304,11 +306,6 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     if _CALM.search(before + body[:_HEADS]) or level in ("V", "I", "W"):
         return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
     return "error" if level in ("E", "F", "A") else ""
-
-
-def _informs(level: str, line: bytes) -> bool:
-    """Whether a line is one of those that a good run writes; what a DSP says is relayed as such."""
-    return level in ("V", "D", "I") and not _RELAYED.search(line)
 
 
 def _code(body: bytes, loose: re.Pattern[bytes]) -> int | None:

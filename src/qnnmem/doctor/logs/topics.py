@@ -216,7 +216,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"max\w*|limit\w*|\bcap\b",
             rf"{_NUMBER}.*{_NUMBER}",
         ),
-        r"vtcm|\btcm\b|index|dim|rank|token|time",
+        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b",
     ),
     (
         "version_mismatch",
@@ -344,7 +344,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper",
+        r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle",
     ),
 )
 
