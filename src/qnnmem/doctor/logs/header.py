@@ -202,9 +202,7 @@ def _dated(line: bytes) -> Header:
         return Header("studio", clock, None, None, *words, match.end())
     if match := _match(_GSTREAMER, line):
         clock, tag = _clock(*match.group(1, 2, 3, 4)), match[7].decode("utf-8", "replace")
-        return Header(
-            "gstreamer", clock, int(match[5]), None, _level(match[6]), tag, match.end()
-        )
+        return Header("gstreamer", clock, int(match[5]), None, _level(match[6]), tag, match.end())
     if match := _match(_SNPE, line):
         return Header("snpe", _clock(*match.group(1, 2, 3, 4)), body=match.end() - 1)
     return _NONE

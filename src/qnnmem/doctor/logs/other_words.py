@@ -66,8 +66,10 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?"
         r"|domains?|channels?|sessions?|requests?|modes?|attributes?|responses?|signals?)\b"
         r"|inval[-_]param|\bis (?:empty|zero)\b|cannot be empty"
-        r"|\bexpects?\b.*\b(?:actual|given)\b|\bshould (?:be|have)\b.*\b(?:actual|given|but it is)\b"
-        r"|\bkeys? (?:\S+ )?not found|map::at|out[- _]of[- _](?:range|bounds?\b)|check failed|null ?pointer"
+        r"|\bexpects?\b.*\b(?:actual|given)\b"
+        r"|\bshould (?:be|have)\b.*\b(?:actual|given|but it is)\b"
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[- _]of[- _](?:range|bounds?\b)|check failed"
+        r"|null ?pointer"
         r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
         r"|defined|in use)",
     ),
@@ -166,7 +168,7 @@ _GIVEN_BACK = re.compile(
 _SIZES = re.compile(r"[0-9][0-9.,]* ?(?:[kmg]i?b|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}")
 # The name of the function that prints; what it does is not what went wrong in it.
 _FUNCTION = re.compile(r"(?:^|(?<=: )|(?<=\] ))(?:[a-z0-9]+_){2,}[a-z0-9]+(?:\(\))?: (?=\S+ \S)")
-_NOTHING = re.compile(r"\bnull|\bnil\b|0x0+\b|-?\b12\b")
+_NOTHING = re.compile(r"\bnull|\bnil\b|\b0x0+\b")
 # In a log such words follow from what failed before.
 _ENDS: tuple[tuple[str, ...], ...] = (
     (r"\binvalid [a-z]\w+",),

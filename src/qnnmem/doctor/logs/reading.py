@@ -19,7 +19,6 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from qnnmem.doctor.kb.sides import first_side
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
@@ -248,9 +247,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if alone and not failing and (not informs or _RELAYED.search(body)):
         failing = bool(HINTS.search(bare))
     if chosen is Chosen.ASSUMED and not failing and not informs:
-        # Good news is told of memory in the same words as bad.
-        side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
-        failing = bool(_cause(bare, alone)) or (side is not None and not side.is_memory)
+        failing = bool(_cause(bare, alone))
     if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
