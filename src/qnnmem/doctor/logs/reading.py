@@ -71,6 +71,7 @@ _ASKING = (  # a number behind these is a code
 _CODE = re.compile(
     rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"
     rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
+    rb"(?! (?:outstanding|references|buffers|threads|inputs|outputs|tensors|nodes|layers)\b)"
 )
 _LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
