@@ -238,8 +238,8 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
     grades = [(one, grade_message(one, knowledge)) for one in read_messages()]
     yield "## Messages in people's own words\n"
     yield (
-        f"{len(grades)} messages of one line, most of them written as people write to a forum: half a log "
-        "line, an exception, a sentence with mistakes. They were made up from what threads show, "
+        f"{len(grades)} messages of one line, most of them written as people write to a forum: "
+        "half a log line, an exception, a sentence with mistakes. They were made up from what threads show, "
         "with their labels, before the doctor was asked; each lot before anything was mended for "
         "it. Of the seventh one only these numbers are known.\n"
     )
