@@ -239,9 +239,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
     yield "## Messages in people's own words\n"
     yield (
         f"{len(grades)} messages of one line, most of them written as people write to a forum: "
-        "half a log line, an exception, a sentence with mistakes. They were made up from what threads show, "
-        "with their labels, before the doctor was asked; each lot before anything was mended for "
-        "it. Of the seventh one only these numbers are known.\n"
+        "half a log line, an exception, a sentence with mistakes. They were made up from what "
+        "threads show, with their labels, before the doctor was asked; each lot before anything "
+        "was mended for it. Of the seventh one only these numbers are known.\n"
     )
     told, wrong, passed, healthy = _FROZEN_AFTER
     yield (
