@@ -95,6 +95,8 @@ HINTS = re.compile(
     rb"|is required (?:when|for)"
     rb"|supports? only|only (?:supports?|\S+ (?:is|are) supported)|no inputs?|no (?:\w+ ){1,2}found"
     rb"|no (?:\w+ ){1,2}(?:registered|allocated)|not (?:present|bound)|undefined|incorrect"
+    rb"|should be between|(?:called|invoked|set) (?:twice|multiple times)"
+    rb"|already in (?:creat|progress)\w*"
     rb"|must (?:be one of|match|contain)|only \([^)]{1,60}\) (?:ops )?supported"
     rb"|expecting\b.{1,60}\bgot|must be run on|should point to|trying to \w+ without"
     rb"|(?:run|call\w*|initiali[sz]e)\b.{1,40} before (?:loading|calling|using|making|set\w*)"
