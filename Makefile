@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 # wait for programs that they start.
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test browser fuzz mutants lint docs coverage bench models wheels clean
+.PHONY: install demo test ready browser fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -30,6 +30,13 @@ demo: install
 
 test: install models browser
 	$(BIN)/python -m pytest $(SPREAD)
+
+# What each process of the tests would do for itself, half a minute long: assertions are rewritten,
+# and, by one test of any text, Hypothesis learns all characters and the constants of the package. It
+# is kept beside the files and in .hypothesis, also where Python may write no bytecode. What is wrong,
+# `test` says.
+ready: install
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -qq -k test_colour_changes_no_text >/dev/null 2>&1 || true
 
 # Pages are tested in Chromium. A machine that is there for tests (CI is set, we are root, Debian) gets
 # it; any other is left as it is, and where there is none the tests that need it are skipped.

@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,12 @@ LONG = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of these files before the others, which stay in the order that was drawn."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make: thousands of tests and their modules stay anyway."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -9,12 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from qnnmem.collector import collector_paused
+
 SOURCE = Path(__file__).parents[1] / "src" / "qnnmem"
 MODULES = sorted(SOURCE.rglob("*.py"))
 BASE = {
     *("errors", "arguments", "units", "provenance", "version", "text", "child", "calibration"),
     "finding",
     *("bounded_file", "whole_file", "cache_folder", "scratch_folder", "kept_results"),
+    "native_parts",
     "installation",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook"),
 }
@@ -42,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calibration": {"errors", "text", "units", "bounded_file"},
     "cache_folder": set(),
     "kept_results": {"errors", "cache_folder"},
+    "native_parts": {"errors", "cache_folder", "scratch_folder", "text"},
     "ir": BASE,
     "load": {"ir", "qnn"} | BASE,
     "targets": BASE,
@@ -84,6 +90,7 @@ ONLY_IN = {
         *("qnnmem.htp.native", "qnnmem.load.dlc.program", "qnnmem.load.dlc.recorder"),
         *("qnnmem.client.copying", "qnnmem.load.dlc.model_library"),
         "qnnmem.qnn.abi",
+        "qnnmem.doctor.logs.compiled_search",
     ),
     "rich": ("qnnmem.cli",),
     "click": ("qnnmem.cli", "qnnmem.workbench.job_child"),
@@ -122,6 +129,17 @@ def tree_of(path: Path) -> ast.Module:
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of a file, found once."""
     return tuple(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_nodes() -> Iterator[None]:
+    """A million values: not looked through for garbage while they are made, and not kept after."""
+    with collector_paused():
+        for path in MODULES:
+            nodes_of(path)
+    yield
+    nodes_of.cache_clear()
+    tree_of.cache_clear()
 
 
 def imported(node: ast.AST) -> Iterator[str]:

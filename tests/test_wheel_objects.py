@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 HERE = platform.machine()
 USE = "import sys; from pathlib import Path; from qnnmem.client.build import build_objects, SHIM;"
 USE += "from qnnmem.watch.observer import OBSERVER; from qnnmem.errors import UsageError\n"
-USE += "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER)]\n"
+USE += "from qnnmem.doctor.logs.compiled_search import TEXTS\n"
+USE += "try: [build_objects(Path(sys.argv[1]), part) for part in (SHIM, OBSERVER, TEXTS)]\n"
 USE += "except UsageError as exc: sys.exit(str(exc))\n"
 
 compiles = pytest.mark.skipif(
@@ -115,7 +116,7 @@ def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -
 
 
 @compiles
-@pytest.mark.parametrize("damaged", ["client/line.h", "client/shipped/libQnnLpai.so"])
+@pytest.mark.parametrize("damaged", ["client/line.h", "shipped/libQnnLpai.so"])
 def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged: str) -> None:
     """Where there is no compiler either, the sentence is the one of the pure wheel."""
     with (installed / "qnnmem" / damaged).open("ab") as file:
@@ -129,10 +130,11 @@ def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged
 def test_objects_say_which_glibc_they_need(installed: Path) -> None:
     """Ours need functions of glibc; the two that only lead to another library may need none."""
     found = {path.name: glibc_versions(path.read_bytes()) for path in installed.rglob("*.so")}
-    assert len(found) == 4
+    assert len(found) == 5
     assert all(major == 2 for versions in found.values() for major, _ in versions)
     assert found["libqnnmem_client.so"]
     assert found["libqnnmem_observer.so"]
+    assert found["libqnnmem_texts.so"]
 
 
 @compiles

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import models
 
-from qnnmem.client.build import find_compiler
 from qnnmem.htp.library import library_there
+from qnnmem.native_parts import find_compiler
 from qnnmem.qnn.package import package_folder
 
 ROOT = Path(__file__).resolve().parent.parent

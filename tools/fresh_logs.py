@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -57,6 +58,8 @@ _MESSAGES_AT_FIRST = (
     ("fifth", 42, 31, 0, 9),
     ("sixth", 34, 26, 0, 3),
     ("seventh, held out", 24, 21, 1, 0),
+    ("eighth, printed by programs", 78, 66, 4, 0),
+    ("eighth, held out", 75, 58, 3, 0),
     ("of drivers and backends", 179, 147, 2, 8),
     ("of drivers and backends, frozen", 184, 135, 7, 10),
 )
@@ -233,15 +236,26 @@ def grade_message(message: Message, knowledge: Knowledge) -> str:
     return "open" if not told else "right" if told == {message.side == "memory"} else "wrong"
 
 
+@cache
+def graded_messages(knowledge: Knowledge) -> tuple[tuple[Message, str], ...]:
+    """Each message with how it went."""
+    return tuple((one, grade_message(one, knowledge)) for one in read_messages())
+
+
 def messages(knowledge: Knowledge) -> Iterator[str]:
     """How many messages were told rightly, before anything was mended for them and now."""
-    grades = [(one, grade_message(one, knowledge)) for one in read_messages()]
+    grades = graded_messages(knowledge)
     yield "## Messages in people's own words\n"
     yield (
-        f"{len(grades)} messages of one line, most of them written as people write to a forum: "
-        "half a log line, an exception, a sentence with mistakes. They were made up from what "
-        "threads show, with their labels, before the doctor was asked; each lot before anything "
-        "was mended for it. Of the seventh one only these numbers are known.\n"
+        f"{len(grades)} messages of one line, written the way people write to a forum: half a log "
+        "line, an exception, a sentence with mistakes. They were made up from what threads show, "
+        "with their labels, before the doctor was asked; each lot before anything was mended for "
+        "it. The eighth is no such lot but what programs can print: messages in the sources of "
+        "ONNX Runtime's QNN provider, ExecuTorch, LiteRT and the AI Engine Direct helper, with "
+        "values filled in. One person labelled them once, from the code around them, before the "
+        "doctor was asked; messages like others that were looked at later are not held out. Of "
+        "its 60 healthy ones 14 were alarmed at first. Of what is held out only these numbers "
+        "are known.\n"
     )
     told, wrong, passed, healthy = _FROZEN_AFTER
     yield (

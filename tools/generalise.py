@@ -100,13 +100,16 @@ class Base:
         return sum(sources == {source} for sources in self.supporters.values())
 
     def _supporters(self, cases: Iterable[Case]) -> dict[int, set[str]]:
-        every = range(len(self.whole.plain))
+        prefilters = self.whole.prefilter_bytes
         found: dict[int, set[str]] = {}
         for case in cases:
             # Messages that are split over lines count for the template as well.
             texts = [*case.lines, *map("".join, zip(case.lines, case.lines[1:], strict=False))]
             for text in texts:
-                for line, _ in match(self.whole, bare_line(text.encode("utf-8", "replace")), every):
+                bare = bare_line(text.encode("utf-8", "replace"))
+                low = bare.lower()
+                near = [line for line, prefilter in enumerate(prefilters) if prefilter in low]
+                for line, _ in match(self.whole, bare, near):
                     found.setdefault(line, set()).add(case.source)
         return found
 

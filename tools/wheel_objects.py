@@ -8,24 +8,23 @@ import json
 import platform
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from qnnmem.client.build import (
+from qnnmem.client.build import SHIM
+from qnnmem.doctor.logs.compiled_search import TEXTS
+from qnnmem.native_parts import (
     ELF_MACHINES,
-    SHIM,
     SHIPPED,
     SHIPPED_LIST,
-    ShippedObject,
-    ShippedObjects,
     compile_object,
     elf_machine,
+    listed_object,
 )
 from qnnmem.watch.observer import OBSERVER
 
-PARTS = (SHIM, OBSERVER)
+PARTS = (SHIM, OBSERVER, TEXTS)
 MACHINES = tuple(ELF_MACHINES)
-PLACE = f"qnnmem/client/{SHIPPED}"  # in the wheel
+PLACE = f"qnnmem/{SHIPPED}"  # in the wheel
 
 
 def compiler_for(machine: str, named: str) -> list[str]:
@@ -38,7 +37,7 @@ def write_objects(folder: Path, machine: str, compiler: Sequence[str]) -> list[P
     """Compile all objects for a machine into a folder; the last file says what the others are."""
     if machine not in MACHINES:
         raise ValueError(f"wheels are made for {' and '.join(MACHINES)}, not for {machine!r}")
-    listed: dict[str, ShippedObject] = {}
+    listed: dict[str, dict[str, str]] = {}
     needs: list[tuple[int, int]] = []
     for part in PARTS:
         for name in part.objects:
@@ -46,11 +45,12 @@ def write_objects(folder: Path, machine: str, compiler: Sequence[str]) -> list[P
             if elf_machine(data) != machine:
                 raise ValueError(f"{shlex.join(compiler)} does not compile for {machine}")
             needs += glibc_versions(data)
-            listed[name] = ShippedObject(part.made_of(machine), hashlib.sha256(data).hexdigest())
+            listed[name] = listed_object(part.made_of(machine), hashlib.sha256(data).hexdigest())
             (folder / name).write_bytes(data)
     if not needs:
         raise ValueError(f"{shlex.join(compiler)} links with another C library than glibc")
-    text = json.dumps(asdict(ShippedObjects(machine, max(needs), listed)), indent=1)
+    said = {"machine": machine, "glibc": max(needs), "objects": listed}
+    text = json.dumps(said, indent=1)
     (folder / SHIPPED_LIST).write_text(text + "\n", "utf-8")
     return [folder / name for name in (*listed, SHIPPED_LIST)]
 

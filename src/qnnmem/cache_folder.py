@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 # Nothing can be read or made there: whoever keeps files finds that they cannot be kept.
 NOWHERE = Path(os.devnull, "qnnmem")
+DIGEST = 32  # bytes of one
 
 
 def cache_folder() -> Path:
@@ -63,3 +65,17 @@ def write_kept(path: Path, data: bytes) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def digest(parts: Iterable[bytes]) -> bytes:
+    """A number for these bytes that nobody can find other bytes for; where they are cut counts."""
+    # The module behind hashlib, which itself loads OpenSSL: 4 ms at the start of every command.
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    total = blake2b(digest_size=DIGEST)
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.digest()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
-import qnnmem
+import qnnmem.cli
+from qnnmem.collector import collector_paused
 
 LIST = Path(__file__).parents[2] / "examples" / "keyword_spotting.csv"
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
@@ -178,6 +181,24 @@ def test_a_file_name_that_is_no_text_is_no_error(tmp_path: Path) -> None:
     found = subprocess.run(command, capture_output=True, check=False)
     assert (found.returncode, found.stderr) == (0, b"")
     assert b"\x1b" not in found.stdout
+
+
+def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who calls the program within another one finds that nothing is kept for ever."""
+
+    class Ring:
+        """Something that holds itself."""
+
+    monkeypatch.setattr(sys, "argv", ["qnnmem", "--version"])
+    with collector_paused():
+        ring = Ring()
+        ring.itself = ring  # type: ignore[attr-defined]
+        seen = weakref.ref(ring)
+        del ring
+        with pytest.raises(SystemExit):
+            qnnmem.cli.main()
+    gc.collect()
+    assert seen() is None
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from qnnmem.client.build import ELF_MACHINES, SHIM, NativePart, build_objects, read_shipped
+from qnnmem.client.build import SHIM, build_objects
 from qnnmem.errors import UsageError
+from qnnmem.native_parts import ELF_MACHINES, NativePart, read_shipped
 
 MADE_OF = "0123456789abcdef"
 NAMES = ("first.so", "second.so")
@@ -102,7 +103,9 @@ def test_a_damaged_list_is_left(tmp_path: Path, text: str) -> None:
 
 def test_what_an_object_is_made_of_is_source_headers_options_and_machine() -> None:
     """Each of them makes another name."""
-    told = NativePart(SHIM.package, SHIM.source, dict(SHIM.objects) | {"libQnnLpai.so": ()})
+    told = NativePart(
+        SHIM.package, SHIM.source, dict(SHIM.objects) | {"libQnnLpai.so": ()}, SHIM.use
+    )
     made = {SHIM.made_of("x86_64"), SHIM.made_of("aarch64"), told.made_of("x86_64")}
     assert len(made) == 3
     assert b'#include "' not in SHIM.text()

@@ -27,6 +27,12 @@ def knowledge() -> Knowledge:
     return built_in()
 
 
+@cache
+def base() -> generalise.Base:
+    """Look once for the sources of its templates."""
+    return generalise.Base(CASES)
+
+
 def by_id(case: Case) -> str:
     """Name a case in the list of tests."""
     return case.id
@@ -66,11 +72,10 @@ def test_noise_alone_is_healthy(style: str) -> None:
 
 def test_page_about_unseen_logs_is_current() -> None:
     """The numbers on the page about unseen logs are those of the knowledge base as it is."""
-    base = generalise.Base(CASES)
     found = [
         one
         for out in (False, True)
-        for one in generalise.results(CASES, base, generalise.FAST, out)
+        for one in generalise.results(CASES, base(), generalise.FAST, out)
     ]
     page = generalise.PAGE.read_text("utf-8")
     for line in generalise.tables(found, generalise.FAST):
@@ -79,9 +84,8 @@ def test_page_about_unseen_logs_is_current() -> None:
 
 def test_a_source_left_out_takes_its_own_templates_along() -> None:
     """Without a source, templates that only it supports are no longer looked for."""
-    base = generalise.Base(CASES)
-    source = max({case.source for case in CASES}, key=base.dropped)
-    gone = {line for line, sources in base.supporters.items() if sources == {source}}
-    left = {line for lines in base.without(source).anchors.values() for line in lines}
+    source = max({case.source for case in CASES}, key=base().dropped)
+    gone = {line for line, sources in base().supporters.items() if sources == {source}}
+    left = {line for lines in base().without(source).anchors.values() for line in lines}
     assert gone
     assert not gone & left

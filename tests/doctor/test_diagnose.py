@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from search_engines import engine_named
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
 from qnnmem.doctor.incident import Incident
@@ -105,7 +106,7 @@ def test_a_log_without_a_word_of_qnn_is_not_healthy(
 ) -> None:
     """It says what the log looks like instead."""
     (tmp_path / "a.log").write_text(text, "utf-8")
-    pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
+    engine_named(KNOWLEDGE, engine)
     found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
     assert (found.exit_code, len(found)) == (3, 0)
     assert found.notes[0].endswith(f"nothing of QNN in here; it looks like {look}")

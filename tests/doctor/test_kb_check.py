@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import jsonschema
 import pytest
 from command_line import verb
 
-from qnnmem.doctor.kb.check import KbCheck, check, skeleton
+from qnnmem.doctor.kb.check import KbCheck, check, judged, skeleton
 from qnnmem.doctor.kb.entry import CAUSES, STAGES, is_memory
-from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
+from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, built_in, read_folder
 from qnnmem.doctor.kb.stored import DECIDABLE, cases, healthy
+from qnnmem.doctor.logs.line import Found, match
 from qnnmem.errors import UsageError
 from qnnmem.report.schema import load_schema
 
@@ -42,6 +44,22 @@ def test_the_built_in_entries_are_good() -> None:
     found = check()
     assert [f"{one.entry}: {one.sentence}" for one in found.findings] == []
     assert found.entries > 50
+
+
+def test_a_stored_line_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many questions are asked about it, and however often it stands there."""
+    searched: list[bytes] = []
+
+    def noted(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
+        searched.append(text)
+        return match(knowledge, text, lines)
+
+    monkeypatch.setattr("qnnmem.doctor.kb.check.match", noted)
+    knowledge = Knowledge(built_in().packed)
+    first = [judged(knowledge, case.lines) for case in cases()]
+    assert len(searched) == len({line for case in cases() for line in case.lines})
+    assert [judged(knowledge, case.lines) for case in cases()] == first
+    assert len(searched) == len({line for case in cases() for line in case.lines})
 
 
 def test_a_call_that_failed_is_no_cause() -> None:

@@ -19,8 +19,7 @@ import generalise
 def grades() -> Counter[tuple[bool, str, str]]:
     """How many of each kind went how."""
     return Counter(
-        (one.held_out, one.side, fresh_logs.grade_message(one, built_in()))
-        for one in fresh_logs.read_messages()
+        (one.held_out, one.side, grade) for one, grade in fresh_logs.graded_messages(built_in())
     )
 
 

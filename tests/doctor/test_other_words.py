@@ -8,8 +8,10 @@ import pytest
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.kb.knowledge import built_in
+from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import is_telling, speaks_of_other
 from qnnmem.doctor.logs.source import find_streams
+from qnnmem.doctor.logs.topics import named_cause
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,37 @@ def test_files_options_libraries_and_arguments_are_no_shortage(text: str) -> Non
     """Which of them is at fault stays open."""
     assert speaks_of_other(text)
     assert not speaks_of_other(f"{text}, 12 mb of memory were asked for")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no mem handle found for address (0x7f9a3c0010).",
+        "failed to get allocation info for address (0x7f9a3c0010).",
+        "rpcmem library is required for file mapping but is uninitialized.",
+        "attempting to map dma data for null memory mapped base pointer",
+        "illegal written buffer size [602112] bytes. cannot exceed allocated memory of [9] bytes",
+        "rpcmem_alloc not found",
+        "failed to open dma-buf system heap.",
+        "model allocation does not expose a valid fd",
+        "tensor buffer is already locked.",
+        "magic number configs allocation size overflow",
+        "in-share input buffer out of bounds. idx=1 size=602112",
+        "dispatch op bytecode range is outside the model allocation: offset 4096, size 73400320",
+    ],
+)
+def test_what_is_kept_account_of_is_not_short(text: str) -> None:
+    """Handles, records, symbols and ends of memory are spoken of in its words."""
+    assert speaks_of_other(text)
+    assert not speaks_of_shortage(text)
+    assert not named_cause(text)
+
+
+def test_what_a_good_run_does_without_says_something_only_where_it_stands_alone() -> None:
+    """A query that fails, a setting that nobody made."""
+    for text in ("failed to get the attribute 4 of the dsp", "hardware accelerators are not set."):
+        assert speaks_of_other(text, alone=True)
+        assert not speaks_of_other(text)
 
 
 def test_a_crash_says_something_only_where_it_stands_alone() -> None:
@@ -58,6 +91,10 @@ def sides(path: Path, text: str) -> list[bool | str]:
         ("spill-fill buffer size 10485760 is smaller than required 20971520 (QNN)\n", True),
         ("WebNN QNN: memory budget exceeded on NPU\n", True),
         ("remote_mmap64 failed with 0x80000402\n", True),
+        ("      0.4ms [ ERROR ] mem alloc failed for *tensors\n", True),
+        ("RuntimeError: Not enough free blocks available to serve the request.\n", True),
+        ("RuntimeError: The key-value cache budget is too small to hold the layers.\n", True),
+        ("Failed to create the Genie Dialog config. Please check config file.\n", False),
         ("Unsigned PD not supported on this device\n", False),
         ("Context binary was generated for SM8550 but device is SM8650\n", False),
         ("map::at:  key not found\nERROR at line 244: Failed to create the dialog.\n", False),

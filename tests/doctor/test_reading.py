@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from search_engines import engine_named
 
 from qnnmem.doctor.kb.knowledge import built_in
 from qnnmem.doctor.logs.reading import FAILING, OURS, Chosen, read
@@ -151,9 +152,9 @@ def test_engines_hand_over_the_same_failing_lines() -> None:
     for line in lines:
         text = b"x" * 50 + b"\n" + line + b"\n"
         for name in ENGINES:
-            pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[name])
-            engine = choose_engine(knowledge, 0, name)
-            assert (51, 51 + len(line)) in engine.lines(text, 0, len(text), set()), (name, line)
+            engine = engine_named(knowledge, name)
+            found = [place[:2] for place in engine.lines(text, 0, len(text), engine.memory())]
+            assert (51, 51 + len(line)) in found, (name, line)
 
 
 def test_vectorscan_tells_of_a_line_once() -> None:
@@ -171,14 +172,16 @@ def test_vectorscan_tells_of_a_line_once() -> None:
     database.scan(log, match_event_handler=note)
     ends = [log.index(b"\nfine"), log.index(b"\r") + 1, len(log)]
     assert told == ends
-    spans = engine.lines(log, 0, len(log), set())
-    assert [log[low:high] for low, high in spans] == [
+    memory = engine.memory()
+    spans = engine.lines(log, 0, len(log), memory)
+    assert [log[low:high] for low, high, *_ in spans] == [
         b"failed: error 1002, could not",
         b"fault\r",
         b"timeout, FAILED and failed",
     ]
-    assert engine.lines(log, 0, len(log), {b"fault\r"}) == [spans[0], spans[2]]
-    assert engine.lines(b"fine\n", 0, 5, set()) == []
+    memory.leave_out(b"fault\r", 0, by_letters=True)
+    assert engine.lines(log, 0, len(log), memory) == [spans[0], spans[2]]
+    assert engine.lines(b"fine\n", 0, 5, memory) == []
 
 
 @pytest.mark.parametrize("word", [b"libqnn", b"a.", b"aB", b"x/", b"1"])
@@ -191,3 +194,51 @@ def test_hostile_lines_cost_little(word: bytes) -> None:
             read(b"QNN failed %d " % number + word * times)
         costs.append(time.process_time() - start)
     assert costs[1] < 60 * costs[0] + 0.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"INFO: [qnn_manager.cc:488] Adding shared library dir to path: /data/local/tmp/qnn",
+        b"INFO: [magic_number_utils.cc:116] config[0]: magic_number=8, signature_prefix=null",
+        b"INFO:root:Visiting: aten_add_tensor_7, aten.add.Tensor",
+        b"[INFO] [Qnn ExecuTorch]: soc_model in soc_info: 57",
+        b"[INFO] [Qnn ExecuTorch]: Skip qnn_graph_create, graph has already been composed.",
+        b"05-04 11:02:33.120  8123  8140 I litert  : [a.cc:7] Verified signature 7 of test sig 0",
+        b"2026-03-10 11:06:33.123 [V:onnxruntime:, qnn_execution_provider.cc:338 Run] User "
+        b"specified option - share EP contexts across sessions: 1",
+        b"WARNING: [qnn_manager.cc:414] SDK version is in [2.35.0, 2.37.0); RmsNorm OP validation "
+        b"is bypassed.",
+        b"      74.5ms [WARNING] share memory size(1073741824) is enough for inputs. "
+        b"required=150528 bytes, graphIdx=0",
+        b"[QNN] Auto-generated IO config saved to: model.json",
+    ],
+)
+def test_what_is_told_calmly_is_no_failure_unless_it_says_so(text: bytes) -> None:
+    """Also where somebody chose the line, and where it is assumed that something failed."""
+    for chosen in Chosen:
+        assert read(text, chosen) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'E/QnnEp: EP Dynamic Option "burst" is not currently supported.',
+        b"[ERROR] [Qnn ExecuTorch]: Found 12 providers, expected 1",
+        b"[ERROR] QNN EP: Passed NULL options to CreateExecutionProviderFactory()",
+        b"[ERROR] [Qnn ExecuTorch]: Selected signature keys must not be empty.",
+    ],
+)
+def test_good_words_in_an_error_are_looked_at_twice(text: bytes) -> None:
+    """What was found is not what was expected, and what was passed is nothing."""
+    assert read(text) is not None
+
+
+def test_the_function_that_prints_says_nothing_of_what_failed() -> None:
+    """Its name may be of memory."""
+    failure = read(
+        b"/src/qnn_allocator.cc:262 static Status onnxruntime::qnn::Allocator::AllocateSharedMemory"
+        b"(void*, size_t&) Failed to read the options of QNN"
+    )
+    assert failure is not None
+    assert not failure.cause.startswith("mem_")

@@ -7,6 +7,7 @@ from functools import cache
 from io import BytesIO
 
 import pytest
+from search_engines import engine_named
 
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
@@ -21,7 +22,7 @@ from qnnmem.doctor.logs.shapes import LineShapes
 HEAD = b"03-17 16:13:%02d.%03d %5d %5d E QnnDsp: "
 
 
-engine_for = cache(choose_engine)
+engine_for = cache(engine_named)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def knowledge() -> Knowledge:
 
 def hits_of(knowledge: Knowledge, log: bytes, engine: str, known: LineShapes | None) -> list[Hit]:
     """Every hit of a log."""
-    chosen = engine_for(knowledge, 0, engine)
+    chosen = engine_for(knowledge, engine)
     return list(LogScanner(knowledge, chosen, BytesIO(log).readinto, shapes=known).hits())
 
 
@@ -99,7 +100,6 @@ def test_numbers_in_a_template_are_asked_for_in_every_line() -> None:
     ]
     knowledge = Knowledge(pack(lines, ()))
     for engine in ENGINES:
-        pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
         log = b"".join(
             HEAD % (n, 1, 5, 7) + text % n
             for n in (6, 7, 8)
@@ -124,7 +124,6 @@ def test_engines_find_the_same_in_lines_of_all_kinds(knowledge: Knowledge) -> No
     log = b"\n".join(texts)
     found = {}
     for engine in ENGINES:
-        pytest.importorskip({"hyperscan": "hyperscan", "re2": "re2", "plain": "re"}[engine])
         found[engine] = hits_of(knowledge, log, engine, None)
     assert len({repr(hits) for hits in found.values()}) == 1
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 
+from qnnmem.collector import collector_paused
 from qnnmem.errors import QnnError, TcmFatal
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.lpai.runtime.tcm_pool import TcmPool, allocate_io, parse_mem_type
@@ -159,3 +162,33 @@ def test_a_pool_of_its_own_has_nothing_to_do_with_the_one_of_the_process() -> No
     with pytest.raises(QnnError, match="0 of 2,035,712 bytes are left"):
         common.allocate(1)
     kept.free()
+
+
+def test_a_pool_held_by_young_garbage_is_freed_without_looking_through_everything() -> None:
+    """What was dropped lately is found among what was made lately."""
+    gc.collect()
+    collected: list[int] = []
+    with collector_paused():
+        dropped = Heap(MemType.TCM)
+        dropped.allocate(64)
+        dropped.itself = dropped  # type: ignore[attr-defined]
+        del dropped
+        gc.callbacks.append(lambda phase, about: collected.append(about["generation"]))
+        try:
+            fresh = Heap(MemType.TCM).allocate(POOL)
+        finally:
+            gc.callbacks.pop()
+    assert set(collected) == {0}
+    fresh.free()
+
+
+def test_a_pool_held_by_old_garbage_is_freed() -> None:
+    """However long ago it was dropped."""
+    with collector_paused():
+        dropped = Heap(MemType.TCM)
+        dropped.allocate(64)
+        dropped.itself = dropped  # type: ignore[attr-defined]
+        gc.collect()
+        gc.collect()
+        del dropped
+        Heap(MemType.TCM).allocate(POOL).free()

@@ -74,6 +74,7 @@ def feeds_of(model: Model, values: Mapping[str, int]) -> dict[str, Array]:
     return feeds
 
 
+@functools.cache
 def plan_of(name: str, **options: Any) -> MemoryPlan:
     """Plan a model and have the plan checked again."""
     plan = plan_model(read(name), PoolOptions(**options), time_limit=PLAN_SECONDS)
@@ -82,24 +83,29 @@ def plan_of(name: str, **options: Any) -> MemoryPlan:
     return plan
 
 
+@functools.cache
 def graph_of(name: str) -> Any:
-    """Build the graph that a model's ops point into."""
+    """Build the graph that a model's ops point into; nobody changes it."""
     entry = ENTRIES[name]
     shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
     return executable(path_of(name), dims=entry.dims, shapes=shapes)
 
 
-def plain_run(proto: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """Outputs of an ordinary onnxruntime run with nothing optimised: what a run must equal."""
+def plain_session(proto: Any) -> Any:
+    """An ordinary session of onnxruntime with nothing optimised."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
+    return onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+
+
+def plain_run(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """Outputs of an ordinary run: what a run must equal."""
     known = {item.name for item in session.get_inputs()}
     used = {name: value for name, value in feeds.items() if name in known}
     return dict(zip(names, session.run(list(names), used), strict=True))
@@ -129,12 +135,12 @@ def check_run(name: str, folder: Path, **options: Any) -> lpai.Prepared:
     prepared = prepare(name, **options)
     graph = prepared.context.graphs[0]
     write(prepared.context, folder / "model.bin")
-    proto, feeds = graph_of(name), feeds_of(graph.model, ENTRIES[name].values)
+    plain, feeds = plain_session(graph_of(name)), feeds_of(graph.model, ENTRIES[name].values)
     # The first state is zero, as the runtime has it.
     feeds |= {old: np.zeros_like(feeds[old]) for old, _ in graph.states}
     with lpai.open(folder / "model.bin", trusted=True) as session:
         for _ in range(2):
-            expected = plain_run(proto, feeds, graph.model.outputs)
+            expected = plain_run(plain, feeds, graph.model.outputs)
             found = session.run({item: feeds[item] for item in graph.inputs})
             assert found.keys() == set(graph.outputs)
             assert [item for item in found if not same_bits(found[item], expected[item])] == []
@@ -171,7 +177,8 @@ def test_frame_by_frame_equals_the_whole_sequence(name: str, tmp_path: Path) -> 
     write(prepared.context, tmp_path / "frame.bin")
     frames = np.random.default_rng(2).standard_normal((64, 576)).astype(np.float32)
     zero = np.zeros((1, 1, 128), np.float32)
-    whole = plain_run(graph_of(name), {"input": frames, "h": zero, "c": zero}, ["speech_probs"])
+    feeds = {"input": frames, "h": zero, "c": zero}
+    whole = plain_run(plain_session(graph_of(name)), feeds, ["speech_probs"])
     with lpai.open(tmp_path / "frame.bin", trusted=True) as session:
         results = [session.run({"input": frame[None]})["speech_probs"] for frame in frames]
     assert same_bits(np.concatenate(results), whole["speech_probs"])
@@ -207,9 +214,9 @@ def test_prepared_graph_computes_what_the_file_computes(name: str) -> None:
     import onnx
 
     model = read(name)
-    proto, feeds = graph_of(name), feeds_of(model, ENTRIES[name].values)
-    ours = plain_run(proto, feeds, model.outputs)
-    theirs = plain_run(onnx.load(path_of(name)), feeds, model.outputs)
+    feeds = feeds_of(model, ENTRIES[name].values)
+    ours = plain_run(plain_session(graph_of(name)), feeds, model.outputs)
+    theirs = plain_run(plain_session(onnx.load(path_of(name))), feeds, model.outputs)
     assert all(same_bits(ours[name], theirs[name]) for name in model.outputs)
 
 

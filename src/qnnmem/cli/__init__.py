@@ -17,9 +17,12 @@ def main() -> None:
     from qnnmem.cli import signals
 
     code = signals.unwinding(_run)
+    import atexit
     import gc
 
-    gc.freeze()  # the system takes back what is left; looking through it for garbage takes 20 ms
+    # The system takes back what is left; looking through it for garbage takes 20 ms. Only when the
+    # process does end: in one that goes on, garbage of before would never go.
+    atexit.register(gc.freeze)
     sys.exit(code)
 
 

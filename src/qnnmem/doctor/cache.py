@@ -8,30 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from qnnmem.cache_folder import cache_folder, read_kept, write_kept
+from qnnmem.cache_folder import DIGEST, cache_folder, digest, read_kept, write_kept
 
 _KEPT = 8  # files of a kind: one for each knowledge base in use
 _MAX_BYTES = 64 << 20
-_DIGEST = 32
 
 
 def name_of(kind: str, facts: Iterable[bytes], suffix: str) -> str:
     """The name for what is made of these facts: it changes with every byte of them."""
     return f"{kind}-{digest(facts).hex()}{suffix}"
-
-
-def digest(parts: Iterable[bytes]) -> bytes:
-    """A number for these bytes that nobody can find other bytes for; where they are cut counts."""
-    # The module behind hashlib, which itself loads OpenSSL: 4 ms at the start of every command.
-    try:
-        from _blake2 import blake2b
-    except ImportError:
-        from hashlib import blake2b
-    total = blake2b(digest_size=_DIGEST)
-    for part in parts:
-        total.update(len(part).to_bytes(8, "little"))
-        total.update(part)
-    return total.digest()
 
 
 def load(name: str) -> bytes | None:
@@ -40,13 +25,13 @@ def load(name: str) -> bytes | None:
         data = read_kept(cache_folder() / name, _MAX_BYTES)
     except (OSError, ValueError, RuntimeError):
         return None
-    kept = data[_DIGEST:]
-    return kept if data[:_DIGEST] == digest((name.encode(), kept)) else None
+    kept = data[DIGEST:]
+    return kept if data[:DIGEST] == digest((name.encode(), kept)) else None
 
 
 def keep(name: str, data: bytes) -> None:
     """Keeps data if that can be done here."""
-    if len(data) + _DIGEST > _MAX_BYTES:
+    if len(data) + DIGEST > _MAX_BYTES:
         return
     try:
         path = cache_folder() / name

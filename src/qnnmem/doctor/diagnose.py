@@ -9,10 +9,9 @@ from qnnmem.doctor.incident import Harmless, Incident, ReadingStats
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.kept_engines import kept_engines
 from qnnmem.doctor.logs.scanner import REGION, LogScanner
-from qnnmem.doctor.logs.search import Engines
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
-from qnnmem.doctor.logs.shapes import ShapesByEngine
 from qnnmem.doctor.logs.source import OpenPart, Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
@@ -160,7 +159,8 @@ def diagnose(
 ) -> Diagnosis:
     """Reads logs one after the other."""
     diagnosis = Diagnosis(knowledge)
-    engines, shapes = Engines(knowledge, engine), ShapesByEngine(knowledge)
+    kept = kept_engines(knowledge)
+    engines, shapes = kept.engines(engine), kept.shapes
 
     def scanner_of(opened: OpenPart) -> LogScanner:
         size = opened.size
@@ -199,8 +199,8 @@ def _read_stream(
         try:
             add = sessions.add
             for hit in scanner.hits_of_log():
-                offset = base + hit.offset
-                add(hit, offset, part, 0)
+                offset, shift = base + hit.offset, opened.shift
+                add(hit, offset, part, shift(hit.number) if shift else 0)
                 if offset >= sessions.sweep and (over := sessions.closed(offset)):
                     diagnosis.take(number, attribution.put(over, sessions.open), stream.parts)
         except LoadError as exc:

@@ -23,7 +23,8 @@ from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.hit import Hit
-from qnnmem.doctor.logs.scanner import LOOK, LogScanner
+from qnnmem.doctor.logs.pieces import LOOK
+from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import SearchEngine, choose_engine
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.errors import LoadError, Setting
@@ -257,7 +258,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
         if name == "-":
             return _Pipe(standard_input().fileno(), stopped)
         if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
-            if size_of(name) is None:
+            if size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
                     name, ("a packed log does not grow: read it without ", Setting("follow"))
                 )

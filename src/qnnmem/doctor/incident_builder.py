@@ -217,7 +217,7 @@ def _incident(
     if judgement.entry is not None and judgement.entry.cause == _OF_FILES:
         # Sizes that were said before are those of another binary, which went well.
         others = [one for one in others if one[1].offset >= first.offset]
-    quantities, shortage = _quantities(names, [(template, deciding), *others])
+    quantities, shortage = names.quantities([(template, deciding), *others])
     origins: dict[str, str] = {}
     if shortage is None and judgement.entry is not None and judgement.entry.pool_bytes:
         counted = _counted(knowledge, seen)
@@ -305,43 +305,51 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
     return Evidence(parts[one.part], one.line, _text(one.text), one.times, decides)
 
 
+class _Quantities(NamedTuple):
+    """Which number of which line has which name, for lines of the same templates in order."""
+
+    named: tuple[tuple[str, int, int], ...]  # name, line, number in it
+    sizes: tuple[tuple[int, int, int], ...]  # lines that say what is needed and the limit, where
+
+
 class _QuantityNames:
-    """What the numbers of each template are called; "" for one of many, which count together."""
+    """What the numbers of templates are called; one of many, which count together, has no name."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._holes = knowledge.holes
-        self._known: dict[int, tuple[str, ...]] = {}
+        self._known: dict[tuple[int, ...], _Quantities] = {}
 
-    def of(self, number: int) -> tuple[str, ...]:
-        """The names, in the order of the holes."""
-        known = self._known.get(number)
+    def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
+        """Named numbers of the lines, the deciding line first; what is missing, if they tell."""
+        key = tuple([number for number, one in order if one.values])
+        known = self._known.get(key)
         if known is None:
-            known = self._known[number] = tuple(
-                "" if kind in COUNTED else f"{name}_bytes" if kind in SCALES else name
-                for name, kind in self._holes[number]
-            )
-        return known
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = self._look(key)
+        rows = [one.values for _, one in order if one.values]
+        found = {name: rows[line][index] for name, line, index in known.named}
+        for line, needed, limit in known.sizes:
+            if (shortage := _missing(rows[line][needed], rows[line][limit])) is not None:
+                return found, shortage
+        return found, None
 
+    def _look(self, numbers: Sequence[int]) -> _Quantities:
+        """The first line with a name has its number, and of two in a line the second."""
+        named: dict[str, tuple[int, int]] = {}
+        sizes: list[tuple[int, int, int]] = []
+        for line, number in enumerate(numbers):
+            here = {self._name(*hole): at for at, hole in enumerate(self._holes[number])}
+            here.pop("", None)
+            if "needed_bytes" in here and "limit_bytes" in here:
+                sizes.append((line, here["needed_bytes"], here["limit_bytes"]))
+            for name, at in here.items():
+                named.setdefault(name, (line, at))
+        return _Quantities(tuple((name, *place) for name, place in named.items()), tuple(sizes))
 
-def _quantities(
-    names: _QuantityNames, order: Sequence[Seen]
-) -> tuple[dict[str, int | str], int | None]:
-    """Named numbers of the lines, the deciding line first; and what is missing, if they tell."""
-    found: dict[str, int | str] = {}
-    shortage = None
-    for number, one in order:
-        if not one.values:
-            continue
-        here = dict(zip(names.of(number), one.values, strict=True))
-        here.pop("", None)
-        if shortage is None and "needed_bytes" in here:
-            shortage = _missing(here)
-        if not found:
-            found = here
-            continue
-        for name, value in here.items():
-            found.setdefault(name, value)
-    return found, shortage
+    @staticmethod
+    def _name(name: str, kind: str) -> str:
+        return "" if kind in COUNTED else f"{name}_bytes" if kind in SCALES else name
 
 
 def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
@@ -353,8 +361,7 @@ def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple
     return places
 
 
-def _missing(values: dict[str, int | str]) -> int | None:
-    needed, limit = values.get("needed_bytes"), values.get("limit_bytes")
+def _missing(needed: int | str, limit: int | str) -> int | None:
     if isinstance(needed, int) and isinstance(limit, int) and needed > limit:
         return needed - limit
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qnnmem.client.build import NativePart
+from qnnmem.native_parts import NativePart
 
 OBSERVER_OBJECT = "libqnnmem_observer.so"
-OBSERVER = NativePart("qnnmem.watch", "observer.c", {OBSERVER_OBJECT: ()})
+OBSERVER = NativePart("qnnmem.watch", "observer.c", {OBSERVER_OBJECT: ()}, use="watching a program")

@@ -15,10 +15,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from search_engines import engine_named
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
@@ -27,12 +28,9 @@ from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, pack
 from qnnmem.doctor.logs import source
 from qnnmem.doctor.logs.header import parse, process_of
-from qnnmem.doctor.logs.search import ENGINES, choose_engine
+from qnnmem.doctor.logs.search import ENGINES, SearchEngine
 from qnnmem.doctor.logs.source import Stream
 from qnnmem.errors import LoadError
-
-if TYPE_CHECKING:
-    from qnnmem.doctor.logs.search import SearchEngine
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
 CALM = HEAD.replace(b" E ", b" I ")  # read a hundred times as fast
@@ -241,13 +239,13 @@ def test_texts_in_each_other_are_few_to_hold() -> None:
     lines = [Line(f"s{length}", "a" * length) for length in range(6, 65)]
     nested = Knowledge(pack(lines, ()))
     long = b"a" * 20_000
-    for engine in (choose_engine(nested, 0, name) for name in ENGINES):
+    for engine in (engine_named(nested, name) for name in ENGINES):
         found = engine.scan(long, 0, len(long))
         assert {number for _, number in found} == set(range(59))
         assert len(found) <= len(long) // 8
         short = b"aaaaaa\naaaaaaa\n" * 100
         assert len(engine.scan(short, 0, 1500)) == 300  # every line has its own
-        assert len(engine.lines(short, 0, 1500, set())) == 200
+        assert len(engine.lines(short, 0, 1500, engine.memory())) == 200
 
 
 def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: Knowledge) -> None:
@@ -273,10 +271,10 @@ def anchors_behind_prefilters(
 
 
 def test_engines_agree(knowledge: Knowledge) -> None:
-    """Three engines find the same texts at the same places in mutated lines."""
+    """All engines find the same texts at the same places in mutated lines."""
     draw = random.Random(7)  # noqa: S311 - a seed, not a secret
     seeds = [text.encode() for text in knowledge.texts] + [ESTIMATE, MAP, NOISE]
-    engines = [choose_engine(knowledge, 0, name) for name in ENGINES]
+    engines = [engine_named(knowledge, name) for name in ENGINES]
     for _ in range(300):
         lines = [bytearray(draw.choice(seeds)) for _ in range(20)]
         for line in lines:
@@ -286,7 +284,7 @@ def test_engines_agree(knowledge: Knowledge) -> None:
                 line[:] = line.swapcase()
         text = b"\n".join(lines)
         found = [anchors_behind_prefilters(knowledge, text, engine) for engine in engines]
-        assert found[0] == found[1] == found[2]
+        assert all(one == found[0] for one in found)
 
 
 def test_the_quick_look_at_a_head_is_the_whole_one() -> None:

@@ -10,12 +10,12 @@ import zlib
 
 import msgspec
 
-from qnnmem.doctor.cache import digest
+from qnnmem.cache_folder import digest
 from qnnmem.doctor.kb.knowledge import Knowledge, unpack
-from qnnmem.doctor.logs.scanner import LOOK, REGION, LogScanner
-from qnnmem.doctor.logs.search import Engines
+from qnnmem.doctor.logs.kept_engines import KeptEngines
+from qnnmem.doctor.logs.pieces import LOOK
+from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
-from qnnmem.doctor.logs.shapes import ShapesByEngine
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
 from qnnmem.text import printable
@@ -91,7 +91,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
             known.shapes.of(engine),
         )
         for hit in scanner.hits_of_log():
-            sessions.add(hit, hit.offset, 0, 0)
+            sessions.add(hit, hit.offset, 0, opened.shift(hit.number) if opened.shift else 0)
     except LoadError as exc:
         return RangeResult(broken=printable(exc.reason))
     finally:
@@ -109,26 +109,14 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     )
 
 
-class _WorkerKnowledge:
-    """A knowledge base in a worker, with its engines."""
-
-    def __init__(self, packed: bytes) -> None:
-        self.knowledge = Knowledge(unpack(zlib.decompress(packed)))
-        self.shapes = ShapesByEngine(self.knowledge)
-        self._engines: dict[str | None, Engines] = {}
-
-    def engines(self, asked: str | None) -> Engines:
-        if asked not in self._engines:
-            self._engines[asked] = Engines(self.knowledge, asked)
-        return self._engines[asked]
-
-
-# One for each thread: an engine has memory of its own while it scans.
+# One for each thread, as in `kept_engines`.
 _here = threading.local()
 
 
-def _known(base: PackedBase) -> _WorkerKnowledge:
+def _known(base: PackedBase) -> KeptEngines:
+    """A knowledge base in a worker, with its engines."""
     if getattr(_here, "key", None) != base.key:
-        _here.known, _here.key = _WorkerKnowledge(base.data), base.key
-    known: _WorkerKnowledge = _here.known
+        _here.known = KeptEngines(Knowledge(unpack(zlib.decompress(base.data))))
+        _here.key = base.key
+    known: KeptEngines = _here.known
     return known

@@ -29,7 +29,8 @@ from qnnmem.doctor.fleet.ranges import (
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import scanner
 from qnnmem.doctor.logs.attribution import Attribution
-from qnnmem.doctor.logs.scanner import LOOK, REGION
+from qnnmem.doctor.logs.pieces import LOOK
+from qnnmem.doctor.logs.scanner import REGION
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.doctor.logs.source import Stream, size_of
 from qnnmem.errors import LoadError, UsageError

@@ -9,8 +9,9 @@ answers    stored failures lead to the entries noted with them
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.kb.sections import own_lines, typical_lines
 from qnnmem.doctor.kb.stored import cases, healthy
-from qnnmem.doctor.logs.line import bare_line, match, read_failure
+from qnnmem.doctor.logs.line import Found, bare_line, match, read_failure
 from qnnmem.errors import UsageError
 
 # An anchor that more than one in so many healthy lines hold makes large logs slow.
@@ -78,21 +79,35 @@ def check(own: Sequence[Path] = ()) -> KbCheck:
 def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
     """The signs of lines that belong together, each where it is first seen."""
     seen: dict[int, SeenTemplate] = {}
-    anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
+    read = _reader(knowledge)
     for line in lines:
-        text = bare_line(line.encode("utf-8", "surrogateescape"))
-        low = text.lower()
-        numbers = {n for anchor, ns in anchors if anchor in low for n in ns}
-        found = match(knowledge, text, sorted(numbers))
-        if all(number in knowledge.words for number, _ in found):
-            found += read_failure(knowledge, text)
-        for number, values in found:
+        for number, values in read(line):
             before = seen.get(number)
             if before is None:
                 seen[number] = SeenTemplate(number, 1, values)
             else:
                 seen[number] = SeenTemplate(number, before.times + 1, before.values)
     return list(seen.values())
+
+
+@functools.lru_cache(maxsize=1)
+def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
+    """Reads a line with a base, once: a check looks at the same stored lines several times."""
+    anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
+    keys = [(key.encode(), [anchors[n] for n in ns]) for key, ns in knowledge.keys.items()]
+
+    @functools.cache
+    def read(line: str) -> Sequence[Found]:
+        text = bare_line(line.encode("utf-8", "surrogateescape"))
+        low = text.lower()
+        there = (behind for key, behind in keys if key in low)
+        numbers = {n for behind in there for anchor, ns in behind if anchor in low for n in ns}
+        found = match(knowledge, text, sorted(numbers))
+        if all(number in knowledge.words for number, _ in found):
+            found += read_failure(knowledge, text)
+        return tuple(found)
+
+    return read
 
 
 def judged(knowledge: Knowledge, lines: Iterable[str]) -> Judgement | None:

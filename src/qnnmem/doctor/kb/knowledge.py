@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from qnnmem.cache_folder import digest
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
@@ -258,7 +259,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
                 tested.update(test.sign or sign for test in when.where)
     return PackedKnowledge(
         format=_FORMAT,
-        key=key or cache.digest([repr((lines, entries)).encode("utf-8", "replace")]).hex(),
+        key=key or digest([repr((lines, entries)).encode("utf-8", "replace")]).hex(),
         signs=[line.sign for line in every],
         calls=[line.call for line in every],
         opens=[line.opens for line in every],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ _TEST = re.compile(
     r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
     r"\s*(KB|MB|GB)?"
 )
+_KEPT = 512  # files of ours, which a process may ask for again and again; a team's may be large
 _MAX_VALUE = 1 << 63
 _MAX_PLAIN = 300  # characters of a typical line that count
 _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -46,6 +48,15 @@ def read_file(
     data: bytes, name: str, own: bool = False
 ) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
     """Lines or entries of one file, whatever it holds; every wrong shape is refused here."""
+    return _read_file(data, name, own) if own else _kept_file(data, name)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _kept_file(data: bytes, name: str) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
+    return _read_file(data, name, own=False)
+
+
+def _read_file(data: bytes, name: str, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
     try:
         text = data.decode("utf-8").removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
         if name.endswith(".toml"):

@@ -24,6 +24,7 @@ So a line costs time in proportion to its length times that of the template (`ma
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -41,6 +42,7 @@ _BLANK = (" ", "\t")
 _OF_NUMBERS = "0123456789abcdefx,.-"
 _MIN_ANCHOR = 6
 _GOOD_ANCHOR = 16  # long enough to be rare
+_KEPT = 4096  # templates: a base is parsed when it is read, again when it is packed and checked
 
 _PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)|(.)", re.DOTALL)
 _HOLE = re.compile(r"([a-z][a-z0-9_]{0,30})?(?::([A-Za-z]+))?")
@@ -78,6 +80,7 @@ class _Piece(NamedTuple):
     named: bool = False
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def parse(text: str) -> Template:
     """A template from its text; what is not a template is refused in one sentence."""
     if not text.strip() or len(text) > _MAX_LENGTH:

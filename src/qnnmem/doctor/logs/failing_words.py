@@ -26,7 +26,9 @@ BAD = re.compile(
     + rb"t"
     rb"|could ?" + _NOT + rb"|abort(?:s|ed|ing)?|fatal|crash(?:ed|es)?|(?:\w+)?exception"
     rb"|refus(?:ed|es|ing)|gave up|giving up|no (?:\w+ ){1,2}could|denied|tim(?:ed|e) ?-?out"
-    rb"|timeout|etimedout|invalid|not found|no such|missing|unsupported|not (?:be )?support\w*"
+    rb"|timeout|etimedout|invalid|not found|no such|missing|unsupported"
+    rb"|not (?:be |yet |currently )?support\w*"
+    rb"|(?:must|should|may) not be (?:null|nullptr|empty|zero|negative)"
     rb"|out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|v?tcm|space|range|bounds|resources|heap)"
     rb"|(?:not|never)(?: \w+){0,2} aligned|(?:un|mis)-?aligned|must be (?:\w+[ -]){0,3}aligned"
     rb"|no (?:more )?memory(?! (?:pressure|leak|issue))"
@@ -45,7 +47,7 @@ BAD = re.compile(
     rb"|unknown (?:key|option|argument|backend|model|op|type"
     rb"|format|symbol)"
     rb"|device offline|must (?:be|have|match|not)\b.{1,60}\b(?:got|but|found)"
-    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual|given)"
+    rb"|expected\b.{1,60}\b(?:got|but|found|built|actual|given)|found [0-9]+ [\w ]{1,30}, expected"
     rb"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|translation|output|response)"
     rb"|(?:over|beyond|above) (?:\w+ ){0,3}(?:limit|budget|quota)|limit (?:is |was )?reached"
     rb"|\w*outofmemory\w*|low_memory|bug ?check"
@@ -100,6 +102,7 @@ HINTS = re.compile(
     rb"|must (?:be one of|match|contain)|only \([^)]{1,60}\) (?:ops )?supported"
     rb"|expecting\b.{1,60}\bgot|must be run on|should point to|trying to \w+ without"
     rb"|(?:run|call\w*|initiali[sz]e)\b.{1,40} before (?:loading|calling|using|making|set\w*)"
+    rb"|must (?:be|match|equal)"
     rb"|not (?!used|needed|required|enabled|changed|limited|included|affected)[a-z]+ed)\b"
     rb"|(?:=|\bis|\bwas) ?null(?:ptr)?\b(?!.{0,80}\b(?:default|us(?:e|ing))\b)|handle ?[:=] ?0x0+\b"
 )
@@ -158,8 +161,8 @@ MENDED = re.compile(
 
 # What says that all went well.
 WELL = re.compile(
-    rb"(?<!no )(?<!not )\b(?:success\w*|succeed\w*|done|finish\w*|complet\w+|pass(?:ed|es)?|ok"
-    rb"|loaded|loading"
+    rb"(?<!no )(?<!not )\b(?:success\w*|succeed\w*|done|finish\w*|complet\w+|ok"
+    rb"|pass(?:ed|es)?(?! null)|loaded|loading"
     rb"|created|ready|start(?:ed|ing)?|initiali[sz]\w+|opened|took|inference time|tokens/s|elapsed"
     rb"|using|enabled|selected|found|well|healthy|wrote|written|saved|available|registered|granted"
     rb"|finali[sz]ed|released|freed|closed|probed|supported|running|infs/sec|inferences/s\w*"

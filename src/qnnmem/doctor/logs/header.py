@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from qnnmem.doctor.logs import outer
+
 
 class Header(msgspec.Struct, frozen=True):
     """The head of one line; what it does not say is None or empty."""
@@ -128,13 +130,20 @@ def parse(line: bytes) -> Header:
 
 @lru_cache(maxsize=16)  # a line that tells of a failure is asked for several times in a row
 def _parsed(line: bytes) -> Header:
+    head = _strict(line)
+    return head if head.style != "plain" else _behind(line)
+
+
+def _strict(line: bytes) -> Header:
+    """The head that a line begins with."""
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
     if first in (b"[", b"<"):
         if not second.isalpha() and (match := _match(_KERNEL, line)):
             seconds = int(match[1]) + int(match[2]) / 1e6
-            return Header("kernel", seconds, 0, 0, "", "kernel", match.end())
+            kernel = Header("kernel", seconds, 0, 0, "", "kernel", match.end())
+            return _relayed(kernel, line)
         if second.isdigit() and (match := _match(_SPDLOG, line)):
             level = _level(match[7].upper())
             return Header("dated", _when(match), None, None, level, "", match.end())
@@ -147,6 +156,71 @@ def _parsed(line: bytes) -> Header:
     if b"<" in line[:24] and (match := _match(_MARK, line)):
         return Header("mark", None, None, None, match[1].decode(), "QnnDsp", match.end())
     return _NONE
+
+
+def _relayed(head: Header, line: bytes) -> Header:
+    """The head of the message, if that is a line of another program with one of its own."""
+    said = _strict(line[head.body :])
+    if head.style == "kernel" and said.style == "journal":
+        # Programs write to the log of the kernel, too; a journal names the machine before them.
+        machine = b" " in line[head.body : head.body + said.body].rstrip(b" ")
+        return (
+            msgspec.structs.replace(said, time=head.time, body=head.body + said.body)
+            if (machine)
+            else head
+        )
+    if said.style == "plain" or not (said.level or said.pid):
+        found = outer.inner(line, head.body)
+        if found is None:
+            return head
+        said = _found(found, found.end - head.body)
+    pid = head.pid if said.pid is None else said.pid
+    return msgspec.structs.replace(said, pid=pid, time=head.time, body=head.body + said.body)
+
+
+_MARKS = 12  # before a message
+
+
+def _behind(line: bytes, timed: bool = False) -> Header:
+    """The head of a line behind marks of others, or what these tell; `timed` ones behind a time."""
+    at, time, level, pid = 0, None, "", None
+    for _ in range(_MARKS):
+        found = outer.step(line, at, timed or bool(level))
+        if found is None:
+            break
+        at, timed = found.end, timed or found.timed
+        level, pid = found.level or level, pid if found.pid is None else found.pid
+        time = _stamped(found.stamp) if found.stamp else time
+        said = _strict(line[at:])
+        # `in[0]: ` is a process only where a time stands before it.
+        if said.style != "plain" and (timed or said.style != "journal" or said.time is not None):
+            return _placed(said, at, time, pid, said.level or level)
+    if further := outer.inner(line, at):
+        return _placed(_found(further, further.end), 0, time, pid, further.level or level)
+    style = "dated" if timed else "level" if level else "journal" if pid else "plain"
+    return Header(style, time, pid, None, level, "", at)
+
+
+def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
+    """A head behind others; its own time and process count first."""
+    return msgspec.structs.replace(
+        said,
+        body=at + said.body,
+        time=time if said.time is None else said.time,
+        pid=pid if said.pid is None else said.pid,
+        level=level,
+    )
+
+
+def _found(one: outer.OuterHead, body: int) -> Header:
+    style = "level" if one.pid is None else "brief" if one.tid is None else "threadtime"
+    time = _stamped(one.stamp) if one.stamp else None
+    return Header(style, time, one.pid, one.tid, one.level, one.tag, body)
+
+
+def _stamped(text: bytes) -> float | None:
+    match = _match(_STAMP, text)
+    return _when(match) if match else None
 
 
 def _lettered(line: bytes, second: bytes) -> Header | None:
@@ -164,7 +238,7 @@ def _lettered(line: bytes, second: bytes) -> Header | None:
         time = int(match[1]) * _DAY + _clock(*match.group(2, 3, 4, 5))
         return Header("go", time, None, None, _level(match[6]), "", match.end())
     if b"]:" in line[:160] and (match := _match(_JOURNAL, line)):
-        return _journal(match)
+        return _relayed(_journal(match), line)
     if second in (b"/", b" ", b"\t") and (match := _match(_TAG, line)):
         return Header("tag", None, None, None, *_words(match[1], match[2]), match.end())
     return None
@@ -187,7 +261,11 @@ def _dated(line: bytes) -> Header:
         pid, tid, level, tag = match.group(7, 8, 9, 10)
         return Header("studio", _when(match), int(pid), int(tid), *_words(level, tag), match.end())
     if match := _match(_DATED, line):
-        inner = _NONE if match[7] else _parsed(line[match.end() :])
+        rest = line[match.end() :]
+        inner = _NONE if match[7] else _strict(rest)
+        if not match[7] and inner.style == "plain":
+            inner = _behind(rest, timed=True)
+            inner = _NONE if inner.style == "dated" and not inner.level else inner
         if inner.style != "plain":  # a time that another program put before a whole line
             body = match.end() + inner.body
             return msgspec.structs.replace(inner, time=_when(match), body=body)
@@ -204,7 +282,11 @@ def _dated(line: bytes) -> Header:
         clock, tag = _clock(*match.group(1, 2, 3, 4)), match[7].decode("utf-8", "replace")
         return Header("gstreamer", clock, int(match[5]), None, _level(match[6]), tag, match.end())
     if match := _match(_SNPE, line):
-        return Header("snpe", _clock(*match.group(1, 2, 3, 4)), body=match.end() - 1)
+        clock, body = _clock(*match.group(1, 2, 3, 4)), match.end() - 1
+        inner = _behind(line[body:], timed=True)
+        if inner.level:
+            return msgspec.structs.replace(inner, time=clock, body=body + inner.body)
+        return Header("snpe", clock, body=body)
     return _NONE
 
 

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from qnnmem.doctor.logs.source import FoundLogs, Stream, open_part, standard_input
+from qnnmem.doctor.logs.source import AS_IT_IS, FoundLogs, Stream, open_part, standard_input
 from qnnmem.errors import LoadError
 from qnnmem.load.file_kind import KINDS, kind_of_bytes, wrong_kind
 
@@ -42,13 +42,13 @@ def _refusal(name: str) -> LoadError | None:
     except LoadError as exc:
         return exc  # the other logs are read all the same
     try:
-        head = bytes(view[: part.readinto(view)])
+        head = part.start or bytes(view[: part.readinto(view)])
     finally:
         part.close()
     kind = kind_of_bytes(head)
-    if kind.name in _READ and (kind.name == _TEXT or part.packed in ("plain", "wide")):
+    if kind.name in _READ and (kind.name == _TEXT or part.packed in AS_IT_IS):
         return None
-    if head and part.packed not in ("plain", "wide"):
+    if head and part.packed not in AS_IT_IS:
         return LoadError(name, f"holds {kind.words} in {part.packed} form, which is not a log")
     return wrong_kind(name, kind, "which qnnmem doctor does not read")
 

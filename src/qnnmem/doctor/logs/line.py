@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_words import LpaiWords
 from qnnmem.doctor.logs.other_words import OPEN
 from qnnmem.doctor.logs.reading import Chosen, FailingLine, code_alone, code_at_end, read
@@ -20,6 +21,7 @@ WORDY = ("word", "text")  # types of holes that catch no number
 # The number of a line template, and what its holes caught.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
+_LEVELLED = ("tool", "level")  # styles of heads that hold a level and nothing else
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
@@ -62,7 +64,9 @@ def read_failure(
     holes = knowledge.holes
     for whole in chain((text,), wrapped()):
         known = [
-            one for one in knowledge.second_reading.find(whole) if one[0] not in knowledge.words
+            one
+            for one in knowledge.second_reading.find(_said(whole))
+            if one[0] not in knowledge.words
         ]
         if known and whole is not text:  # what the other line says alone is not said of this one
             rest = whole.replace(text, b" ", 1)
@@ -74,6 +78,12 @@ def read_failure(
                 about = told(knowledge, failure)  # what counts beside others only, explains nothing
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
     return told(knowledge, failure)
+
+
+def _said(text: bytes) -> bytes:
+    """A line without its level: `[ERROR] mem alloc failed` is not the name of a code."""
+    head = header.parse(text)
+    return text[head.body :] if head.style in _LEVELLED else text
 
 
 def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:

@@ -60,6 +60,11 @@ _SHORT: tuple[tuple[str, ...], ...] = (
     (r"mmap\w*|alloc\w*", r"\breturn(?:s|ed)? (?:-|0x0*[1-9])"),
     (r"\bno (?:more )?(?:room|space)\b", rf"{_KIND}|{_AMOUNT}|\bmap\b|buffer"),
     (r"\w*alloc\w*", _GONE),
+    (
+        r"\b(?:not enough|no|no more|out of) free (?:\w+ )?(?:blocks|pages)\b"
+        r"|exceed\w* (?:the )?available (?:blocks|pages)\b",
+    ),
+    (r"\bcache budget\b", r"too (?:small|little)|exceed"),
     (r"too (?:much|large|big)\b", _AMOUNT),
     (r"\bkill", rf"mem|\bram\b|\brss\b|\boom|\bheap|{_AMOUNT}"),
     (
@@ -75,6 +80,11 @@ _NOT_SHORT = re.compile(
     r"|fail\w* to free|\brelease|not support|unsupport|invalid|mis-?match|wrong|already|permission"
     r"|denied|no such|not found|not exist|undefined|\bversion|align|not (?:be )?(?:initiali"
     r"|implement)"
+    r"|\b(?:is|are) (?:large |big )?enough\b|uninitiali[sz]ed|\bno (?:\w+ )?handle found"
+    r"|alloc\w* (?:info|record)\b|\b(?:un)?tracked\b|\bnull (?:\w+ ){0,4}pointer|\bwritten buffer"
+    r"|exceed\w* (?:the )?(?:pre-?)?allocated|(?:seq\w*[_ ]len\w*|context_len\w*|max[_ ]length)\b"
+    r".{0,60}\bexceed|\bexceed.{0,60}\b(?:seq\w*[_ ]len\w*|\w*context_len|max[_ ]length)\b"
+    r"|\bsmaller than (?:the )?(?:given|registered)|outside (?:of )?the (?:mapped|shared|model)"
     r"|dlopen|static tls|tim(?:ed|e)[- ]?out|\bshapes?\b|\bdims?\b|dimension|\brank\b"
     r"|\btokens? limit"
     r"|context length|\bsymbol|segv|segfault|violation|\bfloat\w* range|out of (?:range|bounds)"

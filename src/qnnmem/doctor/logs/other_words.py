@@ -31,7 +31,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # Files: not there, not to be opened, damaged.
     (
         r"no such file|file not found|does(?: not|n.t) exist"
-        r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable)\b",
+        r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable|tensor"
+        r"|map|string|number)\b",
     ),
     (_CANNOT + r"(?:open|read|find|found|locate|parse|write|stat)\b",),
     (
@@ -50,7 +51,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (
         r"\b(?:is|are|was|were)?(?: not|n.t) (?:registered|in (?:the )?list|running|connected"
         r"|enabled"
-        r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed)\b"
+        r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed|configured"
+        r"|valid|static|defined)\b"
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
         r"(?: \S+){0,2} (?:(?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
         r"|(?:is |are |was )(?:unavailable|disabled))"
@@ -93,6 +95,26 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"\b(?:inputs?|outputs?|tensors?|files?|binary|model|graph|shapes?|counts?)\b",
         r"\bdiffers?\b|\b(?:is|was) empty\b|\bempty file|does(?: not|n.t) accept",
     ),
+    (
+        r"\b\w*(?:inputs?|outputs?|buffers?|tensors?|names?|list|vector|prompt) (?:is|are) empty"
+        r"|\bempty (?:\w+ )?(?:weights?|tensors?|inputs?|outputs?|names?)\b",
+    ),
+    # Settings that are wrong or do not go together.
+    (
+        r"(?:not compatible|incompatible|conflicts?) with|mutually exclusive"
+        r"|can ?not (?:set|use|specify|enable) both|please check (?:the |your )?\w*(?:config|path"
+        r"|file|setting|argument|option)",
+    ),
+    (r"\battributes?\b", r"\bmust\b|\bshould\b|\bonly\b|\bexpect|invalid|unsupported|missing"),
+    (
+        r"\b(?:unknown|unexpected|unsupported) (?:\w+ ){0,2}\w*(?:index|handle|type|mode|format"
+        r"|encoding)\b|\binvalid (?!arg|param|file desc|mem)[a-z]\w+",
+    ),
+    (
+        r"\b(?:must|should) be (?:-?[0-9]|[<>]|greater|less|at least|positive|one\b|two\b|three\b"
+        r"|in\b|between|static|provided|divisible|odd\b|even\b|called)|\bcalled before\b",
+    ),
+    (_CANNOT + r"(?:create|make|get|change) (?:[\w-]+ ){0,3}(?:director(?:y|ies)|folder|cwd)\b",),
     (
         r"dynamic (?:\w+ )?(?:dim|shape|batch|ax[ei]s)",
         r"\bwants?\b|\bfixed\b|\bstatic\b|\bonly\b|\bnot\b",
@@ -160,25 +182,66 @@ _STATES = re.compile(
     r"|\bwithout (?:being )?initiali[sz]\w+|\b(?:size|length|number) of .{1,60}n[o']t match"
     r"|\bis invalid\b.{0,8}\bshould be\b|\bcan.?t find this\b"
 )
-# Giving back takes no memory; in a log it is the end of what failed before, or nothing at all.
-_GIVEN_BACK = re.compile(
-    r"(?:fail\w*|unable|can ?not|could not|couldn.t)(?: to)? (?:be )?(?:free|release|close|destroy"
-    r"|terminate|unregister|deregister|munmap|unmap|unload|detach)"
-    r"|(?:free|destroy|close|munmap|unmap|deregister)\w* (?:\w+ )?fail"
-)
 _SIZES = re.compile(r"[0-9][0-9.,]* ?(?:[kmg]i?b|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}")
 # The name of the function that prints; what it does is not what went wrong in it.
 _FUNCTION = re.compile(r"(?:^|(?<=: )|(?<=\] ))(?:[a-z0-9]+_){2,}[a-z0-9]+(?:\(\))?: (?=\S+ \S)")
 _NOTHING = re.compile(r"\bnull|\bnil\b|\b0x0+\b")
-# In a log such words follow from what failed before.
+# What is said of memory, buffers and sizes that no shortage causes: how they are kept account of,
+# what they are asked for, where they end.
+_KEPT = (
+    r"\buninitiali[sz]ed\b|not (?:been )?initiali[sz]ed\b|\bno (?:\w+ )?handle found\b"
+    r"|\b(?:un)?tracked\b|already (?:been )?(?:tracked|locked|unlocked|exists)\b"
+    r"|\balloc\w* (?:info|record)\b"
+    r"|\binvalid (?:\w+ ){0,3}(?:fd|address|allocation|range|base|layout)\b"
+    r"|\bnull (?:\w+ ){1,4}pointer|(?:pointer|handle|base) (?:is|was) (?:null|invalid)"
+    r"|(?:can ?not|(?:must|should|may) not) be (?:null|nullptr|empty|zero|negative|blank|none)\b"
+    r"|\b\w+_(?:alloc|free|fd)\w*(?:\(\))? not found|symbol \w*(?:alloc|free|mem)"
+    r"|not implemented for this|not supported on this|support is missing|valid fd\b"
+    r"|not (?:yet|currently) supported|(?:only supports?|supports? only|only available with)\b"
+    r"|out of bounds|outside (?:of )?(?:the )?(?:mapped|shared|model)\b|fail\w* to get file size"
+    r"|fail\w* to open (?:the )?(?:[\w-]+ ){0,2}(?:device|heap)\b"
+    r"|fail\w* to (?:calculate|compute|infer|convert|unpack|legali[sz]e|cast|parse|unlock)\b"
+    r"|fail\w* to (?:get|retrieve|query|find)\b[^;:.]{0,40}\b(?:offset|type|shape|rank|pattern"
+    r"|layout|strides?|symbol|requirements|options?)\b"
+    r"|\b(?:size|length|number|count)\b.{0,60}(?:does(?: not|n.t)|do(?: not|n.t)|is not|not)"
+    r" match|not the correct size|not (?:large|big) enough to hold|bytes != \w"
+    r"|\bwritten buffer size\b|\b(?:size|shape|rank|dimensions?) mis-?match"
+    r"|\bmis-?match\w* with (?:\w+ )?size"
+    r"|\bsize of 0 bytes|\bsize is (?:0|negative)\b|\bzero (?:\w+ )?(?:size|length)\b"
+    r"|\bsize overflow|overflows? size_t|overflow computing"
+    r"|\b(?:filter|stride|padding|dilation)s?\b.{0,60}\b(?:size|must|invalid|unsupported)\b"
+    r"|\b(?:batch|input|window|vocab|pad|strides?|perm|group|block|chunk|kernel|profiler)[ _]size\b"
+    r".{0,40}\b(?:must|should)\b|\bexpecting \w+ size\b"
+)
+# In a log such words follow from what failed before, or tell of what a good run does without.
 _ENDS: tuple[tuple[str, ...], ...] = (
     (r"\binvalid [a-z]\w+",),
+    (
+        r"set_?power_?config|power config|perf(?:ormance)?[ _]?(?:mode|profile|config\w*|control"
+        r"|boost|infra\w*)\b",
+    ),
+    (
+        r"\bhas no (?!room|more|free)\w+|\bno \w+ (?:provided|specified|given|configured)\b"
+        r"|\b(?:a |passed )?null (?:options?|accelerator|handle|register\w*)\b"
+        r"|does(?: not|n.t) refer to|\berror (?:parsing|reading|opening|writing)\b",
+    ),
+    (
+        r"fail\w* to (?:get|fetch|extract|apply|verify|pack|check|dup|copy|set)\b"
+        r"(?!.*(?:buffer|context|binary|graph|handle|device|response|output|input|provider))",
+    ),
+    (r"\b(?:is|are|was|were) not set\b",),
     # Crashes of a program, and programs that stand still.
     (
         r"\bsig(?:segv|ill|bus|fpe|trap)\b|segmentation fault|segfault|access violation"
         r"|\b0xc000000[0-9]\b|exit code -1[0-9]{9}\b|stack overflow|\bassert(?:ion)?\b|_assert\b",
     ),
     (r"\banr\b|not responding|\bhangs?\b|\bhung\b|\bstuck\b|\bfrozen\b|deadlock|watchdog",),
+)
+# Giving back needs nothing; in a log it fails with what failed before.
+_GIVEN_BACK = (
+    r"(?:fail\w*|unable|could not|couldn.t) to (?:free|release|close|de-?register|unregister"
+    r"|unmap|unload|destroy|terminate)\b|\w*(?:deregister|free|release|unmap|destroy)\w*"
+    r"(?:\(\))? fail"
 )
 _MEMORY = re.compile(
     r"memory|\bmem\b|alloc|mmap|\bmap(?:ping|ped)?\b(?!::)|\bheap|\bram\b|\boom\b|v?tcm\b|spill"
@@ -217,11 +280,11 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
 
     A crash and a standstill do so only in a message that stands alone.
     """
-    if _heap_spoilt().search(text):
+    if _heap_spoilt().search(text) or _kept().search(text):
+        return True
+    if alone and _given_back().search(text):
         return True
     if _STATES.search(text) and not _SIZES.search(text.partition("should be")[0]):
-        return True
-    if alone and _GIVEN_BACK.search(text):
         return True
     if mentions_memory(text):
         text = _FUNCTION.sub("", text)
@@ -233,6 +296,16 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
 @cache
 def _heap_spoilt() -> re.Pattern[str]:
     return re.compile(HEAP_SPOILT)
+
+
+@cache
+def _kept() -> re.Pattern[str]:
+    return re.compile(_KEPT)
+
+
+@cache
+def _given_back() -> re.Pattern[str]:
+    return re.compile(_GIVEN_BACK)
 
 
 def mentions_memory(text: str) -> bool:

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header
+from qnnmem.doctor.logs.line import bare_line
 
+LOOK = 8192  # bytes around a line on which it depends what is found in it
+SHORT = 4096  # a longer line is looked at in blocks of this many bytes
+_PIECES = 4  # a message is split over at most so many lines
+_CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _SPLIT = 64  # no logger splits shorter messages
 _WRAPPED = 40  # and nobody wraps them
 
@@ -48,7 +53,8 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
         head = header.parse(whole)
         if head.style != "plain" or not goes_on(header.parse(line), line, head):
             return
-        whole, follows = line + glue(head) + whole, line + glue(head) + follows
+        before_it = line + glue(head)  # what marks a quoted line is no part of the message
+        whole, follows = before_it + whole[head.body :], before_it + follows[head.body :]
         yield whole
         if follows != whole:
             yield follows
@@ -57,3 +63,39 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
 def glue(piece: Header) -> bytes:
     """What stood between a message and its next piece: loggers cut anywhere, people at blanks."""
     return b" " if piece.style == "plain" else b""
+
+
+def line_below(buffer: bytearray, fill: int, high: int) -> bytes:
+    """The next line, if it is so short that it may be nothing but a code."""
+    stop = buffer.find(b"\n", high + 1, min(high + _CODE_LINE, fill))
+    stop = fill if stop < 0 and fill < high + _CODE_LINE else stop
+    return bare_line(bytes(buffer[high + 1 : stop])) if stop > high + 1 else b""
+
+
+def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | None:
+    """Where the line before starts, and its text; None when it is long or not at hand."""
+    if low < 2:
+        return None
+    start = buffer.rfind(b"\n", max(0, low - 1 - SHORT), low - 1) + 1
+    if (start == 0 and (base or low > SHORT)) or low - start < 2:
+        return None
+    return start, bare_line(bytes(buffer[start : low - 1]))
+
+
+def forward(buffer: bytearray, fill: int, text: bytes, head: Header, high: int) -> bytes:
+    """A line with those that it goes on in; empty when it does not."""
+    whole, at = text, high + 1
+    for _ in range(_PIECES - 1):
+        stop = buffer.find(b"\n", at, fill)
+        stop = fill if stop < 0 else stop
+        if stop <= at or stop - high > LOOK // 2:
+            break
+        piece = bare_line(bytes(buffer[at:stop]))
+        if are_strangers(text, piece):
+            break
+        other = header.parse(piece)
+        if not goes_on(head, text, other):
+            break
+        whole += glue(other) + piece[other.body :]
+        at = stop + 1
+    return whole if whole is not text else b""

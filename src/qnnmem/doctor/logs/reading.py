@@ -105,15 +105,20 @@ _THINGS = (
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
 )
-# Where a program prints from.
+# Where a program prints from: a file, and the function as compilers of C++ write it.
 _PLACE = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
-    rb"|kt)[:(]\d+"
+    rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
 )
 _ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|\berror[:\]]|level=error|\[e:| - error - ")
 _CALM = re.compile(
     rb"<[vdiw]>|\[ ?(?:info|debug|verbose|trace|warn(?:ing)?) ?\]|\[[vdiw]:"
-    rb"| - (?:info|debug|warning) - "
+    rb"| - (?:info|debug|warning) - |^(?:verbose|debug|info|warning): ?(?:\[|[\w.]{1,40}:)"
+)
+# The same without warnings: what is told so is no failure unless it says that it is.
+_QUIET = re.compile(
+    rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
+    rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
@@ -244,11 +249,14 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
     alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
-    informs = level in ("V", "D", "I")  # lines of a good run, or what a DSP says through one
-    if alone and not failing and (not informs or _RELAYED.search(body)):
-        failing = bool(HINTS.search(bare))
-    if chosen is Chosen.ASSUMED and not failing and not informs:
-        failing = bool(_cause(bare, alone))
+    quiet = kind == "calm" and (
+        level in ("V", "D", "I") or bool(_QUIET.search(before + body[:_HEADS]))
+    )
+    heard = not quiet or bool(_RELAYED.search(body))  # what a DSP says comes through a quiet line
+    failing = failing or (alone and heard and bool(HINTS.search(bare)))
+    if chosen is Chosen.ASSUMED and not failing:
+        well = WELL.search(bare) and not UNWELL.search(bare)
+        failing = _names_anyhow(bare, calm=kind == "calm" or bool(well))
     if kind == "calm" and not alone:
         warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
@@ -273,6 +281,12 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if chosen is Chosen.BESIDE and not coded and cause in ("", OPEN):
         return None
     return _Shape(stage, cause, failing, coded)
+
+
+def _names_anyhow(bare: bytes, calm: bool) -> bool:
+    """Whether a line without a word of failure names one; a calm one only that memory is short."""
+    cause = _cause(bare, alone=True)
+    return cause.startswith("mem_") or bool(cause and not calm)
 
 
 def _cause(body: bytes, alone: bool) -> str:

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 
 import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.header import LOGCAT, second_of
+from qnnmem.doctor.logs.header import LOGCAT
 from qnnmem.doctor.logs.line import SCALES, WORDY, Found, number
+from qnnmem.doctor.logs.line_memory import LineMemory, digits_alike
 
-_MOST = 8192  # lines that are remembered
 _LONGEST = 512  # bytes of one that is
-_ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
@@ -37,75 +35,55 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     opens: bool  # whether one of them makes an incident
     asks_code: bool  # whether a code may stand beside the call, or in the line below
 
-    def shifted(self, by: int) -> Repeat:
-        """The same, where so many bytes stand before the message."""
-        found = tuple(
-            (
-                index,
-                tuple((start + by, end + by, kind, scale) for start, end, kind, scale in fields),
-            )
-            for index, fields in self.found
-        )
-        return msgspec.structs.replace(self, found=found)
-
     def of(self, message: bytes) -> list[Found]:
         """The templates of a message and what their holes catch in it."""
-        out: list[Found] = []
-        for index, fields in self.found:
-            if not fields:
-                out.append((index, ()))
-                continue
-            values: list[int | str] = []
-            for start, end, kind, scale in fields:
-                text = message[start:end]
-                if not scale:
-                    values.append(text.decode("utf-8", "replace"))
-                elif text.isdigit():  # as most are
-                    values.append(int(text) * scale)
-                else:
-                    values.append(number(text, kind))
-            out.append((index, tuple(values)))
-        return out
-
-
-class RepeatedLine(msgspec.Struct, frozen=True, gc=False):
-    """What lines with these letters and a head of this width hold."""
-
-    repeat: Repeat  # with places that count from the start of the line
-    pid: tuple[int, int]  # where the process stands; the time is where it always is
-
-    def process(self, line: bytes) -> tuple[int, float]:
-        """Process and time, as `process_in` says."""
-        start, end = self.pid
-        return int(line[start:end]), second_of(line[:14]) + _thousandths(line[15:18])
+        return [
+            (
+                index,
+                tuple(
+                    [
+                        int(text) * scale  # as most are
+                        if scale and (text := message[start:end]).isdigit()
+                        else _value(message[start:end], kind, scale)
+                        for start, end, kind, scale in fields
+                    ]
+                )
+                if fields
+                else (),
+            )
+            for index, fields in self.found
+        ]
 
 
 class RepeatedLines:
     """The messages that were seen, by their letters."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
-        self._known: dict[bytes, Repeat] = {}
-        self._lines: dict[bytes, RepeatedLine] = {}
+    def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
+        self._knowledge, self._memory = knowledge, memory
+        self._known: set[bytes] = set()
+        self._numbered: list[Repeat] = []
+        self.fresh: dict[bytes, int] = {}  # numbers that the engine did not know yet
         self._steady: dict[int, bool] = {}
 
-    def line(self, raw: bytes) -> RepeatedLine | None:
-        """What is known of a line by all of its letters: heads are mostly as wide, too."""
-        if b"0x" in raw or b"0X" in raw:
-            return self._lines.get(_key(raw))
-        return self._lines.get(raw.translate(_ONE_DIGIT))
+    def numbered(self, number: int) -> Repeat:
+        """What a message holds that the memory knows by a number."""
+        return self._numbered[number - 1]
 
-    def find(self, raw: bytes, head: re.Match[bytes]) -> RepeatedLine | None:
-        """What is known of the message of a line in which `LOGCAT` was found."""
-        body = head.end()
-        known = self._known.get(_key(raw[body:].rstrip(b"\r\n")))
-        if known is None:
+    def begin(self) -> None:
+        """Before a region is searched: from now on its engine tells what was seen so far."""
+        self.fresh.clear()
+        if self._memory.full:
+            self._memory.clear()
+            self._known.clear()
+            self._numbered.clear()
+
+    def lately(self, raw: bytes) -> tuple[int, int, int] | None:
+        """Where the message of a line begins, its number, the process, if it is a fresh one."""
+        head = LOGCAT.match(raw)
+        if head is None:
             return None
-        if len(self._lines) >= _MOST:
-            self._lines.clear()
-        # Logcat ends a head with a blank, so what stands before `x` is on one side of the cut.
-        line = self._lines[_key(raw)] = RepeatedLine(known.shifted(body), head.span(3))
-        return line
+        number = self.fresh.get(digits_alike(raw[head.end() :].rstrip(b"\r\n")))
+        return (head.end(), number, int(head[3])) if number else None
 
     def note(self, text: bytes, asked: Sequence[int], found: Sequence[Found]) -> None:
         """Keeps which of the templates asked for a line of logcat matches, if its letters tell."""
@@ -123,13 +101,17 @@ class RepeatedLines:
         ):
             return
         low, body = text.lower(), head.end()
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known[_key(text[body:])] = Repeat(
+        key = digits_alike(text[body:])
+        if key in self._known or not self._memory.know(text[body:], len(self._numbered) + 1):
+            return
+        self._known.add(key)
+        repeat = Repeat(
             tuple((index, self._fields(index, low, body)) for index in numbers),
             any(knowledge.opens[index] for index in numbers),
             any(index in knowledge.code_lines for index in numbers),
         )
+        self._numbered.append(repeat)
+        self.fresh[key] = len(self._numbered)
 
     def _is_steady(self, index: int) -> bool:
         """Whether a template matches whatever the digits of a line and its head are."""
@@ -153,15 +135,5 @@ class RepeatedLines:
         )
 
 
-@cache
-def _thousandths(text: bytes) -> float:
-    return int(text) / 1000
-
-
-def _key(message: bytes) -> bytes:
-    """What lines have in common that differ in their digits."""
-    if b"0x" in message:
-        message = message.replace(b"0x", b"\nx")  # no line holds an end of line
-    if b"0X" in message:
-        message = message.replace(b"0X", b"\nX")
-    return message.translate(_ONE_DIGIT)
+def _value(text: bytes, kind: str, scale: int) -> int | str:
+    return number(text, kind) if scale else text.decode("utf-8", "replace")

@@ -19,7 +19,7 @@ from functools import partial
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, last_words
-from qnnmem.doctor.logs.header import LOGCAT, Header, process_of
+from qnnmem.doctor.logs.header import process_of, second_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
     bare_line,
@@ -30,24 +30,29 @@ from qnnmem.doctor.logs.line import (
     said_beside,
     told,
 )
-from qnnmem.doctor.logs.newlines import newline_counter
-from qnnmem.doctor.logs.pieces import are_strangers, glue, goes_on, wholes
+from qnnmem.doctor.logs.pieces import (
+    LOOK,
+    SHORT,
+    are_strangers,
+    forward,
+    glue,
+    goes_on,
+    line_before,
+    line_below,
+    wholes,
+)
 from qnnmem.doctor.logs.reading import Chosen, failing_pieces, read
 from qnnmem.doctor.logs.search import SearchEngine, is_failing
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes
 
-LOOK = 8192
 SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
-SHORT = 4096  # a longer line is looked at in blocks of this many bytes
 REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
 _NEWLINE = 10
+_SECOND = 14  # bytes that logcat writes before a point and thousandths of a second
 _OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
 _SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
-_PIECES = 4  # a message is split over at most so many lines
 _BEFORE = 2  # of them that stand before one that tells of a failure
-_CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
 _READ = -1  # beside the numbers of templates: the beginning of a long line was read
-_TAG, _MOST_TAGS = 12, 1024  # bytes of a message that tell who says it, and how many are kept
 
 
 class LogScanner:
@@ -75,11 +80,9 @@ class LogScanner:
             region = min(region, size + 1)  # no more buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
-        self._count = newline_counter(self._buffer, self._view, REGION)
         self._start, self._end = start, end
         self._ended = False  # whether the end of the log is in the buffer
         self._failed = False  # whether a line of a failure was found
-        self._calm: set[bytes] = set()  # beginnings of messages of which the last said nothing
         self._seen: dict[int, Hit] = {}  # lines near the start that are known, by number
         self._skipped = start == 0  # whether the first line of the range is found
         self._first = 0  # its offset
@@ -235,7 +238,7 @@ class LogScanner:
         return (stop or self._at), False
 
     def _scan(self, stop: int) -> list[Hit]:
-        buffer, view, shape_of = self._buffer, self._view, self._shapes.of
+        buffer = self._buffer
         out: list[Hit] = []
         at = self._at
         middle = self._base + at != self._line
@@ -243,36 +246,45 @@ class LogScanner:
             at = buffer.find(b"\n", at, stop) + 1 or stop
             begin = max(self._at - _OVERLAP, 0) if middle else self._at
             self._long(self._line - self._base, begin, at, out)
-        dull, repeats, calm = self._shapes.dull, self._shapes.repeats, self._calm
-        known_line, find = repeats.line, repeats.find
-        for low, high in self._engine.lines(buffer, at, stop, dull) if at < stop else ():
+        self._shapes.repeats.begin()
+        if at < stop:
+            self._lines(at, stop, out)
+        return out
+
+    def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
+        """What whole lines hold."""
+        view, base, first = self._view, self._base, self._number(at)
+        repeats, shape_of, second, time = self._shapes.repeats, self._shapes.of, b"", 0.0
+        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
+        for low, high, lines, body, known, pid in places:
             if high - low > SHORT:
                 self._done, self._long_head = set(), None
                 self._long(low, low, high, out)
                 continue
-            raw, body = bytes(view[low:high]), 0
-            known = known_line(raw)
-            if known is None and (head := LOGCAT.match(raw)):
-                body = head.end()
-                tag = raw[body : body + _TAG]
-                # Who said nothing of use last time is not expected to repeat a message.
-                known = None if tag in calm else find(raw, head)
-            if known is not None:
-                repeat, text = known.repeat, raw.rstrip(b"\r\n")
-                said = repeat.of(raw), known.process(raw), repeat.opens, repeat.asks_code
-                self._put(low, high, text, *said, False, out)
+            raw = bytes(view[low:high])
+            if not known and repeats.fresh and (late := repeats.lately(raw)):
+                body, known, pid = late
+            if known:
+                repeat, text = repeats.numbered(known), raw.rstrip(b"\r\n")
+                number = first + lines if lines >= 0 else self._number(low)
+                found, opens = repeat.of(raw[body:]), repeat.opens
+                if raw[:_SECOND] != second:  # which most lines share with the one before
+                    second = raw[:_SECOND]
+                    time = second_of(second)
+                when = time + int(raw[_SECOND + 1 : _SECOND + 4]) / 1000
+                if repeat.asks_code:
+                    said = found, (pid, when), opens, True, False
+                    self._put(low, high, number, text, *said, out)
+                else:
+                    out.append(Hit(base + low, number, pid, when, text, found, opens))
             elif shape := shape_of(raw, body):
                 self._short(low, high, raw, shape, out)
-                if body:
-                    calm.discard(tag)
-            elif body and len(calm) < _MOST_TAGS:
-                calm.add(tag)
-        return out
 
     def _put(
         self,
         low: int,
         high: int,
+        number: int,
         text: bytes,
         found: list[tuple[int, Values]],
         process: tuple[int | None, float | None],
@@ -282,9 +294,9 @@ class LogScanner:
         out: list[Hit],
     ) -> None:
         """A line and what was found in it; `beside` asks for the code and the cause of a call."""
-        number, code = self._number(low), []
+        code = []
         if beside:
-            below = self._below(high)
+            below = line_below(self._buffer, self._fill, high)
             code = code_below(self._knowledge, found, below) if below else []
             found += said_beside(self._knowledge, found, text, failing)
         out.append(Hit(self._base + low, number, *process, text, found, opens))
@@ -344,22 +356,18 @@ class LogScanner:
             if len(found) > 1:
                 found.sort()
             opens, process = self._opens(found), process_of(text)
-            self._put(low, high, text, found, process, opens, opens, failing, out)
-
-    def _below(self, high: int) -> bytes:
-        """The next line, if it is so short that it may be nothing but a code."""
-        stop = self._buffer.find(b"\n", high + 1, min(high + _CODE_LINE, self._fill))
-        stop = self._fill if stop < 0 and self._fill < high + _CODE_LINE else stop
-        return bare_line(bytes(self._view[high + 1 : stop])) if stop > high + 1 else b""
+            self._put(
+                low, high, self._number(low), text, found, process, opens, opens, failing, out
+            )
 
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
         """Templates whose message goes on in the next lines, or began in the one before."""
         head = header.parse(text)
-        forward = self._forward(text, head, high)
-        found = match(self._knowledge, forward, missing) if forward else []
-        back = self._line_before(low)
+        onward = forward(self._buffer, self._fill, text, head, high)
+        found = match(self._knowledge, onward, missing) if onward else []
+        back = line_before(self._buffer, self._base, low)
         if back is None:
             return None, found
         start, before = back
@@ -385,35 +393,14 @@ class LogScanner:
         head = header.parse(text)
         before: list[bytes] = []
         at = low
-        while len(before) < _BEFORE and head.style == "plain" and (back := self._line_before(at)):
+        while (
+            len(before) < _BEFORE
+            and head.style == "plain"
+            and (back := line_before(self._buffer, self._base, at))
+        ):
             at = back[0]
             before.insert(0, back[1])
-        return wholes(before, text, self._forward(text, head, high))
-
-    def _forward(self, text: bytes, head: Header, high: int) -> bytes:
-        whole, at = text, high + 1
-        for _ in range(_PIECES - 1):
-            stop = self._buffer.find(b"\n", at, self._fill)
-            stop = self._fill if stop < 0 else stop
-            if stop <= at or stop - high > LOOK // 2:
-                break
-            piece = bare_line(bytes(self._view[at:stop]))
-            if are_strangers(text, piece):
-                break
-            other = header.parse(piece)
-            if not goes_on(head, text, other):
-                break
-            whole += glue(other) + piece[other.body :]
-            at = stop + 1
-        return whole if whole is not text else b""
-
-    def _line_before(self, low: int) -> tuple[int, bytes] | None:
-        if low < 2:
-            return None
-        start = self._buffer.rfind(b"\n", max(0, low - 1 - SHORT), low - 1) + 1
-        if (start == 0 and (self._base or low > SHORT)) or low - start < 2:
-            return None
-        return start, bare_line(bytes(self._view[start : low - 1]))
+        return wholes(before, text, forward(self._buffer, self._fill, text, head, high))
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         """What a block of a long line holds; of each template the first place in the line."""
@@ -473,7 +460,7 @@ class LogScanner:
     def _number(self, index: int) -> int:
         """Number of the line that starts at an index of the buffer."""
         if index > self._counted:
-            self.lines += self._count(self._counted, index)
+            self.lines += self._engine.newlines(self._buffer, self._counted, index)
             self._counted = index
         return self.lines + 1
 

@@ -1,18 +1,25 @@
 """Where in a piece of log the fixed texts of the templates stand.
 
-Three engines give the same answer: Vectorscan (package `hyperscan`), RE2 (package `google-re2`) and
-the standard library alone. Small logs are read with the last one, which needs no import.
+Four engines give the same answer: code of ours in C (`compiled_search`), Vectorscan (package
+`hyperscan`), RE2 (package `google-re2`) and the standard library alone. Small logs are read with
+the last one, which needs no import.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
 from qnnmem.doctor.kb.knowledge import Knowledge
+from qnnmem.doctor.logs.line_memory import (
+    LettersMemory,
+    LineMemory,
+    PlaceOfLine,
+    without_digits,
+)
 from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
 
 LogBytes = bytes | bytearray
@@ -25,14 +32,17 @@ class SearchEngine(Protocol):
     anchors: list[bytes]
 
     def lines(
-        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
-    ) -> list[tuple[int, int]]:
-        """Where lines start and stop that may hold something known or tell of a failure.
+        self, buffer: LogBytes, low: int, high: int, memory: LineMemory
+    ) -> Sequence[PlaceOfLine]:
+        """Lines that may hold something known or tell of a failure.
 
         Each once and in order. Engines may name more lines than others do: what is in a line is
-        found by looking at it (`shapes`). Lines may be left out which are in `dull`, without
-        their digits.
+        found by looking at it (`shapes`). Those may be left out which are dull by the memory.
         """
+        ...
+
+    def memory(self) -> LineMemory:
+        """What this engine can make use of, with nothing in it."""
         ...
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
@@ -44,6 +54,10 @@ class SearchEngine(Protocol):
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """Whether one of `NAMES` stands between two places."""
+        ...
+
+    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
+        """How many lines end between two places."""
         ...
 
 
@@ -60,15 +74,22 @@ _FIRST = 500
 # it anchors made of one letter would be found dozens of times in every byte, and all be held.
 APART = 512
 
-_DIGITS = b"0123456789"
 
-ENGINES = ("hyperscan", "re2", "plain")
+ENGINES = ("compiled", "hyperscan", "re2", "plain")
 
 
 def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) -> SearchEngine:
     """The best engine at hand for this many bytes, or the one asked for."""
     if engine is None and size < SMALL:
         engine = "plain"
+    if engine in (None, "compiled"):
+        try:
+            from qnnmem.doctor.logs.compiled_search import CompiledEngine
+
+            return CompiledEngine(knowledge, APART)
+        except ImportError:
+            if engine:
+                raise
     if engine in (None, "hyperscan"):
         try:
             return VectorscanEngine(knowledge)
@@ -147,9 +168,7 @@ class PlainEngine:
             for key, numbers in knowledge.keys.items()
         ]
 
-    def lines(
-        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
-    ) -> list[tuple[int, int]]:
+    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
         """Lines that hold a key, or a word of ours and one of failure."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {span for key, _ in self._keys for span in _lines_with(text, key)}
@@ -159,7 +178,7 @@ class PlainEngine:
                 for start, stop in _lines_with(text, word)
                 if (start, stop) not in found and _is_about_us(text[start:stop])
             )
-        return sorted((low + start, low + stop) for start, stop in found)
+        return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """Lines that hold a key are searched for its anchors."""
@@ -173,6 +192,14 @@ class PlainEngine:
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """One name after the other."""
         return _has_name(buffer, low, high)
+
+    def memory(self) -> LettersMemory:
+        """The one for all engines without their own."""
+        return LettersMemory()
+
+    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
+        """As the standard library counts."""
+        return buffer.count(b"\n", low, high)
 
 
 class Re2Engine:
@@ -191,12 +218,11 @@ class Re2Engine:
         self._any = re2.compile(b"|".join(map(_escaped, self.anchors)), options)
         self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
-    def lines(
-        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
-    ) -> list[tuple[int, int]]:
+    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
         """Lines in which an alternation matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
-        return [(low + start, low + stop) for start, stop in _lines_matching(text, self._first)]
+        found = _lines_matching(text, self._first)
+        return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
         """Lines in which an alternation matches are searched for every anchor."""
@@ -209,6 +235,14 @@ class Re2Engine:
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """One name after the other."""
         return _has_name(buffer, low, high)
+
+    def memory(self) -> LettersMemory:
+        """The one for all engines without their own."""
+        return LettersMemory()
+
+    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
+        """As the standard library counts."""
+        return buffer.count(b"\n", low, high)
 
 
 class VectorscanEngine:
@@ -223,10 +257,9 @@ class VectorscanEngine:
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
-    def lines(
-        self, buffer: LogBytes, low: int, high: int, dull: Set[bytes]
-    ) -> list[tuple[int, int]]:
+    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
         """All texts in one pass, which tells of each line once, at its end."""
+        own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])
         told: list[int] = []
         append = told.append
@@ -240,9 +273,9 @@ class VectorscanEngine:
         # Digits are taken out of all lines at once: a call for each costs more than its work.
         bare = without_digits(b"\n".join(lines)).split(b"\n")
         return [
-            (low + end - len(line), low + end)
+            own.place(low + end - len(line), low + end, line)
             for end, line, key in zip(ends, lines, bare, strict=False)  # without lines one is empty
-            if key not in dull
+            if not own.is_dull(key)
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
@@ -254,9 +287,30 @@ class VectorscanEngine:
         """All names in one pass, which ends at the first."""
         return bool(_hits(self._names, buffer, low, high))
 
+    def memory(self) -> LettersMemory:
+        """The one for all engines without their own."""
+        return LettersMemory()
+
+    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
+        """As the standard library counts."""
+        return buffer.count(b"\n", low, high)
+
     @cached_property
     def _names(self) -> Any:
         return _database("names", [repr(NAMES)], lambda: map(_escaped, NAMES))
+
+
+def _placed(
+    memory: LineMemory, buffer: LogBytes, found: Iterable[tuple[int, int]]
+) -> list[PlaceOfLine]:
+    own, view = _of_letters(memory), memoryview(buffer)
+    return [own.place(low, high, bytes(view[low:high])) for low, high in found]
+
+
+def _of_letters(memory: LineMemory) -> LettersMemory:
+    if not isinstance(memory, LettersMemory):
+        raise TypeError("the memory of another engine")
+    return memory
 
 
 def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
@@ -333,11 +387,6 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
 
     database.scan(memoryview(buffer)[low:high], match_event_handler=note)
     return hits
-
-
-def without_digits(line: bytes) -> bytes:
-    """A line without most of what differs in its head."""
-    return line.translate(None, _DIGITS)
 
 
 def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:

@@ -71,9 +71,8 @@ class LogSession(msgspec.Struct):
             if template in counting and len(known.counted) < _MAX_COUNTED:
                 known.counted.append((offset, int(values[0])))
         self.last = offset
-        until = (hit.opens, offset, part, number)
-        if until > self.until:
-            self.until = until
+        if hit.opens or not self.until[0]:
+            self.until = (hit.opens, offset, part, number)
         if hit.time is not None:
             self.last_time = hit.time
 

@@ -17,9 +17,10 @@ import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.line import bare_line
+from qnnmem.doctor.logs.line_memory import without_digits
 from qnnmem.doctor.logs.reading import FAILING, OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
-from qnnmem.doctor.logs.search import SearchEngine, is_failing, without_digits
+from qnnmem.doctor.logs.search import SearchEngine, is_failing
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
@@ -27,6 +28,7 @@ _STAMP = (
 )
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
 _HEAD = re.compile(_STAMP + b"|" + _KERNEL)
+_LOGCAT = 1  # the style of heads that logcat writes with processes
 _STYLES = 4  # of heads, counting those that are neither
 # Fixed texts that may begin in such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
@@ -70,9 +72,8 @@ class LineShapes:
             for index in templates:
                 self._anchors.setdefault(index, []).append(anchor)
         self._numbered = _NumberedTemplates(knowledge, self._anchors)
-        self.repeats = RepeatedLines(knowledge)
-        # Lines without their digits that hold no anchor and no word of ours, whichever they had.
-        self.dull: set[bytes] = set()
+        self.memory = engine.memory()
+        self.repeats = RepeatedLines(knowledge, self.memory)
         digits = (one for one in engine.anchors if _has_digit(one))
         self._texts = _shortest(map(without_digits, (*OURS, *digits)))
         self._ours = _shortest(OURS)
@@ -92,10 +93,9 @@ class LineShapes:
                 if len(known) >= _MOST:
                     known.clear()
                 known[key] = shape
-        if shape is not _FOREIGN:
-            return None if shape is _DULL else shape
-        if len(self.dull) < _MOST and len(raw) <= _LONGEST:
-            self.dull.add(without_digits(raw))
+        if shape is not _FOREIGN and shape is not _DULL:
+            return shape
+        self.memory.leave_out(raw, body if style == _LOGCAT else 0, shape is _FOREIGN)
         return None
 
     def _is_foreign(self, low: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import msgspec
 
 from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
+from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, wide_name
 from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.errors import LoadError, UsageError
 
@@ -24,6 +25,7 @@ _MAGIC = {
     b"BZh": "bzip2",
 }
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
+AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
 
 # A compressed log is ten to thirty times smaller, one line again and again three hundred times with
 # gzip. One that is this much smaller, and large, was made to waste time.
@@ -67,14 +69,18 @@ class OpenPart:
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
         self.notes: list[str] = []
+        self.start = _peeked(file) if packed == "wrapped" else b""  # of the file as it is
         self._file = file
         self._out = 0
         self._packed = _Counted(file)
         self._read: Callable[[memoryview], int]
+        self._unwrapping: Unwrapping | None = None
         if packed == "plain":
             self._read = _reader(file)
+        elif packed == "wrapped":
+            self._unwrap(file.read, steps_of(self.start, _bytes_of(file)))
         elif packed == "wide":
-            self._read = _Wide(file).readinto
+            self._read = _Wide(file, wide_name(_peeked(file)) or "utf-16").readinto
         elif packed == "gzip":
             self._read = _Inflate(self._packed).readinto
         else:
@@ -92,23 +98,46 @@ class OpenPart:
         except (EOFError, OSError, ValueError) as exc:
             return self._broken(exc)
         except Exception as exc:  # every decompressor has an error class of its own
-            if self.packed in ("plain", "wide"):
+            if self.packed in AS_IT_IS:
                 raise
             return self._broken(exc)
+        if not self._out and self.packed not in ("plain", "wrapped"):
+            got = self._looked_at(view, got)
         self._out += got
-        if self.packed not in ("plain", "wide") and self._out > _BOMB_BYTES:
+        if self.packed not in AS_IT_IS and self._out > _BOMB_BYTES:
             self._check_ratio()
         return got
 
     @property
     def size(self) -> int | None:
         """Bytes of a plain file; None when only reading will tell."""
-        if self.packed != "plain":
-            return None
-        try:
-            return os.fstat(self._file.fileno()).st_size or None
-        except (OSError, ValueError, AttributeError):
-            return None
+        return _bytes_of(self._file) if self.packed == "plain" else None
+
+    @property
+    def shift(self) -> Callable[[int], int] | None:
+        """What to add to the number of a line for that in the file, where it is not the same."""
+        return None if self._unwrapping is None else self._unwrapping.shift
+
+    def _unwrap(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
+        self._unwrapping = Unwrapping(read, steps)
+        self._read = self._unwrapping.readinto
+
+    def _looked_at(self, view: memoryview, got: int) -> int:
+        """Looks at the first bytes of what is unpacked: that may be wrapped in turn."""
+        first = bytes(view[:got])
+        if not (steps := steps_of(first, None)):
+            return got
+        packed, room = self._read, memoryview(bytearray(_CHUNK))
+
+        def read(_size: int) -> bytes:
+            nonlocal first
+            if first:
+                data, first = first, b""
+                return data
+            return bytes(room[: packed(room)])
+
+        self._unwrap(read, steps)
+        return self._read(view)
 
     def seek(self, offset: int) -> None:
         """Goes to an offset of a plain part."""
@@ -121,7 +150,7 @@ class OpenPart:
 
     def _broken(self, exc: BaseException) -> int:
         """A log may end in mid-frame because the phone died: what came before counts."""
-        if self.packed in ("plain", "wide") or not self._out:
+        if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
         self.notes.append(f"{self.name}: the {self.packed} data ends after {self._out:,} bytes")
@@ -139,16 +168,35 @@ def open_part(name: str, named: bool = True) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
     try:
         file = _open(name, named)
-        head = file.peek(8)[:8] if hasattr(file, "peek") else b""
+        head, size = _peeked(file), _bytes_of(file)
     except (OSError, ValueError) as exc:
         raise LoadError(name, reason(exc)) from exc
+    return OpenPart(name, file, _packing(head, size))
+
+
+def _packing(head: bytes, size: int | None) -> str:
+    """How a file that begins so is packed."""
     for magic, packed in _MAGIC.items():
         if head.startswith(magic):
-            return OpenPart(name, file, packed)
-    return OpenPart(name, file, "wide" if head.startswith(_WIDE) else "plain")
+            return packed
+    if head.startswith(_WIDE) or wide_name(head):
+        return "wide"
+    return "wrapped" if steps_of(head, size) else "plain"
 
 
-def size_of(name: str) -> int | None:
+def _peeked(file: Any) -> bytes:
+    """The first bytes of what is open, which stay there."""
+    return bytes(file.peek(LOOKED_AT)[:LOOKED_AT]) if hasattr(file, "peek") else b""
+
+
+def _bytes_of(file: Any) -> int | None:
+    try:
+        return os.fstat(file.fileno()).st_size or None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
     """Bytes of a plain file or URL that can be read in ranges; None for everything else."""
     if name == "-":
         return None
@@ -157,9 +205,11 @@ def size_of(name: str) -> int | None:
         if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
             return None  # opening a pipe would take its bytes
         with _open(name, named=False) as file:
-            if file.read(8).startswith((*_MAGIC, *_WIDE)) or not file.seekable():
+            head = file.read(LOOKED_AT)
+            if not file.seekable():
                 return None
-            return int(file.seek(0, os.SEEK_END))
+            size = int(file.seek(0, os.SEEK_END))
+            return size if _packing(head, size) in readable else None
     except (OSError, ValueError) as exc:
         raise LoadError(name, reason(exc)) from exc
 
@@ -359,11 +409,11 @@ class _Inflate:
 class _Wide:
     """UTF-16, as Windows shells write it, handed out as UTF-8."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], name: str) -> None:
         import codecs
 
         self._file = file
-        self._decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+        self._decode = codecs.getincrementaldecoder(name)("replace").decode
         self._left = b""
 
     def readinto(self, view: memoryview) -> int:

@@ -20,12 +20,13 @@ _LACKS = (
     r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
 )
 _REFUSED = (
-    r"not (?:be )?support\w*|unsupported|does(?: not|n.t) support|not implemented|unimplemented"
+    r"not (?:be |yet |currently )?support\w*|unsupported|does(?: not|n.t) support"
+    r"|not implemented|unimplemented"
     r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
     r"|cannot be (?:built|lowered)|\bunknown to\b"
 )
 _DIFFERS = (
-    r"mis-?match\w*|incompatib\w+|not compatible|(?:does|do)(?: not|n.t) match|not match\w*"
+    r"mis-?match\w*|incompatib\w+|(?:not|n.t) compatible|(?:does|do)(?: not|n.t) match|not match\w*"
     r"|differs?|different|wrong"
 )
 _LIBRARY = (
@@ -44,6 +45,11 @@ _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 HEAP_SPOILT = (
     r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
     r"|corrupted size vs|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
+)
+# Of memory that a program has and keeps account of.
+_OWN = (
+    r"exceed\w* (?:the )?(?:pre-?)?allocated|alloc\w* (?:info|record)\b|\btracked alloc"
+    r"|\bbuffer type\b"
 )
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
@@ -188,6 +194,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch|\b[kmg]i?b\b|bytes",
     ),
+    (
+        "version_mismatch",
+        (
+            r"\b(?:binary|blob|cache|library|model)\b.{0,24}(?:(?:not|n.t) compatible|incompatible)"
+            r" with .{0,24}\b(?:sdk|runtime|release|driver|version)\b",
+        ),
+        r"\bsoc\b|\barch",
+    ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
     ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
     (
@@ -219,6 +233,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b",
     ),
     (
+        "mem_buffer_cap",
+        (r"too (?:large|big) for (?:the |an? )?(?:[\w-]+ ){0,3}buffers?\b",),
+        r"\bindex\b|\bdim|\brank\b|token",
+    ),
+    (
         "version_mismatch",
         (
             r"(?<![a-z])version(?!_[0-9])|\bbuild[ _-]?ids?\b",
@@ -226,7 +245,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
             r"|!=|format version (?:detected|found)",
         ),
-        r"soc|\barch|opset",
+        r"soc|\barch|opset|version in \S+ format",
     ),
     (
         "soc_mismatch",
@@ -298,20 +317,24 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
             r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
             r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
-            r"|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
+            r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
+            r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
+            r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
             rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
         ),
-        HEAP_SPOILT,
+        # What a model asks of an operator is no buffer.
+        rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
+        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b",
     ),
     (
         "mem_unknown",
         (
             r"out of (?:\w+ ){0,2}(?:mem(?:ory)?|ram|resources|heap)\b|\u5185\u5b58\u4e0d\u8db3"
-            r"|\bno (?:more )?mem(?:ory)?\b(?! (?:pressure|leak|issue))"
+            r"|\bno (?:more )?mem(?:ory)?\b(?! (?:pressure|leak|issue|handle|info|type))"
             r"|\benomem\b|nomemory|(?<!rpc)mem_alloc\b|\boom\b"
             r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
             r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
@@ -323,7 +346,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
             r"|is) beyond|memory leak",
         ),
-        "",
+        _OWN,
     ),
     (
         "mem_unknown",
@@ -344,7 +367,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        r"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle",
+        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}",
     ),
 )
 

@@ -159,8 +159,8 @@ class Heap:
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
         """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
         _check(size, align, name)
-        if isinstance(self._room, TcmRoom) and not self._live and self._room.count:
-            gc.collect()  # heaps that were dropped, but are not collected yet, hold the pool
+        if isinstance(self._room, TcmRoom) and not self._live:
+            _collect_dropped(self._room)
         with self._lock:
             address = self._room.take(round_up(size, self._unit), align, self._log)
             if address is None:
@@ -234,6 +234,13 @@ class Heap:
         )
         free = None if self.capacity is None else self.capacity - self.used
         return qnn_error(_MEM_ALLOC, finding("H1", sentence, buffer=name, need=size, given=free))
+
+
+def _collect_dropped(pool: TcmRoom) -> None:
+    """Heaps that were dropped, but are not collected yet, hold the pool; most are young."""
+    for generation in range(3):
+        if pool.count:
+            gc.collect(generation)
 
 
 def _give_all(room: AddressRoom, held: set[int]) -> None:

@@ -1,0 +1,235 @@
+"""The search for fixed texts in C (`texts.c`), where it is shipped or can be compiled.
+
+It tells Python of no line but those that may hold something, which are few in most logs; the other
+engines tell of every line with a word of failure, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from qnnmem.errors import UsageError
+from qnnmem.native_parts import NativePart, made_objects
+
+if TYPE_CHECKING:
+    from qnnmem.doctor.kb.knowledge import Knowledge
+    from qnnmem.doctor.logs.line_memory import LineMemory, PlaceOfLine
+
+_OBJECT = "libqnnmem_texts.so"
+TEXTS = NativePart(
+    "qnnmem.doctor.logs", "texts.c", {_OBJECT: ("-O3",)}, use="searching with compiled code"
+)
+_KNOWN, _FAILING = 1, 2  # kinds of texts, as in C
+_MOST = 4096  # lines or texts that one call tells of
+_SAMPLE = 1 << 18  # bytes of a log that tell which bytes are rare in it
+_SHORTEST, _LONGEST, _TEXTS = 3, 1 << 16, 1 << 16  # bytes of a text, and how many, as in C
+_LONGEST_MESSAGE = 1024  # bytes, as in C
+_COLUMNS = 6  # numbers that C tells of a line
+_FEW = 1024  # bytes in which line ends are counted faster without a call
+
+
+class CompiledEngine:
+    """Compiled code: all texts in one pass, and only lines of ours come out of it."""
+
+    name = "compiled"
+
+    def __init__(self, knowledge: Knowledge, apart: int) -> None:
+        from qnnmem.doctor.logs.reading import FAILING, NAMES, OURS
+
+        self._library, self._apart = _load(), apart
+        self.anchors = [anchor.encode() for anchor in knowledge.anchors]
+        known = [(text.encode(), _KNOWN) for text in knowledge.prefilters]
+        self._texts = {
+            "first": [*known, *((word, _FAILING) for word in FAILING)],
+            "ours": [(word, _KNOWN) for word in OURS],
+            "names": [(word, _KNOWN) for word in NAMES],
+            "anchors": [(anchor, _KNOWN) for anchor in self.anchors],
+        }
+        lengths = [len(text) for texts in self._texts.values() for text, _ in texts]
+        if min(lengths) < _SHORTEST or max(lengths) > _LONGEST or len(lengths) > _TEXTS:
+            raise ImportError("there are texts that are not searched for in C")
+        self._made: dict[str, FixedTexts] = {}
+
+    def lines(
+        self, buffer: bytes | bytearray, low: int, high: int, memory: LineMemory
+    ) -> list[PlaceOfLine]:
+        """Lines with a text of a message, or with one of failure and a word of ours."""
+        if not isinstance(memory, CompiledMemory):
+            raise TypeError("the memory of another engine")
+        first = self._of("first", buffer, low, high)
+        return first.lines(self._of("ours", buffer, low, high), memory, buffer, low, high)
+
+    def memory(self) -> CompiledMemory:
+        """Messages by their letters."""
+        return CompiledMemory(self._library)
+
+    def scan(self, buffer: bytes | bytearray, low: int, high: int) -> list[tuple[int, int]]:
+        """All anchors in one pass."""
+        return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
+
+    def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
+        """All names in one pass, which ends at the first."""
+        return self._of("names", buffer, low, high).any_in(buffer, low, high)
+
+    def newlines(self, buffer: bytes | bytearray, low: int, high: int) -> int:
+        """How many lines end between two places."""
+        if high - low <= _FEW:
+            return buffer.count(b"\n", low, high)
+        return int(self._library.texts_newlines(_address(buffer, low), high - low))
+
+    def _of(self, name: str, buffer: bytes | bytearray, low: int, high: int) -> FixedTexts:
+        made = self._made.get(name)
+        if made is None:
+            sample = bytes(memoryview(buffer)[low : min(high, low + _SAMPLE)])
+            made = self._made[name] = FixedTexts(self._library, self._texts[name], sample)
+        return made
+
+
+class CompiledMemory:
+    """Messages of logcat that were met before, in C."""
+
+    def __init__(self, library: Any) -> None:
+        self.full = False
+        self._library = library
+        self.made = ctypes.c_void_p(library.memory_new())
+        if not self.made:
+            raise MemoryError
+
+    def __del__(self) -> None:
+        if made := getattr(self, "made", None):
+            self._library.memory_free(made)
+
+    def leave_out(self, raw: bytes, body: int, by_letters: bool) -> None:
+        """A dull line, if logcat wrote it: other heads have numbers that are not told apart."""
+        if body:
+            self._keep(raw[body:], 0)
+
+    def know(self, message: bytes, number: int) -> bool:
+        """Have such messages told by a number."""
+        return self._keep(message, number)
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._library.memory_clear(self.made)
+        self.full = False
+
+    def _keep(self, message: bytes, number: int) -> bool:
+        text = message.rstrip(b"\r\n")
+        if not 0 < len(text) <= _LONGEST_MESSAGE:
+            return False
+        kept = bool(self._library.memory_keep(self.made, text, len(text), number))
+        self.full = self.full or not kept
+        return kept
+
+
+class FixedTexts:
+    """Texts in small letters; of each those bytes are looked for that a sample has least of."""
+
+    def __init__(self, library: Any, texts: Sequence[tuple[bytes, int]], sample: bytes) -> None:
+        self._library, self._count = library, len(texts)
+        lengths = (ctypes.c_uint32 * len(texts))(*(len(text) for text, _ in texts))
+        kinds = bytes(kind for _, kind in texts)
+        joined = b"".join(text for text, _ in texts)
+        made = library.texts_new(joined, lengths, kinds, len(texts), sample, len(sample))
+        if not made:
+            raise MemoryError
+        self._made = ctypes.c_void_p(made)
+        self._most = max(_MOST, library.texts_deepest(self._made))
+        self._told = (ctypes.c_uint32 * (_COLUMNS * self._most))()
+
+    def __del__(self) -> None:
+        if made := getattr(self, "_made", None):
+            self._library.texts_free(made)
+
+    def lines(
+        self,
+        ours: FixedTexts,
+        memory: CompiledMemory,
+        buffer: bytes | bytearray,
+        low: int,
+        high: int,
+    ) -> list[PlaceOfLine]:
+        """Lines that hold a known text, or one of failure and one of ours, but for dull ones."""
+        out: list[PlaceOfLine] = []
+        start, lines, size = ctypes.c_size_t(0), ctypes.c_size_t(0), high - low
+        data, told = _address(buffer, low), self._told
+        while start.value < size:
+            count = self._library.texts_lines(
+                *(self._made, ours._made, memory.made, data, size),
+                *(ctypes.byref(start), ctypes.byref(lines), told, self._most),
+            )
+            flat = told[: _COLUMNS * count]
+            columns = [flat[column::_COLUMNS] for column in range(_COLUMNS)]
+            if low:
+                columns[0] = [low + one for one in columns[0]]
+                columns[1] = [low + one for one in columns[1]]
+            out += zip(*columns, strict=True)
+        return out
+
+    def hits(
+        self, buffer: bytes | bytearray, low: int, high: int, apart: int
+    ) -> list[tuple[int, int]]:
+        """Ends and numbers of the texts; one that a line holds again within `apart` is left out."""
+        out: list[tuple[int, int]] = []
+        start, size = ctypes.c_size_t(0), high - low
+        data, told = _address(buffer, low), self._told
+        last = (ctypes.c_uint32 * self._count)()
+        while start.value < size:
+            count = self._library.texts_hits(
+                self._made, data, size, ctypes.byref(start), last, told, self._most, apart
+            )
+            ends = told[: 2 * count]
+            out += [(low + one, two) for one, two in zip(ends[::2], ends[1::2], strict=True)]
+        return out
+
+    def any_in(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
+        """Whether one of the texts is there."""
+        return bool(self._library.texts_any(self._made, _address(buffer, low), high - low))
+
+
+def _address(buffer: bytes | bytearray, low: int) -> Any:
+    """What C takes for the bytes from a place on, as long as the caller holds the buffer."""
+    if isinstance(buffer, bytearray):
+        return ctypes.byref(ctypes.c_char.from_buffer(buffer, low)) if low < len(buffer) else b""
+    return buffer[low:] if low else buffer
+
+
+@cache
+def _load() -> Any:
+    """The compiled code; ImportError where there is none."""
+    if not sys.platform.startswith("linux"):
+        raise ImportError("compiled code is loaded on Linux only")
+    try:
+        data = made_objects(TEXTS)[_OBJECT]
+        # Not from a file that another process could replace meanwhile, or that may not be executed.
+        descriptor = os.memfd_create("qnnmem_texts", os.MFD_CLOEXEC)
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(data)
+            library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+    except (UsageError, OSError) as exc:
+        raise ImportError(str(exc)) from exc
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.texts_new.restype = pointer
+    library.texts_new.argtypes = (*(pointer,) * 3, ctypes.c_uint32, pointer, size)
+    library.texts_free.argtypes = (pointer,)
+    library.texts_free.restype = None
+    library.texts_deepest.argtypes = (pointer,)
+    library.texts_any.argtypes = (pointer, pointer, size)
+    library.texts_lines.restype = library.texts_hits.restype = size
+    library.texts_lines.argtypes = (*(pointer,) * 4, size, *(pointer,) * 3, size)
+    library.texts_hits.argtypes = (*(pointer,) * 2, size, *(pointer,) * 3, size, size)
+    library.memory_new.restype = pointer
+    library.memory_clear.argtypes = library.memory_free.argtypes = (pointer,)
+    library.memory_clear.restype = library.memory_free.restype = None
+    library.memory_keep.argtypes = (*(pointer,) * 2, size, ctypes.c_uint32)
+    library.texts_newlines.restype = size
+    library.texts_newlines.argtypes = (pointer, size)
+    return library

@@ -1,0 +1,238 @@
+"""What other programs put before the lines of a log: collectors, loggers, editors, people.
+
+    > app-1  | 2025-01-02T03:04:05.123Z  01-02 03:04:05.678  123  456 E QnnDsp: text
+    > 2025-01-02 03:04:05.678 | ERROR    | run:42 - text
+
+`step` takes one mark, name, time or level off the start; `inner` finds a head that is so particular
+that it is believed wherever it begins. Numbers may have any number of digits: lines are also asked
+for with others than their own.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import msgspec
+
+
+class OuterHead(msgspec.Struct, frozen=True):
+    """What was found before a message."""
+
+    start: int
+    end: int
+    level: str = ""
+    tag: str = ""
+    pid: int | None = None
+    tid: int | None = None
+    stamp: bytes = b""  # the time, as it is written
+    timed: bool = False
+
+
+_REACH = 240  # bytes in which the head of a line may begin behind others
+_NUM = rb"[0-9]{1,12}"
+_CLOCK = _NUM + rb":" + _NUM + rb":" + _NUM
+_STAMP = rb"(?:" + _NUM + rb"-)?" + _NUM + rb"-" + _NUM + rb"[ T]" + _CLOCK + rb"[.,]" + _NUM
+_LEVEL = rb"(?P<level>[VDIWEFA])"
+_PIDS = rb"(?P<pid>" + _NUM + rb")[ \t]+(?P<tid>" + _NUM + rb")[ \t]+"
+_TAG = rb"(?P<tag>[^:]{0,80}?)[ \t]*: ?"
+_UPPER = (
+    rb"VERBOSE|TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL|SEVERE|PANIC"
+    rb"|TRC|DBG|INF|WRN|FTL"
+)
+_WORD = (
+    rb"(?P<word>" + _UPPER + rb"|" + _UPPER.lower() + rb"|Verbose|Trace|Debug|Info(?:rmation)?"
+    rb"|Notice|Warn(?:ing)?|Error|Fatal|Critical)"
+)
+_INNER = (
+    # logcat threadtime, behind a date or behind seconds, with a zone and a user or without
+    rb"(?<![\w.:-])(?:(?P<stamp>" + _STAMP + rb")Z?|" + _NUM + rb"\." + _NUM + rb")[ \t]+"
+    rb"(?:[+-][0-9]{1,9}[ \t]+)?(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG,
+    # Android Studio, new, old and without a process
+    rb"(?<![\w.:-])(?P<stamp>"
+    + _STAMP
+    + rb")[ \t]+(?P<pid>"
+    + _NUM
+    + rb")-(?P<tid>"
+    + _NUM
+    + rb")[ \t]+(?P<tag>\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+"
+    + _LEVEL
+    + rb"[ \t]{1,2}",
+    rb"(?<![\w.:-])(?P<stamp>"
+    + _STAMP
+    + rb")[ \t]+(?P<pid>"
+    + _NUM
+    + rb")-(?P<tid>"
+    + _NUM
+    + rb")/\S{1,120}[ \t]+"
+    + _LEVEL
+    + rb"/(?P<tag>.{1,60}?): ?",
+    rb"(?<![\w.:-])"
+    + _CLOCK
+    + rb"\."
+    + _NUM
+    + rb"[ \t]+(?P<tag>\S{1,60})[ \t]+"
+    + _LEVEL
+    + rb"[ \t]{1,2}",
+    # ONNX Runtime
+    rb"(?:(?P<stamp>"
+    + _STAMP
+    + rb")Z? )?\[(?P<level>[VIWEF]):(?P<tag>onnxruntime)[^\]]{0,200}\] ?",
+    # logcat time and brief
+    rb"(?:(?P<stamp>"
+    + _STAMP
+    + rb")[ \t]+)?(?<![\w/])"
+    + _LEVEL
+    + rb"/(?P<tag>[^(:]{1,60})\([ \t]*(?P<pid>"
+    + _NUM
+    + rb")\): ?",
+    # tools of QNN
+    rb"(?<![\w.])" + _NUM + rb"\." + _NUM + rb"ms[ \t]\[[ \t]*" + _WORD + rb"[ \t]*\] ?",
+    # loggers of Go
+    rb"(?<!\w)[A-Z][a-z]{2}[ \t]+"
+    + _NUM
+    + rb"[ \t]"
+    + _CLOCK
+    + rb"\."
+    + _NUM
+    + rb"[ \t](?P<word>TRC|DBG|INF|WRN|ERR|FTL)[ \t]",
+    # a logger of Python
+    rb"(?<!\w)" + _STAMP + rb" - [\w.]{1,60} - " + _WORD + rb" - ",
+    # QNN itself
+    rb"(?P<tag>QnnDsp)?[ \t]*<(?P<level>[VDIWE])>(?=[ \t]|$)",
+    rb"\[[ \t]{0,3}(?P<word>VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*",
+)
+_DAYS = rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_MONTHS = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_TIME = (
+    rb"[\[(]?(?:" + _DAYS + rb"[a-z]{0,6},?[ ]{1,2})?(?:"
+    rb"(?P<stamp>" + _STAMP + rb")"
+    rb"|(?:"
+    + _NUM
+    + rb"[-/.]"
+    + _NUM
+    + rb"(?:[-/.]"
+    + _NUM
+    + rb")?,?[ T])?"
+    + _CLOCK
+    + rb"(?:[.,]"
+    + _NUM
+    + rb")?"
+    rb"|"
+    + _MONTHS
+    + rb"[ ]{1,2}"
+    + _NUM
+    + rb"(?:, "
+    + _NUM
+    + rb")?[ ]"
+    + _CLOCK
+    + rb"(?:[.,]"
+    + _NUM
+    + rb")?(?: "
+    + _NUM
+    + rb"(?=\]))?"
+    rb"|[0-9]{9,12}\.[0-9]{3,9}(?=[\])\t ])"
+    rb")(?:Z|[ ]?[+-][0-9]{1,4}(?::?[0-9]{1,4})?(?![0-9-])|[ ](?:UTC|GMT|[AP]M))?"
+    rb"[\])]?(?=[\s|,;:-])"
+    rb"[ \t|,;:-]{0,8}(?:(?P<level>[VDIWEFA])[ ]{2}(?=\S))?"  # Android Studio, compact view
+)
+_FILE = rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?"
+_STEPS = (
+    ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0"),
+    (
+        "blank",
+        rb"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|[\]_P^][^\x07\x1b\n]{0,160}(?:\x07|\x1b\\))",
+    ),
+    ("blank", rb"(?:>[> ]{0,8}|[-*+][ \t]+|\+(?=[\w\[ ])|[`|]{1,3}[ \t]?|b?[\"'](?=[\w\[ \t<]))"),
+    ("time", _TIME),
+    ("blank", rb"[\[(<](?P<pri>[0-9]{1,3})>(?:1[ ])?"),
+    # What a progress bar has written over.
+    ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])"),
+    # Numbers of lines, alone or with the name of a file.
+    ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])"),
+    ("blank", rb"[0-9]{1,9}(?:[\t|>]|:(?![0-9])|:(?=" + _NUM + rb"-" + _NUM + rb"))"),
+    # Levels, and what stands before them in a logcat.
+    ("threads", rb"(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG),
+    ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}"),
+    ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)"),
+    ("level", rb"(?P<word>" + _UPPER + rb"|CRITICAL):[\w.]{1,40}:"),
+    # Containers and services.
+    ("blank", rb"(?:[0-9]{1,9}\|)?[A-Za-z][\w.-]{0,40}[ \t]{0,24}\|[ \t]"),
+    ("blank", rb"\[[\w.-]{1,60}(?:/[\w.-]{1,60}){1,3}\][ \t]"),
+    ("blank", rb"std(?:err|out)[ \t][FP][ \t]"),
+    ("blank", rb"##\[(?:error|warning|section|debug|command)\]"),
+    (
+        "process",
+        rb"(?:[\w.-]{1,64}[ ])?(?P<tag>[A-Za-z][\w./-]{0,40})\[(?P<pid>"
+        + _NUM
+        + rb")(?::(?P<tid>"
+        + _NUM
+        + rb"))?\]:?[ ]?",
+    ),
+    # Facility and level, as dmesg decodes them.
+    ("level", rb"[a-z]{3,8}[ ]{0,4}:" + _WORD + rb"[ ]{0,4}:[ ]"),
+    # The name of a logger or a thread.
+    ("name", rb"(?:- )?[\w.]{1,60} - (?=" + _UPPER + rb")"),
+    ("name", rb"[\[(][\w .:#/-]{1,60}[\])][ \t:-]{0,4}"),
+)
+_TELLS = re.compile(
+    rb"fail|error|unable|cannot|could not|denied|abort|exception|invalid|not found|out of|memory",
+    re.IGNORECASE,
+)
+_ONLY_BEHIND = ("word", "process", "name", "threads")
+_LETTERS = {
+    b"TRA": "V", b"TRC": "V", b"ERR": "E", b"SEV": "E", b"CRI": "F", b"PAN": "F", b"FTL": "F",
+    b"NOT": "I",
+}  # fmt: skip
+
+
+@cache
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern)
+
+
+def letter(word: bytes) -> str:
+    """The level that a word stands for."""
+    word = word.upper()
+    return _LETTERS.get(word[:3]) or word[:1].decode("ascii")
+
+
+def _made(match: re.Match[bytes]) -> OuterHead:
+    found = match.groupdict()
+    level = found.get("level") or b""
+    word = found.get("word") or b""
+    pid, tid = found.get("pid"), found.get("tid")
+    return OuterHead(
+        match.start(),
+        match.end(),
+        letter(word) if word else level.decode("ascii"),
+        (found.get("tag") or b"").decode("utf-8", "replace"),
+        None if pid is None else int(pid),
+        None if tid is None else int(tid),
+        found.get("stamp") or b"",
+    )
+
+
+def inner(line: bytes, at: int) -> OuterHead | None:
+    """The first known head of a line that begins not far behind a place."""
+    first: re.Match[bytes] | None = None
+    stop = at + _REACH
+    for pattern in _INNER:
+        found = _compiled(pattern).search(line, at, stop + 120)
+        if found and found.start() < stop and (first is None or found.start() < first.start()):
+            first = found
+    # What tells of a failure itself is a message that names another one, and no mark before it.
+    if first is None or _TELLS.search(line, at, first.start()):
+        return None
+    return _made(first)
+
+
+def step(line: bytes, at: int, known: bool) -> OuterHead | None:
+    """One more mark at a place; words are levels only behind what is `known` as part of a head."""
+    for kind, pattern in _STEPS:
+        if kind in _ONLY_BEHIND and not known:
+            continue
+        if (found := _compiled(pattern).match(line, at)) and found.end() > at:
+            made = _made(found)
+            return msgspec.structs.replace(made, timed=True) if kind == "time" else made
+    return None

@@ -1,0 +1,532 @@
+/* Fixed texts in a log: which lines hold one, and where they stand. Letters count in both cases.
+
+   Most places of a log hold none of them. So four bytes at every second place are looked up in a
+   table that has those of each text for both ways in which it may lie; only where a cell of it is
+   set are texts compared. Nothing here writes but to what the caller gives, or keeps a pointer to it. */
+
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN __attribute__((visibility("default")))
+#define CELLS_BELOW 14 /* bits of a number that do not tell where its cell is; three tell its bit */
+#define HEADS_BELOW 18
+#define WINDOW 4
+#define SHORTEST 3   /* bytes of a text: of a shorter one too little is known in a window */
+#define LONGEST 65535
+#define MOST 65535   /* texts */
+#define SAMPLE (1 << 18)
+#define NONE UINT32_MAX
+
+enum { KNOWN = 1, FAILING = 2 };
+
+struct window {
+    uint32_t bytes; /* in which letters are alike */
+    uint32_t next;
+    uint32_t text;
+    int32_t at; /* byte of the text that it begins with; -1 when that is the byte before it */
+};
+
+struct text {
+    const uint8_t *bytes;
+    uint32_t length;
+    uint32_t kind;
+};
+
+struct texts {
+    uint8_t cells[1 << (32 - CELLS_BELOW)];
+    uint32_t heads[1 << (32 - HEADS_BELOW)];
+    uint8_t small[256];
+    struct window *windows;
+    uint32_t used, room, deepest;
+    uint32_t count;
+    struct text *texts;
+    uint8_t *bytes;
+};
+
+/* A number for a window; its highest bits are the best ones. */
+static uint32_t number_of(uint32_t bytes)
+{
+    return bytes * 0x9E3779B1u;
+}
+
+static uint8_t bit_of(uint32_t number)
+{
+    return (uint8_t)(1u << (number >> (CELLS_BELOW - 3) & 7));
+}
+
+static uint32_t alike(uint32_t bytes)
+{
+    return bytes | 0x20202020u;
+}
+
+static uint32_t window_at(const uint8_t *data)
+{
+    uint32_t bytes;
+    memcpy(&bytes, data, WINDOW);
+    return alike(bytes);
+}
+
+static int add_window(struct texts *t, const uint8_t *bytes, uint32_t text, int32_t at)
+{
+    if (t->used == t->room) {
+        uint32_t room = t->room ? 2 * t->room : 1024;
+        struct window *more = realloc(t->windows, room * sizeof *more);
+        if (!more)
+            return 0;
+        t->windows = more;
+        t->room = room;
+    }
+    uint32_t window = window_at(bytes), number = number_of(window);
+    uint32_t *head = &t->heads[number >> HEADS_BELOW];
+    t->cells[number >> CELLS_BELOW] |= bit_of(number);
+    t->windows[t->used] = (struct window){window, *head, text, at};
+    *head = t->used++;
+    return 1;
+}
+
+/* Windows in which one byte is not of the text: every one it may be, letters alike. */
+static int add_wild(struct texts *t, uint8_t *bytes, int wild, uint32_t text, int32_t at)
+{
+    for (uint32_t value = 0; value < 256; value++) {
+        bytes[wild] = (uint8_t)value;
+        if ((value & 0x20) && !add_window(t, bytes, text, at))
+            return 0;
+    }
+    return 1;
+}
+
+static int add_text(struct texts *t, uint32_t number, uint32_t *times)
+{
+    const uint8_t *bytes = t->texts[number].bytes;
+    uint32_t length = t->texts[number].length;
+    uint8_t cut[WINDOW];
+    if (length > WINDOW) {
+        uint32_t best = 0, least = NONE;
+        for (uint32_t at = 0; at + WINDOW < length; at++) {
+            uint32_t sum = times[number_of(window_at(bytes + at)) >> CELLS_BELOW] +
+                           times[number_of(window_at(bytes + at + 1)) >> CELLS_BELOW];
+            if (sum < least) {
+                least = sum;
+                best = at;
+            }
+        }
+        times[number_of(window_at(bytes + best)) >> CELLS_BELOW]++; /* another text takes other bytes */
+        times[number_of(window_at(bytes + best + 1)) >> CELLS_BELOW]++;
+        return add_window(t, bytes + best, number, (int32_t)best) &&
+               add_window(t, bytes + best + 1, number, (int32_t)best + 1);
+    }
+    memcpy(cut + 1, bytes, WINDOW - 1);
+    if (!add_wild(t, cut, 0, number, -1))
+        return 0;
+    if (length == WINDOW)
+        return add_window(t, bytes, number, 0);
+    memcpy(cut, bytes, SHORTEST);
+    return add_wild(t, cut, WINDOW - 1, number, 0);
+}
+
+SHOWN void texts_free(struct texts *t)
+{
+    if (!t)
+        return;
+    free(t->windows);
+    free(t->texts);
+    free(t->bytes);
+    free(t);
+}
+
+/* Texts in small letters, one behind the other; NULL when they are none for this, or no memory. Of
+   each those bytes are looked for that are rarest in a sample of what will be searched. */
+SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, const uint8_t *kinds,
+                              uint32_t count, const uint8_t *sample, size_t size)
+{
+    struct texts *t = calloc(1, sizeof *t);
+    uint32_t *times = calloc(1 << (32 - CELLS_BELOW), sizeof *times);
+    size_t total = 0;
+    if (!t || !times || count > MOST)
+        goto failed;
+    for (size_t at = 0; at + WINDOW <= size && at < SAMPLE; at++)
+        times[number_of(window_at(sample + at)) >> CELLS_BELOW]++;
+    for (uint32_t i = 0; i < count; i++) {
+        if (lengths[i] < SHORTEST || lengths[i] > LONGEST)
+            goto failed;
+        total += lengths[i];
+    }
+    t->bytes = malloc(total + 1);
+    t->texts = malloc((count + 1) * sizeof *t->texts);
+    if (!t->bytes || !t->texts)
+        goto failed;
+    memcpy(t->bytes, bytes, total);
+    memset(t->heads, 0xFF, sizeof t->heads);
+    for (int i = 0; i < 256; i++)
+        t->small[i] = (uint8_t)(i >= 'A' && i <= 'Z' ? i | 0x20 : i);
+    t->count = count;
+    for (uint32_t i = 0, at = 0; i < count; at += lengths[i++]) {
+        t->texts[i] = (struct text){t->bytes + at, lengths[i], kinds[i]};
+        if (!add_text(t, i, times))
+            goto failed;
+    }
+    for (uint32_t i = 0; i < 1 << (32 - HEADS_BELOW); i++) {
+        uint32_t deep = 0;
+        for (uint32_t one = t->heads[i]; one != NONE; one = t->windows[one].next)
+            deep++;
+        if (deep > t->deepest)
+            t->deepest = deep;
+    }
+    free(times);
+    return t;
+failed:
+    free(times);
+    texts_free(t);
+    return NULL;
+}
+
+/* More than can be found at one place. */
+SHOWN uint32_t texts_deepest(const struct texts *t)
+{
+    return t->deepest;
+}
+
+static uint8_t cell_at(const struct texts *t, const uint8_t *data)
+{
+    return t->cells[number_of(window_at(data)) >> CELLS_BELOW];
+}
+
+static uint8_t bit_at(const struct texts *t, const uint8_t *data)
+{
+    return cell_at(t, data) & bit_of(number_of(window_at(data)));
+}
+
+/* The next place whose bit is set; the end when there is none. Nearly always four cells are empty. */
+static size_t next_place(const struct texts *t, const uint8_t *data, size_t at, size_t end)
+{
+    for (; at + 8 + WINDOW <= end; at += 8) {
+        const uint8_t *here = data + at;
+        if (!(cell_at(t, here) | cell_at(t, here + 2) | cell_at(t, here + 4) | cell_at(t, here + 6)))
+            continue;
+        if (bit_at(t, here) | bit_at(t, here + 2) | bit_at(t, here + 4) | bit_at(t, here + 6))
+            break;
+    }
+    for (; at + WINDOW <= end; at += 2)
+        if (bit_at(t, data + at))
+            return at;
+    return at < end ? at : end; /* the last bytes are always looked at */
+}
+
+static uint32_t last_window(const uint8_t *data, size_t at, size_t end)
+{
+    uint8_t bytes[WINDOW] = {0};
+    if (end - at >= WINDOW)
+        return window_at(data + at);
+    memcpy(bytes, data + at, end - at);
+    return window_at(bytes);
+}
+
+static int is_text(const struct texts *t, const struct window *w, const uint8_t *data, size_t at,
+                   size_t end)
+{
+    const struct text *text = &t->texts[w->text];
+    if (w->at > 0 && (size_t)w->at > at)
+        return 0;
+    size_t start = w->at < 0 ? at + 1 : at - (size_t)w->at;
+    if (start > end || end - start < text->length)
+        return 0;
+    for (uint32_t i = 0; i < text->length; i++)
+        if (t->small[data[start + i]] != text->bytes[i])
+            return 0;
+    return 1;
+}
+
+/* Calls `body` for each text of which a window is at a place. */
+#define FOR_TEXTS_AT(t, data, at, end, w, ...)                                                     \
+    do {                                                                                           \
+        uint32_t bytes_ = last_window(data, at, end);                                              \
+        uint32_t one_ = (t)->heads[number_of(bytes_) >> HEADS_BELOW];                                     \
+        for (; one_ != NONE; one_ = (t)->windows[one_].next) {                                     \
+            const struct window *w = &(t)->windows[one_];                                          \
+            if (w->bytes == bytes_ && is_text(t, w, data, at, end))                                \
+                __VA_ARGS__                                                                        \
+        }                                                                                          \
+    } while (0)
+
+/* Whether one of the texts is there. */
+SHOWN int texts_any(const struct texts *t, const uint8_t *data, size_t end)
+{
+    for (size_t at = 0; (at = next_place(t, data, at, end)) < end; at += 2)
+        FOR_TEXTS_AT(t, data, at, end, w, return 1;);
+    return 0;
+}
+
+/* Messages of logcat that were met before, by their letters: dull ones, which need not be told of
+   again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
+   which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
+
+#define SLOTS (1 << 15)
+#define REMEMBERED (SLOTS / 2)
+#define LONGEST_MESSAGE 1024
+
+struct message {
+    uint32_t length; /* 0: there is none */
+    uint32_t number; /* 0: a dull one */
+    uint64_t hash;
+    uint8_t *form;
+};
+
+struct memory {
+    uint32_t used;
+    struct message slots[SLOTS];
+};
+
+static int is_digit(uint8_t byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+static int is_hex(uint8_t byte)
+{
+    return is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f');
+}
+
+static size_t dull_form(const uint8_t *text, size_t length, uint8_t *form)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < length;) {
+        size_t stop = i, zeros = 0;
+        if (!is_digit(text[i])) {
+            form[used++] = text[i++];
+            continue;
+        }
+        for (; stop < length && is_digit(text[stop]); stop++)
+            zeros += text[stop] == '0';
+        int zero = zeros == stop - i;
+        if (zero && stop == i + 1 && stop + 1 < length && (text[stop] | 0x20) == 'x') {
+            size_t end = stop + 1;
+            int nothing = 1;
+            for (; end < length && is_hex(text[end]); end++)
+                nothing &= text[end] == '0';
+            if (!nothing) {
+                form[used++] = 1; /* an address */
+                i = end;
+                continue;
+            }
+        }
+        form[used++] = zero ? '0' : '1';
+        i = stop;
+    }
+    return used;
+}
+
+static size_t digits_alike(const uint8_t *text, size_t length, uint8_t *form)
+{
+    for (size_t i = 0; i < length; i++) {
+        int marks = text[i] == '0' && i + 1 < length && (text[i + 1] | 0x20) == 'x';
+        form[i] = marks ? '\n' : is_digit(text[i]) ? '1' : text[i];
+    }
+    return length;
+}
+
+static size_t form_of(const uint8_t *text, size_t length, int dull, uint8_t *form)
+{
+    return dull ? dull_form(text, length, form) : digits_alike(text, length, form);
+}
+
+static struct message *slot_of(struct memory *m, const uint8_t *form, size_t length, int dull)
+{
+    uint64_t hash = 0xCBF29CE484222325u + (uint64_t)dull;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ form[i]) * 0x100000001B3u;
+    struct message *slot;
+    for (uint32_t at = (uint32_t)(hash >> 40);; at++) {
+        slot = &m->slots[at % SLOTS];
+        if (!slot->length)
+            break;
+        if (slot->hash == hash && slot->length == length && (slot->number == 0) == dull &&
+            !memcmp(slot->form, form, length))
+            break;
+    }
+    slot->hash = hash; /* of an empty one: for whoever fills it */
+    return slot;
+}
+
+SHOWN struct memory *memory_new(void)
+{
+    return calloc(1, sizeof(struct memory));
+}
+
+SHOWN void memory_clear(struct memory *m)
+{
+    for (uint32_t i = 0; i < SLOTS; i++)
+        if (m->slots[i].length)
+            free(m->slots[i].form);
+    memset(m, 0, sizeof *m);
+}
+
+SHOWN void memory_free(struct memory *m)
+{
+    if (m)
+        memory_clear(m);
+    free(m);
+}
+
+/* Keeps a message; 0 when that cannot be done any more. */
+SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t number)
+{
+    uint8_t form[LONGEST_MESSAGE];
+    if (!length || length > LONGEST_MESSAGE || m->used == REMEMBERED)
+        return 0;
+    size_t used = form_of(text, length, !number, form);
+    struct message *slot = slot_of(m, form, used, !number);
+    if (!slot->length) {
+        slot->form = malloc(used);
+        if (!slot->form)
+            return 0;
+        memcpy(slot->form, form, used);
+        slot->length = (uint32_t)used;
+        m->used++;
+    }
+    slot->number = number;
+    return 1;
+}
+
+static int is_kept(struct memory *m, const uint8_t *text, size_t length, int dull, uint32_t *number)
+{
+    uint8_t form[LONGEST_MESSAGE];
+    if (!length || length > LONGEST_MESSAGE || !m->used)
+        return 0;
+    size_t used = form_of(text, length, dull, form);
+    struct message *slot = slot_of(m, form, used, dull);
+    *number = slot->number;
+    return slot->length != 0;
+}
+
+/* Where the head that logcat writes ends, before the level; 0 when a line has none. */
+static size_t head_of(const uint8_t *line, size_t length, uint32_t *process)
+{
+    static const char shape[] = "11-11 11:11:11.111";
+    size_t at = sizeof shape - 1;
+    if (length < at)
+        return 0;
+    for (size_t i = 0; i < at; i++)
+        if (shape[i] == '1' ? !is_digit(line[i]) : line[i] != (uint8_t)shape[i])
+            return 0;
+    for (int number = 0; number < 2; number++) {
+        size_t blanks = at, digits;
+        while (at < length && (line[at] == ' ' || line[at] == '\t'))
+            at++;
+        digits = at;
+        uint32_t value = 0;
+        for (; at < length && is_digit(line[at]) && at - digits < 9; at++)
+            value = 10 * value + (line[at] - '0');
+        if (digits == blanks || at == digits)
+            return 0;
+        if (!number)
+            *process = value;
+    }
+    int level = at + 2 < length && line[at] == ' ' && line[at + 1] && line[at + 2] == ' ' &&
+                strchr("VDIWEFA", line[at + 1]);
+    return level ? at : 0;
+}
+
+enum { START, STOP, LINES, BODY, NUMBER, PROCESS, COLUMNS };
+
+SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
+
+/* Lines with a text of a known message, or with one of failure and one of `ours`, but for dull ones;
+   each once. Of each: where it starts and stops, how many lines end before it, where its message
+   begins if logcat wrote it, the number that such a message is told with, and the process. Stops when
+   `most` are told; `from` is where to go on, and `lines` how many end before that. */
+SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct memory *m,
+                         const uint8_t *data, size_t end, size_t *from, size_t *lines,
+                         uint32_t *told, size_t most)
+{
+    size_t count = 0, at = *from;
+    size_t counted = at;
+    size_t strange = 0; /* where a line ends that is not of ours */
+    while (count < most && (at = next_place(t, data, at, end)) < end) {
+        uint32_t kinds = 0;
+        FOR_TEXTS_AT(t, data, at, end, w, kinds |= t->texts[w->text].kind;);
+        if (!(kinds & KNOWN) && (!(kinds & FAILING) || at < strange)) {
+            at += 2;
+            continue;
+        }
+        /* A text may begin before its window, or a byte behind it: never with the end of a line. */
+        size_t inside = data[at] == '\n' ? at + 1 : at;
+        const uint8_t *before = memrchr(data, '\n', inside);
+        const uint8_t *behind = memchr(data + inside, '\n', end - inside);
+        size_t start = before ? (size_t)(before - data) + 1 : 0;
+        size_t stop = behind ? (size_t)(behind - data) : end;
+        if (!(kinds & KNOWN) && !texts_any(ours, data + start, stop - start)) {
+            strange = stop;
+            at += 2;
+            continue;
+        }
+        at = stop;
+        uint32_t process = 0, number = 0;
+        size_t body = head_of(data + start, stop - start, &process), last = stop;
+        while (last > start && data[last - 1] == '\r')
+            last--;
+        if (body && body < last - start) {
+            const uint8_t *message = data + start + body;
+            size_t length = last - start - body;
+            if (is_kept(m, message, length, 1, &number))
+                continue;
+            if (!is_kept(m, message, length, 0, &number))
+                number = 0;
+        }
+        *lines += texts_newlines(data + counted, start - counted);
+        counted = start;
+        uint32_t *row = told + COLUMNS * count++;
+        row[START] = (uint32_t)start;
+        row[STOP] = (uint32_t)stop;
+        row[LINES] = (uint32_t)*lines;
+        row[BODY] = (uint32_t)body;
+        row[NUMBER] = number;
+        row[PROCESS] = process;
+    }
+    *lines += texts_newlines(data + counted, at - counted);
+    *from = at;
+    return count;
+}
+
+/* Ends and numbers of the texts. `last` has a zero for each text at first, and is kept between calls
+   that go on: a text that a line holds again fewer than `apart` bytes on is left out. Stops when `most` might not do for what is at the next place. */
+SHOWN size_t texts_hits(const struct texts *t, const uint8_t *data, size_t end, size_t *from,
+                        uint32_t *last, uint32_t *told, size_t most, size_t apart)
+{
+    size_t count = 0, at = *from;
+    while (count + t->deepest <= most && (at = next_place(t, data, at, end)) < end) {
+        FOR_TEXTS_AT(t, data, at, end, w, {
+            size_t start = w->at < 0 ? at + 1 : at - (size_t)w->at;
+            size_t stop = start + t->texts[w->text].length;
+            uint32_t *seen = &last[w->text];
+            size_t other = *seen ? *seen - 1 : 0;
+            size_t low = stop < other ? stop : other, high = stop < other ? other : stop;
+            int again = *seen && high - low < apart && !memchr(data + low, '\n', high - low);
+            if (!again) {
+                *seen = (uint32_t)stop + 1;
+                told[2 * count] = (uint32_t)stop;
+                told[2 * count++ + 1] = w->text;
+            }
+        });
+        at += 2;
+    }
+    *from = at;
+    return count;
+}
+
+/* How many lines end in a piece. */
+SHOWN size_t texts_newlines(const uint8_t *data, size_t end)
+{
+    size_t count = 0;
+    while (end) {
+        size_t part = end < 192 ? end : 192;
+        uint8_t here = 0;
+        for (size_t i = 0; i < part; i++)
+            here = (uint8_t)(here + (data[i] == '\n'));
+        count += here;
+        data += part;
+        end -= part;
+    }
+    return count;
+}

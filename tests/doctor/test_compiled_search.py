@@ -1,0 +1,209 @@
+"""The search in C: the same texts as by the plain way, on whatever bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from search_engines import engine_named
+
+from qnnmem.doctor.kb.entry import Line
+from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
+from qnnmem.doctor.logs import compiled_search, search
+from qnnmem.doctor.logs.compiled_search import CompiledEngine, FixedTexts
+from qnnmem.doctor.logs.line_memory import digits_alike
+from qnnmem.doctor.logs.reading import FAILING, OURS
+from qnnmem.errors import UsageError
+
+KNOWN, FAILS = 1, 2
+
+
+@pytest.fixture(scope="module")
+def engine() -> CompiledEngine:
+    """With the built-in knowledge base."""
+    found = engine_named(built_in(), "compiled")
+    assert isinstance(found, CompiledEngine)
+    return found
+
+
+def texts_of(engine: CompiledEngine, texts: list[tuple[bytes, int]], sample: bytes) -> FixedTexts:
+    """Texts of a test, looked for by what is rare in a sample."""
+    return FixedTexts(engine._library, texts, sample)
+
+
+def ends(data: bytes, texts: list[tuple[bytes, int]]) -> list[tuple[int, int]]:
+    """Every place of every text, the plain way."""
+    low = data.lower()
+    return sorted(
+        (at + len(text), number)
+        for number, (text, _) in enumerate(texts)
+        for at in range(len(low))
+        if low.startswith(text, at)
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_text_is_found_wherever_it_lies(engine: CompiledEngine, seed: int) -> None:
+    """Of three bytes and more, at both parities, at the very start and end, over few letters."""
+    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    letters = draw.choice([b"ab", b"aAbB ", b"ab\n", b"\0\xff@`[{", bytes(range(256))])
+
+    def some(longest: int) -> bytes:
+        return bytes(draw.choices(letters, k=draw.randrange(3, longest)))
+
+    texts = [
+        (text, draw.choice((KNOWN, FAILS)))
+        for text in dict.fromkeys(some(9).lower() for _ in range(draw.randrange(1, 40)))
+        if b"\n" not in text
+    ] or [(b"aaa", KNOWN)]
+    looked = texts_of(engine, texts, some(200))
+    for _ in range(20):
+        data = some(draw.choice((4, 12, 300)))
+        buffer = draw.choice((bytes, bytearray))(b"xy" + data + b"aAabB")
+        found = looked.hits(buffer, 2, 2 + len(data), 1)
+        assert sorted(found) == [(2 + end, number) for end, number in ends(data, texts)]
+        assert looked.any_in(buffer, 2, 2 + len(data)) == bool(found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_are_those_with_a_message_or_a_failure_of_ours(
+    engine: CompiledEngine, seed: int
+) -> None:
+    """Each once, in order, with the lines before it counted."""
+    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    first = [(b"widget broke", KNOWN), (b"fail", FAILS), (b"err", FAILS)]
+    ours = [(b"qnn", KNOWN), (b"htp", KNOWN)]
+    words = [b"Widget BROKE", b"FAILed", b"err", b"Qnn", b"htp", b"x", b"", b" ", b"\r", b"bro"]
+    lines = [b" ".join(draw.choices(words, k=draw.randrange(5))) for _ in range(200)]
+    data = b"\n".join(lines) + draw.choice((b"", b"\n"))
+    looked, about = texts_of(engine, first, data), texts_of(engine, ours, data)
+    looked._most = draw.choice((1, 7, 4096))
+    expected, at = [], 0
+    for number, line in enumerate(lines):
+        low = line.lower()
+        failing = any(word in low for word, kind in first if kind == FAILS)
+        if b"widget broke" in low or (failing and any(word in low for word, _ in ours)):
+            expected.append((at, at + len(line), number, 0, 0, 0))
+        at += len(line) + 1
+    found = looked.lines(about, engine.memory(), bytearray(data), 0, len(data))
+    assert found == expected
+    assert engine.newlines(data, 0, len(data)) == data.count(b"\n")
+
+
+def test_words_of_the_built_in_base_lead_to_lines(engine: CompiledEngine) -> None:
+    """Every prefilter text, and every word of failure beside every word of ours."""
+    knowledge = built_in()
+    for text in knowledge.prefilters:
+        line = b"a line: " + text.encode().upper() + b"."
+        assert len(engine.lines(line, 0, len(line), engine.memory())) == 1
+    for word in FAILING:
+        for own in OURS:
+            line = own + b"  " + word
+            assert len(engine.lines(line, 0, len(line), engine.memory())) == 1, line
+
+
+HEAD = b"03-17 16:13:%02d.123  %d  77 E QnnDsp: "
+
+
+@pytest.mark.parametrize(
+    ("message", "same", "others"),
+    [
+        (b"qnn failed 12 of 34", b"qnn failed 7 of 1000", [b"qnn failed 0 of 34"]),
+        (b"qnn failed at 0x1f", b"qnn failed at 0xabcdef01", [b"qnn failed at 0x0"]),
+        (b"qnn: 0 failed", b"qnn: 000 failed", [b"qnn: 1 failed", b"qnn: 10 failed"]),
+        (b"qnn failed a10x5", b"qnn failed a99x5", [b"qnn failed a0x5"]),
+    ],
+)
+def test_dull_messages_are_left_out_whatever_their_numbers_but_zero(
+    engine: CompiledEngine, message: bytes, same: bytes, others: list[bytes]
+) -> None:
+    """Behind any head of logcat; a line without one is none of them."""
+    memory = engine.memory()
+    raw = HEAD % (1, 5) + message
+    memory.leave_out(raw, len(HEAD % (1, 5)) - len(b" E QnnDsp: "), by_letters=False)
+
+    def told(*lines: bytes) -> list[bytes]:
+        log = b"\n".join(lines)
+        return [log[place[0] : place[1]] for place in engine.lines(log, 0, len(log), memory)]
+
+    assert told(raw, HEAD % (59, 12345) + same, HEAD % (2, 6) + same + b"\r") == []
+    strange = [HEAD % (1, 5) + other for other in others] + [message, b"1" + raw, raw + b" "]
+    assert told(*strange) == strange
+    memory.clear()
+    assert told(raw) == [raw]
+
+
+def test_messages_are_told_with_their_number_and_process(engine: CompiledEngine) -> None:
+    """With other digits, but for the 0 of 0x; a newer number takes the place of an older one."""
+    memory = engine.memory()
+    message = b" E QnnDsp: qnn failed at 10 of 0x1F"
+    assert memory.know(message, 3)
+    head = b"03-17 16:13:01.123  %d  77"
+    same = [message.replace(b"10", b"99"), message.replace(b"0x1F", b"0x9F")]
+    other = [message.replace(b"0x", b"1x"), message.replace(b"1F", b"1f"), message + b"."]
+    assert {digits_alike(text) for text in same} == {digits_alike(message)}
+    lines = [head % number + text for number, text in enumerate((message, *same, *other), 123456)]
+    log = b"\n".join(lines)
+    told = [place[3:] for place in engine.lines(log, 0, len(log), memory)]
+    assert told == [(len(head % 123456), 3 if n < 3 else 0, 123456 + n) for n in range(6)]
+    assert memory.know(message, 8)
+    assert engine.lines(log, 0, len(log), memory)[0][4] == 8
+
+
+def test_a_memory_that_is_full_says_so_and_begins_anew(engine: CompiledEngine) -> None:
+    """Nothing is lost but time; what is too long is never kept."""
+    memory = engine.memory()
+    assert not memory.know(b"x" * 1025, 1)
+    assert not memory.know(b"", 1)
+    assert not memory.full
+    letters = [bytes([97 + n % 26, 97 + n // 26 % 26, 97 + n // 676]) for n in range(17_000)]
+    kept = sum(memory.know(b"m" + text, 1 + n) for n, text in enumerate(letters))
+    assert memory.full
+    assert 8192 <= kept < 17_000
+    memory.clear()
+    assert not memory.full
+    assert memory.know(b"again", 1)
+
+
+def test_texts_that_are_too_short_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should there ever be one: what is known of it in a window is too little."""
+    monkeypatch.setattr(compiled_search, "_SHORTEST", 9)
+    short = Knowledge(pack([Line("s", "a widget broke")], ()))
+    with pytest.raises(ImportError, match="not searched for in C"):
+        search.choose_engine(short, 0, "compiled")
+    assert search.choose_engine(short, search.SMALL).name != "compiled"
+
+
+def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it does where the system loads nothing from memory, and on other systems."""
+    knowledge = built_in()
+
+    def none(*_given: object) -> None:
+        raise UsageError("no compiler")
+
+    def refused(*_given: object) -> None:
+        raise OSError("not permitted")
+
+    for target, name, value in (
+        (compiled_search, "made_objects", none),
+        (os, "memfd_create", refused),
+        (sys, "platform", "darwin"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, value, raising=False)
+            compiled_search._load.cache_clear()
+            assert search.choose_engine(knowledge, search.SMALL).name in (
+                "hyperscan",
+                "re2",
+                "plain",
+            )
+    compiled_search._load.cache_clear()
+
+
+def test_the_source_is_small() -> None:
+    """One thing: fixed texts and messages in a log."""
+    source = Path(compiled_search.__file__).with_name("texts.c").read_text("utf-8")
+    assert len(source.splitlines()) < 600
