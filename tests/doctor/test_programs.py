@@ -108,7 +108,7 @@ def test_what_is_given_back_says_something_only_where_it_stands_alone() -> None:
     [
         "rpcmem_alloc: null pointer",
         "fastrpc_map_create: map of 0x40000000 bytes is invalid",
-        "vtcm not initialized for 8388608 bytes",
+        "vtcm: attempt to free 8388608 bytes",
     ],
 )
 def test_amounts_and_nothing_returned_may_be_a_shortage(text: str) -> None:

@@ -163,7 +163,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (
         r"\bf(?:read|write|open|seek|close)\b|\bpipe\b|\bdirectory\b|\bfolder\b|\binotify"
         r"|createprocess|\bmetadata\b|\btimestamps?\b|\bsampler\b|\blabels?\b|\bimages?\b|\bpipeline\b"
-        r"|\battributes?\b|\btensor names\b|(?:pre|post)-?_?process",
+        r"|\btensor names\b|(?:pre|post)-?_?process",
         r"fail|error|unable|could not|cannot",
     ),
     # What is set up beside a model: power, clocks, priorities, timers, traces.
@@ -240,7 +240,7 @@ _ENDS: tuple[tuple[str, ...], ...] = (
 # Giving back needs nothing; in a log it fails with what failed before.
 _GIVEN_BACK = (
     r"(?:fail\w*|unable|could not|couldn.t) to (?:free|release|close|de-?register|unregister"
-    r"|unmap|unload|destroy|terminate)\b|\w*(?:deregister|free|release|unmap|destroy)\w*"
+    r"|m?unmap|unload|destroy|terminate|detach)\b|\w*(?:deregister|free|release|unmap|destroy)\w*"
     r"(?:\(\))? fail"
 )
 _MEMORY = re.compile(
