@@ -47,6 +47,16 @@ LINES = [
     (b"[ERROR] text", "level", None, "E", ""),
     (b" <E> text", "mark", None, "E", "QnnDsp"),
     (b"QnnDsp <W> text", "mark", None, "W", "QnnDsp"),
+    (b"ADSPRPC: 5013 5014 E qnn-net-run: file.c:12: text", "fastrpc", 5013, "E", "qnn-net-run"),
+    (
+        b"0:00:04.021093786 5013 0xffff8c0012a0 ERROR     ml-qnn-engine file.cc:12:func:<mle> text",
+        "gstreamer",
+        5013,
+        "E",
+        "ml-qnn-engine",
+    ),
+    (b"[2025-03-02 10:11:12.123] [error] [file.cpp:12] text", "dated", None, "E", ""),
+    (b"[2025-03-02 10:11:12.123] [snpe] [warning] text", "dated", None, "W", ""),
     (b"just text", "plain", None, "", ""),
 ]
 

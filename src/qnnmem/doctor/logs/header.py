@@ -70,13 +70,25 @@ _CLOCK = (
 _SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
 _BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
 _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
+# What the FastRPC library prints where there is no logcat, GStreamer and programs that log by
+# spdlog.
+_FASTRPC = rb"ADSPRPC: ([0-9]{1,9}) ([0-9]{1,9}) ([VDIWEF]) ([\w./-]{1,64}): "
+_GSTREAMER = (
+    rb"([0-9]{1,3}):([0-9]{2}):([0-9]{2})\.([0-9]{9})[ \t]+([0-9]{1,9})[ \t]+0x[0-9a-f]+[ \t]+"
+    rb"(ERROR|WARN|FIXME|INFO|DEBUG|LOG|TRACE)[ \t]+(\S{1,64})[ \t]+\S{1,120}:[0-9]{1,6}:\S{1,120}:"
+    rb"(?:<[^>]{0,64}>)?[ \t]*"
+)
+_SPDLOG = (
+    rb"\[" + _STAMP + rb"\] (?:\[[\w.-]{1,40}\] )?"
+    rb"\[(trace|debug|info|warning|error|critical)\][ \t]*"
+)
 
 # What logcat writes, up to the level.
 LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
-_LEVELS = {b"TRACE": "V", b"TRC": "V", b"ERR": "E"}
+_LEVELS = {b"TRACE": "V", b"TRC": "V", b"LOG": "V", b"ERR": "E", b"FIXME": "W", b"CRITICAL": "F"}
 _NONE = Header("plain")
 
 _DAY = 86_400
@@ -132,6 +144,9 @@ def _strict(line: bytes) -> Header:
             seconds = int(match[1]) + int(match[2]) / 1e6
             kernel = Header("kernel", seconds, 0, 0, "", "kernel", match.end())
             return _relayed(kernel, line)
+        if second.isdigit() and (match := _match(_SPDLOG, line)):
+            level = _level(match[7].upper())
+            return Header("dated", _when(match), None, None, level, "", match.end())
         if first == b"[" and (match := _match(_BRACKET, line)):
             return Header("level", None, None, None, _level(match[1]), "", match.end())
     elif first.isalpha() and (head := _lettered(line, second)):
@@ -216,6 +231,9 @@ def _lettered(line: bytes, second: bytes) -> Header | None:
         if match := _match(_GLOG, line):
             clock = _clock(match[2], match[3], match[4], match[5])
             return Header("glog", clock, None, None, *_words(match[1], match[6]), match.end())
+    if line[:9] == b"ADSPRPC: " and (match := _match(_FASTRPC, line)):
+        pid, tid = int(match[1]), int(match[2])
+        return Header("fastrpc", None, pid, tid, *_words(match[3], match[4]), match.end())
     if line[3:4] == b" " and (match := _match(_GO, line)):
         time = int(match[1]) * _DAY + _clock(*match.group(2, 3, 4, 5))
         return Header("go", time, None, None, _level(match[6]), "", match.end())
@@ -260,6 +278,9 @@ def _dated(line: bytes) -> Header:
     if match := _match(_CLOCK, line):
         clock, words = _clock(*match.group(1, 2, 3, 4)), _words(match[6], match[5])
         return Header("studio", clock, None, None, *words, match.end())
+    if match := _match(_GSTREAMER, line):
+        clock, tag = _clock(*match.group(1, 2, 3, 4)), match[7].decode("utf-8", "replace")
+        return Header("gstreamer", clock, int(match[5]), None, _level(match[6]), tag, match.end())
     if match := _match(_SNPE, line):
         clock, body = _clock(*match.group(1, 2, 3, 4)), match.end() - 1
         inner = _behind(line[body:], timed=True)

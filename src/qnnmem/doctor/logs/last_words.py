@@ -18,6 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import Found, bare_line, named, told
+from qnnmem.doctor.logs.other_words import OPEN, OTHER
 from qnnmem.doctor.logs.reading import NAMES, OURS, Chosen, read, says_well
 
 _DIED = re.compile(
@@ -131,13 +132,15 @@ def named_anyhow(
     """Lines that name a cause or a side, where none says that something failed.
 
     Of more lines than a message has, those that say that memory is short: good runs say much of
-    what they do without, but not that.
+    what they do without, but not that. Beside good news a line has to name a cause.
     """
     low = 0
+    well = any(map(says_well, lines))
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
         failure = None if number in seen else read(text, Chosen.ASSUMED)
-        if failure and (message or failure.cause.startswith("mem_")):
+        sided = message and not (well and failure and failure.cause in ("", OPEN, OTHER))
+        if failure and (sided or failure.cause.startswith("mem_")):
             yield low, number, text, told(knowledge, failure)
         low += len(line) + 1
 

@@ -76,7 +76,7 @@ _SHORT: tuple[tuple[str, ...], ...] = (
 _NOT_SHORT = re.compile(
     r"(?:memory|mem)[-_ ]?(?:type|handle|info|config|propert|layout|format|align|access|desc"
     r"|registr"
-    r"|address|fault|barrier|corrupt|pointer|mode|flag)|\b(?:un|de)-?(?:map|alloc|regist)|\bfree(?:ing|d)\b"
+    r"|address|fault|barrier|corrupt|pointer|mode|flag)|(?:\b|_)(?:un|de)-?(?:map|alloc|regist)|\bfree(?:ing|d)\b"
     r"|fail\w* to free|\brelease|not support|unsupport|invalid|mis-?match|wrong|already|permission"
     r"|denied|no such|not found|not exist|undefined|\bversion|align|not (?:be )?(?:initiali"
     r"|implement)"
@@ -90,7 +90,8 @@ _NOT_SHORT = re.compile(
     r"|context length|\bsymbol|segv|segfault|violation|\bfloat\w* range|out of (?:range|bounds)"
     r"|alloc\w* (?:an? |new )?(?:session|port|thread|id|fd|pd)\b|index out"
     r"|expected .{1,40}(?:got|but)|\bargument|parse|outdated|\bflags?\b|never (?:handed|given"
-    r"|set)|\bdrivers?\b|map::|\bbitmap"
+    r"|set)|\bdrivers?\b|map::|\bbitmap|\bf(?:read|write)\b|\billegal\b|not allocated"
+    r"|overflow\w* (?:\w+ )?(?:while|occur)"
 )
 
 

@@ -25,7 +25,8 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"\bjson\b|config\w*|\boptions?\b|argument|paramet|\bflags?\b|schema|syntax|tokenizer|vocab"
         r"|environment variable|\benv\b|_root\b|_path\b",
         r"invalid|missing|unknown|unrecogni|not set|unset|pars(?:e|ing)|wrong|\bbad\b|\bexpected"
-        r"|not found|malformed|syntax error|fail\w*(?: with|:| to (?:open|read|load|find))|_error_",
+        r"|not found|malformed|syntax error|_error_"
+        r"|fail\w*(?: with|:| to (?:open|read|load|find|construct|bind|apply|parse))",
     ),
     # Files: not there, not to be opened, damaged.
     (
@@ -33,7 +34,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|not an? (?:valid )?(?:\w+ )?(?:file|model|binary|dlc|archive|elf|zip|executable|tensor"
         r"|map|string|number)\b",
     ),
-    (_CANNOT + r"(?:open|read|find|locate|parse|write|stat)\b",),
+    (_CANNOT + r"(?:open|read|find|found|locate|parse|write|stat)\b",),
     (
         r"corrupt\w*|truncat\w*|malformed|bad magic|magic (?:number|mismatch)|checksum"
         r"|unexpected end|\bis (?:bad|broken|damaged|incomplete)\b|\bincomplete\b",
@@ -53,7 +54,9 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|installed|built|reachable|implemented|listed|initiali[sz]ed|recogni[sz]ed|configured"
         r"|valid|static|defined)\b"
         r"|(?:device|domain|backend|provider|delegate|runtime|driver|processor|service)s?"
-        r"(?: \S+){0,2} (?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"(?: \S+){0,2} (?:(?:is |are |was )?not (?:be )?(?:available|present|found|accessible)"
+        r"|(?:is |are |was )(?:unavailable|disabled))"
+        r"|(?:does|do)(?: not|n.t) support|\bno[-_ ]support\b|\b(?:has|have) no\b"
         r"|no (?:\w+ ){0,2}(?:devices?|backends?|providers?|delegates?|accelerators?|drivers?)\b"
         r"|could not be (?:registered|started|applied|selected)|not ?_?supported|unsupported"
         r"|no compatible|license|unknown (?:model|option|backend|argument|device|type|op)",
@@ -62,14 +65,20 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     (
         r"(?:invalid|wrong|bad|null|incorrect) (?:\w+ ){0,2}(?:handles?|arguments?|param\w*"
         r"|tensors?"
-        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?)\b"
-        r"|\bkeys? (?:\S+ )?not found|map::at|out[ _]of[ _]range|check failed|null ?pointer"
+        r"|inputs?|outputs?|values?|state|index|pointer|operation|types?|formats?|dtypes?|names?"
+        r"|domains?|channels?|sessions?|requests?|modes?|attributes?|responses?|signals?)\b"
+        r"|inval[-_]param|\bmust (?:be one of|match|contain)\b|\bundefined\b|\bincorrect\b"
+        r"|\bis (?:empty|zero)\b|cannot be empty"
+        r"|\bexpects?\b.*\b(?:actual|given)\b"
+        r"|\bshould (?:be|have)\b.*\b(?:actual|given|but it is)\b"
+        r"|\bkeys? (?:\S+ )?not found|map::at|out[- _]of[- _](?:range|bounds?\b)|check failed"
+        r"|null ?pointer"
         r"|\bnullptr\b|(?:is|was|=) ?null\b|already (?:registered|exists|open|been set|set"
         r"|defined|in use)",
     ),
     (
         r"\b(?:levels?|options?|domain|template|names?|id|values?|param\w*|arguments?|config\w*"
-        r"|keys?"
+        r"|keys?|session|channel|mode|priority|request|descriptor"
         r"|formats?|types?|handles?|index|path)\b(?: \S+)? (?:is |are |was )?"
         r"(?:invalid|unknown|not (?:recogni[sz]ed|valid|known))",
     ),
@@ -127,7 +136,7 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
     # Tensors and operators.
     (
         r"quanti[sz]\w*|\bdtype|data ?type|\bshapes?\b|\brank\b|\baxis\b|\baxes\b|dimension|opset"
-        r"|zero.?point|\bscale\b|\blayout\b|\bcast\b",
+        r"|zero.?point|\bscale\b|\blayout\b|\bcast",
         r"fail|error|invalid|mismatch|missing|expected|must|unsupported|exceed|not (?:be )?\w+",
     ),
     (
@@ -150,7 +159,33 @@ _FAULTS: tuple[tuple[str, ...], ...] = (
         r"|\b(?:reject|refus)\w* by (?:the )?(?:runtime|driver|device|backend|service)",
     ),
     (r"too (?:old|new)\b|outdated|no longer supported|(?:newer|older) (?:sdk|release|runtime)",),
+    (r"\bdoes(?: not|n.t) match\b|\bdo(?: not|n.t) match\b",),
+    (
+        r"\bf(?:read|write|open|seek|close)\b|\bpipe\b|\bdirectory\b|\bfolder\b|\binotify"
+        r"|createprocess|\bmetadata\b|\btimestamps?\b|\bsampler\b|\blabels?\b|\bimages?\b|\bpipeline\b"
+        r"|\btensor names\b|(?:pre|post)-?_?process",
+        r"fail|error|unable|could not|cannot",
+    ),
+    # What is set up beside a model: power, clocks, priorities, timers, traces.
+    (
+        r"power|\bclocks?\b|\bdcvs|\bqos\b|perf(?:ormance)?(?: \w+)? (?:mode|profile|level|boost)"
+        r"|performance (?:boost|reset)|\btimers?\b|\btracing\b|\bpriority\b|\blogg(?:er|ing)\b"
+        r"|\bprofil(?:e|er|ing)\b",
+        r"fail|error|unable|could not|cannot|invalid",
+    ),
 )
+# What is wrong with a state or an argument, also where it is said of memory, without an amount.
+_STATES = re.compile(
+    r"\bnot (?:been |yet )?initiali[sz]ed\b|\balready (?:present|registered|mapped|open|attached)"
+    r"|\b(?:does|do)(?: not|n.t) support\b|\battempt\w* to (?:unmap|free|close|deregister)"
+    r"|\bnot mapped to\b|\bnot allocated\b|\boverflow\w* (?:\w+ )?(?:while|occur)"
+    r"|\bwithout (?:being )?initiali[sz]\w+|\b(?:size|length|number) of .{1,60}n[o']t match"
+    r"|\bis invalid\b.{0,8}\bshould be\b|\bcan.?t find this\b"
+)
+_SIZES = re.compile(r"[0-9][0-9.,]* ?(?:[kmg]i?b|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}")
+# The name of the function that prints; what it does is not what went wrong in it.
+_FUNCTION = re.compile(r"(?:^|(?<=: )|(?<=\] ))(?:[a-z0-9]+_){2,}[a-z0-9]+(?:\(\))?: (?=\S+ \S)")
+_NOTHING = re.compile(r"\bnull|\bnil\b|\b0x0+\b")
 # What is said of memory, buffers and sizes that no shortage causes: how they are kept account of,
 # what they are asked for, where they end.
 _KEPT = (
@@ -180,6 +215,7 @@ _KEPT = (
 )
 # In a log such words follow from what failed before, or tell of what a good run does without.
 _ENDS: tuple[tuple[str, ...], ...] = (
+    (r"\binvalid [a-z]\w+",),
     (
         r"set_?power_?config|power config|perf(?:ormance)?[ _]?(?:mode|profile|config\w*|control"
         r"|boost|infra\w*)\b",
@@ -204,7 +240,7 @@ _ENDS: tuple[tuple[str, ...], ...] = (
 # Giving back needs nothing; in a log it fails with what failed before.
 _GIVEN_BACK = (
     r"(?:fail\w*|unable|could not|couldn.t) to (?:free|release|close|de-?register|unregister"
-    r"|unmap|unload|destroy|terminate)\b|\w*(?:deregister|free|release|unmap|destroy)\w*"
+    r"|m?unmap|unload|destroy|terminate|detach)\b|\w*(?:deregister|free|release|unmap|destroy)\w*"
     r"(?:\(\))? fail"
 )
 _MEMORY = re.compile(
@@ -248,8 +284,12 @@ def speaks_of_other(text: str, alone: bool = False) -> bool:
         return True
     if alone and _given_back().search(text):
         return True
+    if _STATES.search(text) and not _SIZES.search(text.partition("should be")[0]):
+        return True
     if mentions_memory(text):
-        return False
+        text = _FUNCTION.sub("", text)
+        if mentions_memory(text) or _NOTHING.search(text):
+            return False
     return any(all(need.search(text) for need in needs) for needs in _compiled(alone))
 
 

@@ -19,7 +19,6 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from qnnmem.doctor.kb.sides import first_side
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
@@ -72,6 +71,7 @@ _ASKING = (  # a number behind these is a code
 _CODE = re.compile(
     rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"
     rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
+    rb"(?! (?:outstanding|references|buffers|threads|inputs|outputs|tensors|nodes|layers)\b)"
 )
 _LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
@@ -122,6 +122,8 @@ _QUIET = re.compile(
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
 _LPAI = re.compile(rb"lpai|enpu|\beai")
+_URI = re.compile(rb"\b[a-z]{2,8}://\S+")  # its parts say nothing of how things went
+_RELAYED = re.compile(rb"\b[acsm]dsp\d?:\[|<[we]>")
 _HEADS = 48  # of a message: a logger may relay what another has already given a head
 _WEAK = (b"dsp", b"tcm", b"skel", b"htp", b" ion")
 
@@ -199,7 +201,7 @@ def _shape_of(text: bytes, chosen: Chosen) -> tuple[_Shape | None, bytes]:
 def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
-    body = text[head.body :].lower()
+    body = _URI.sub(b" ", text[head.body :].lower())
     if NONE.search(body) or MENDED.search(body):
         return True
     return bool(WELL.search(body)) and not UNWELL.search(body)
@@ -250,7 +252,8 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     quiet = kind == "calm" and (
         level in ("V", "D", "I") or bool(_QUIET.search(before + body[:_HEADS]))
     )
-    failing = failing or (alone and not quiet and bool(HINTS.search(bare)))
+    heard = not quiet or bool(_RELAYED.search(body))  # what a DSP says comes through a quiet line
+    failing = failing or (alone and heard and bool(HINTS.search(bare)))
     if chosen is Chosen.ASSUMED and not failing:
         well = WELL.search(bare) and not UNWELL.search(bare)
         failing = _names_anyhow(bare, calm=kind == "calm" or bool(well))
@@ -283,11 +286,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
 def _names_anyhow(bare: bytes, calm: bool) -> bool:
     """Whether a line without a word of failure names one; a calm one only that memory is short."""
     cause = _cause(bare, alone=True)
-    if cause or calm:
-        return cause.startswith("mem_") or not calm
-    # Good news is told of memory in the same words as bad.
-    side = first_side((bare[:_NAMING].decode("utf-8", "replace"),))
-    return side is not None and not side.is_memory
+    return cause.startswith("mem_") or bool(cause and not calm)
 
 
 def _cause(body: bytes, alone: bool) -> str:

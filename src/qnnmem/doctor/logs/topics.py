@@ -44,7 +44,7 @@ _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 # What the C library says of a heap that a program overwrote.
 HEAP_SPOILT = (
     r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
-    r"|corrupted size vs"
+    r"|corrupted size vs|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
 )
 # Of memory that a program has and keeps account of.
 _OWN = (
@@ -132,6 +132,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "access_denied",
         (
             r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
+            r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
@@ -229,7 +230,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"max\w*|limit\w*|\bcap\b",
             rf"{_NUMBER}.*{_NUMBER}",
         ),
-        r"vtcm|\btcm\b|index|dim|rank|token|time",
+        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b",
     ),
     (
         "mem_buffer_cap",
@@ -366,7 +367,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|{_OWN}",
+        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}",
     ),
 )
 
