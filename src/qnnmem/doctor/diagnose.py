@@ -43,9 +43,11 @@ class Diagnosis:
 
     def take(self, stream: int, sessions: Iterable[LogSession], parts: Sequence[str]) -> None:
         """Judges settled sessions of one log."""
+        telling = self._telling.keys()
         for session in sorted(sessions, key=lambda one: one.first):
-            for line in self._telling.keys() & session.seen.keys():
-                self._note_facts(stream, line, session.seen[line], parts)
+            if not telling.isdisjoint(session.seen):
+                for line in telling & session.seen.keys():
+                    self._note_facts(stream, line, session.seen[line], parts)
             incident = self._builder.build(session, parts)
             if incident is not None:
                 self._spool.put(stream, session.first, incident)

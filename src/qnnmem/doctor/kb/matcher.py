@@ -108,10 +108,13 @@ class Matcher:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
+        # The last line and its answer: a line that matched is asked for once more, to be known by.
+        self._last: tuple[bytes, tuple[int, Sequence[tuple[int, int]]] | None] = (b"", None)
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
         """Where a line matches and what the named holes catch; given as it is and in small."""
         found = self.spans(low)
+        self._last = low, found
         if found is None:
             return None
         first, spans = found
@@ -119,6 +122,9 @@ class Matcher:
 
     def spans(self, low: bytes) -> tuple[int, Sequence[tuple[int, int]]] | None:
         """Where a line in small letters matches, and where what named holes catch is."""
+        last, answer = self._last
+        if low and low == last:
+            return answer
         if not self._holes:
             found = self.parts[0].search(low)
             return None if found is None else (found[0], found[2])
