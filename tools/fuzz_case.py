@@ -30,7 +30,9 @@ ADDRESS_SPACE = 8 << 30
 MOST_MEMORY = 1 << 30  # resident, with the 200 MiB that the fork brings along
 CODES = frozenset({0, 1, 2, 3})
 FATAL_LIMIT = 134  # of net-run: what the real tool's abort gives
-_CACHED = re.compile(r"qnnmem(/[a-z]+-[0-9a-f-]+\.[a-z]+)?")
+_CACHED = re.compile(
+    r"qnnmem(/[a-z]+-[0-9a-f-]+\.[a-z]+|/compiled(/[0-9a-f]{32}(/lib[a-z_]+\.so)?)?)?"
+)
 # A report about unreadable files is a report; a run that fails later has made its folder.
 _TELLS = frozenset({"lint", "net-run"})
 _MARK = "QNNMEM_FUZZ_CASE"
