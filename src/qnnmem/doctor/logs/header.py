@@ -88,7 +88,7 @@ LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
-_LEVELS = {b"TRACE": "V", b"TRC": "V", b"LOG": "V", b"ERR": "E", b"FIXME": "W", b"CRITICAL": "F"}
+_LEVELS = {b"LOG": "V", b"FIXME": "W"}  # of GStreamer alone
 _NONE = Header("plain")
 
 _DAY = 86_400
@@ -164,11 +164,9 @@ def _relayed(head: Header, line: bytes) -> Header:
     if head.style == "kernel" and said.style == "journal":
         # Programs write to the log of the kernel, too; a journal names the machine before them.
         machine = b" " in line[head.body : head.body + said.body].rstrip(b" ")
-        return (
-            msgspec.structs.replace(said, time=head.time, body=head.body + said.body)
-            if (machine)
-            else head
-        )
+        if not machine:
+            return head
+        return msgspec.structs.replace(said, time=head.time, body=head.body + said.body)
     if said.style == "plain" or not (said.level or said.pid):
         found = outer.inner(line, head.body)
         if found is None:
@@ -318,7 +316,7 @@ def _clock(hour: bytes, minute: bytes, second: bytes, part: bytes) -> float:
 
 
 def _level(word: bytes) -> str:
-    return _LEVELS.get(word) or word[:1].decode("ascii")
+    return _LEVELS.get(word) or outer.letter(word)
 
 
 def _words(level: bytes, tag: bytes) -> tuple[str, str]:

@@ -44,29 +44,16 @@ _WORD = (
     rb"(?P<word>" + _UPPER + rb"|" + _UPPER.lower() + rb"|Verbose|Trace|Debug|Info(?:rmation)?"
     rb"|Notice|Warn(?:ing)?|Error|Fatal|Critical)"
 )
+_STUDIO = (
+    rb"(?<![\w.:-])(?P<stamp>" + _STAMP + rb")[ \t]+(?P<pid>" + _NUM + rb")-(?P<tid>" + _NUM + rb")"
+)
 _INNER = (
     # logcat threadtime, behind a date or behind seconds, with a zone and a user or without
     rb"(?<![\w.:-])(?:(?P<stamp>" + _STAMP + rb")Z?|" + _NUM + rb"\." + _NUM + rb")[ \t]+"
     rb"(?:[+-][0-9]{1,9}[ \t]+)?(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG,
     # Android Studio, new, old and without a process
-    rb"(?<![\w.:-])(?P<stamp>"
-    + _STAMP
-    + rb")[ \t]+(?P<pid>"
-    + _NUM
-    + rb")-(?P<tid>"
-    + _NUM
-    + rb")[ \t]+(?P<tag>\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+"
-    + _LEVEL
-    + rb"[ \t]{1,2}",
-    rb"(?<![\w.:-])(?P<stamp>"
-    + _STAMP
-    + rb")[ \t]+(?P<pid>"
-    + _NUM
-    + rb")-(?P<tid>"
-    + _NUM
-    + rb")/\S{1,120}[ \t]+"
-    + _LEVEL
-    + rb"/(?P<tag>.{1,60}?): ?",
+    _STUDIO + rb"[ \t]+(?P<tag>\S.{0,60}?)[ \t]{2,}\S{1,120}[ \t]+" + _LEVEL + rb"[ \t]{1,2}",
+    _STUDIO + rb"/\S{1,120}[ \t]+" + _LEVEL + rb"/(?P<tag>.{1,60}?): ?",
     rb"(?<![\w.:-])"
     + _CLOCK
     + rb"\."

@@ -156,7 +156,19 @@ class _AnchorIndex:
         ]
 
 
-class PlainEngine:
+class _TextsOnly:
+    """What engines share that only find texts: the rest is done by the standard library."""
+
+    def memory(self) -> LettersMemory:
+        """The one for all engines without their own."""
+        return LettersMemory()
+
+    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
+        """As the standard library counts."""
+        return buffer.count(b"\n", low, high)
+
+
+class PlainEngine(_TextsOnly):
     """The standard library: a few short texts, then the anchors that hold them."""
 
     name = "plain"
@@ -193,16 +205,8 @@ class PlainEngine:
         """One name after the other."""
         return _has_name(buffer, low, high)
 
-    def memory(self) -> LettersMemory:
-        """The one for all engines without their own."""
-        return LettersMemory()
 
-    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """As the standard library counts."""
-        return buffer.count(b"\n", low, high)
-
-
-class Re2Engine:
+class Re2Engine(_TextsOnly):
     """RE2: one alternation finds the lines, then the anchors."""
 
     name = "re2"
@@ -236,16 +240,8 @@ class Re2Engine:
         """One name after the other."""
         return _has_name(buffer, low, high)
 
-    def memory(self) -> LettersMemory:
-        """The one for all engines without their own."""
-        return LettersMemory()
 
-    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """As the standard library counts."""
-        return buffer.count(b"\n", low, high)
-
-
-class VectorscanEngine:
+class VectorscanEngine(_TextsOnly):
     """Vectorscan: all prefilter texts in one pass, then all anchors in the lines that hold one."""
 
     name = "hyperscan"
@@ -286,14 +282,6 @@ class VectorscanEngine:
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """All names in one pass, which ends at the first."""
         return bool(_hits(self._names, buffer, low, high))
-
-    def memory(self) -> LettersMemory:
-        """The one for all engines without their own."""
-        return LettersMemory()
-
-    def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """As the standard library counts."""
-        return buffer.count(b"\n", low, high)
 
     @cached_property
     def _names(self) -> Any:

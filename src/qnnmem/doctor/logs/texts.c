@@ -16,7 +16,6 @@
 #define SHORTEST 3   /* bytes of a text: of a shorter one too little is known in a window */
 #define LONGEST 65535
 #define MOST 65535   /* texts */
-#define SAMPLE (1 << 18)
 #define NONE UINT32_MAX
 
 enum { KNOWN = 1, FAILING = 2 };
@@ -146,7 +145,7 @@ SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, con
     size_t total = 0;
     if (!t || !times || count > MOST)
         goto failed;
-    for (size_t at = 0; at + WINDOW <= size && at < SAMPLE; at++)
+    for (size_t at = 0; at + WINDOW <= size; at++)
         times[number_of(window_at(sample + at)) >> CELLS_BELOW]++;
     for (uint32_t i = 0; i < count; i++) {
         if (lengths[i] < SHORTEST || lengths[i] > LONGEST)
