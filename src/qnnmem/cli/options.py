@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _MAX_DIM = 1 << 40
 _FILES = (".npy", ".raw")  # what a value that is a file ends with, if it has no @
-_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-_FLOAT = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?", re.I)
+_INTEGER = r"[+-]?[0-9]{1,20}"
+_FLOAT = r"(?i)[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?"
 _LOOKED_AT = 200  # characters of what may be meant otherwise; nobody types more
 # How other tools write shapes: 1x3, 1,3, 1*3, [1, 3].
-_SEPARATOR = re.compile(r"[xX\u00d7*,]")
-_BRACKETS = re.compile(r"[\[(](.*?),?[\])]")
+_SEPARATOR = r"[xX\u00d7*,]"
+_BRACKETS = r"[\[(](.*?),?[\])]"
 # `name:value` and `name value`, which are meant for `name=value`.
-_COLON = re.compile(r"(?P<name>[^\s=]+?)\s*[:\s]\s*(?P<value>[\w.,@\u00d7*\[\]()-]+)")
-_SEVERAL = re.compile(r"[\w.:/-]+=[\dxX]+(?:[,;\s]+[\w.:/-]*[A-Za-z_][\w.:/-]*=[\dxX]+)+")
-_NEXT = re.compile(r"[,;\s]+(?=[\w.:/-]*=)")
+_COLON = r"(?P<name>[^\s=]+?)\s*[:\s]\s*(?P<value>[\w.,@\u00d7*\[\]()-]+)"
+_SEVERAL = r"[\w.:/-]+=[\dxX]+(?:[,;\s]+[\w.:/-]*[A-Za-z_][\w.:/-]*=[\dxX]+)+"
+_NEXT = r"[,;\s]+(?=[\w.:/-]*=)"
 # What a result that is a file is written as, where nobody says so.
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
@@ -55,16 +55,16 @@ def _meant(text: str, example: str) -> str:
     if not example:
         return ""
     option, _, _rest = example.partition(" ")
-    found = _COLON.fullmatch(text.strip()[:_LOOKED_AT])
-    if found is not None and ("shape" not in option or _SEPARATOR.search(found["value"])):
+    found = re.fullmatch(_COLON, text.strip()[:_LOOKED_AT])
+    if found is not None and ("shape" not in option or re.search(_SEPARATOR, found["value"])):
         return f"; did you mean {option} {found['name']}={found['value']}?"
     return f"; one word with =, e.g. {example}"
 
 
 def _one_at_a_time(text: str, option: str) -> None:
     """Refuses `a=1,b=2`, which would be one odd name."""
-    if len(text) <= _LOOKED_AT and _SEVERAL.fullmatch(text):
-        words = " ".join(f"{option} {one.strip()}" for one in _NEXT.split(text))
+    if len(text) <= _LOOKED_AT and re.fullmatch(_SEVERAL, text):
+        words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
         raise UsageError(f"one at a time: {words}")
 
 
@@ -81,9 +81,9 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, value = pair(text, "tensor=1x3x224x224", "--shape x=1x3x224x224")
     if value.strip() in ("scalar", "[]", "()"):
         return name, ()
-    bare = _BRACKETS.sub(r"\1", value.strip())
+    bare = re.sub(_BRACKETS, r"\1", value.strip())
     try:
-        return name, tuple(whole_number(part.strip()) for part in _SEPARATOR.split(bare))
+        return name, tuple(whole_number(part.strip()) for part in re.split(_SEPARATOR, bare))
     except UsageError as exc:
         raise UsageError(f"'{text}' is not of the form tensor=1x3x224x224: {exc}") from None
 
@@ -124,7 +124,7 @@ def value(text: str) -> tuple[str, InputValue]:
     name, given = pair(text, "input=value", "--value sr=16000")
     if given.startswith("@") or given.lower().endswith(_FILES):
         return name, Path(given.removeprefix("@"))
-    bare = _BRACKETS.sub(r"\1", given.strip())
+    bare = re.sub(_BRACKETS, r"\1", given.strip())
     numbers = tuple(_number(part.strip(), text) for part in bare.split(","))
     return name, numbers if "," in bare or bare != given.strip() else numbers[0]
 
@@ -132,9 +132,9 @@ def value(text: str) -> tuple[str, InputValue]:
 def _number(word: str, text: str) -> bool | int | float:
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
-    if _INTEGER.fullmatch(word):
+    if re.fullmatch(_INTEGER, word):
         return int(word)
-    if _FLOAT.fullmatch(word):
+    if re.fullmatch(_FLOAT, word):
         return float(word)
     raise UsageError(
         f"'{text}' gives no value; one is a number, numbers such as 1,2,3, true, false, or a file "

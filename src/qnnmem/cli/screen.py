@@ -27,35 +27,33 @@ GOOD, BAD, UNSURE = "38;5;28", "38;5;196", "38;5;130"
 BOLD, DIM = "1", "2"
 
 _ORIGIN = "(?:limit |needed )?(?:measured|computed|documented|reported|emulated): "
-_YES = re.compile(r"fits\b(?! \d)|healthy:|fine:|good:|.*: all as expected$")
-_PERHAPS = re.compile(
-    r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b|fits [1-9]"
-)
-_NO = re.compile(
+_YES = r"fits\b(?! \d)|healthy:|fine:|good:|.*: all as expected$"
+_PERHAPS = r"cannot tell\b|undecided:|total not known|not all could|\d+ warnings?\b|fits [1-9]"
+_NO = (
     r"does not fit\b|fits 0 |no \S+ fits\b|\d+ (?:errors?|findings)\b|No (?:bill|binary|table):|"
     r"[\d,]+ (?:incidents?|problems?)\b|\w+ stage:|.*did not go as expected$"
 )
 _VERDICTS = ((_YES, GOOD), (_PERHAPS, UNSURE), (_NO, BAD))
 _WORDS = {"fits": GOOD, "does not fit": BAD, "cannot tell": UNSURE, "failed": BAD, "refused": BAD}
 _WORDS |= {"error": BAD, "warning": UNSURE, "DIFFERENT": BAD, "FAILED": BAD}
-_ANSWER = re.compile(
+_ANSWER = (
     r"(?<=  )(?:does not fit|fits|cannot tell|failed|refused|FAILED)(?=  )|"
     r"(?<=: )(?:error|warning)(?=: )"
 )
-_TAIL = re.compile(rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)")
-_INCIDENT = re.compile(r"^incident [\d,]+(?: of [\d,]+)?: ")
-_PLACE = re.compile(r"^ *(?:> )?\S+:\d+(?::\d+)?: ")  # a line of a file
+_TAIL = rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)"
+_INCIDENT = r"^incident [\d,]+(?: of [\d,]+)?: "
+_PLACE = r"^ *(?:> )?\S+:\d+(?::\d+)?: "  # a line of a file
 # From here to the end of the line is what people paste: it is never broken. Elsewhere than in a
 # step to take, an option tells a command from a sentence about the program.
 _COMMAND = r"(?:qnnmem|qnn-net-run|pip|pipx|uv|docker) .*$"
-_NEXT = re.compile(rf"^(next: .*?)({_COMMAND})")
-_TITLE = re.compile(r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S")
-_GAP = re.compile(r" {2,}(?=\S)")
-_NUMBER = re.compile(r"-?[\d.,]+(?: \w+)?$")
-_LABEL = re.compile(r"^ *(?:\d+\. |- |> |[a-z]+: )?")
+_NEXT = rf"^(next: .*?)({_COMMAND})"
+_TITLE = r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S"
+_GAP = r" {2,}(?=\S)"
+_NUMBER = r"-?[\d.,]+(?: \w+)?$"
+_LABEL = r"^ *(?:\d+\. |- |> |[a-z]+: )?"
 # What must stay in one piece: a command, what is short and in backticks, a word.
 _QUOTED = r"[^\s`]*`(?:(?:qnnmem|pip|adb) [^`]*|[^`]{1,40})`[^\s`]*"
-_ATOM = re.compile(rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+")
+_ATOM = rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+"
 
 
 def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
@@ -134,9 +132,9 @@ def broken_line(line: str, width: int) -> list[str]:
     """The line in pieces that are not wider, where it has words to end at."""
     if len(line) <= width:
         return [line]
-    if found := _NEXT.match(line):
+    if found := re.match(_NEXT, line):
         return [*broken_line(found[1].rstrip(), width), f"  {found[2]}"]
-    atoms = [found.span() for found in _ATOM.finditer(line)]
+    atoms = [found.span() for found in re.finditer(_ATOM, line)]
     hang = " " * _hang(line, width, max(end - start for start, end in atoms) if atoms else 0)
     pieces, piece, at = [], "", 0
     for start, end in atoms:
@@ -152,11 +150,13 @@ def broken_line(line: str, width: int) -> list[str]:
 
 def _hang(line: str, width: int, longest: int) -> int:
     """How far the rest of a line is moved in: below its last column, or below its words."""
-    ends = [gap.end() for gap in _GAP.finditer(line) if gap.start() and gap.end() <= width * 3 // 5]
+    ends = [
+        gap.end() for gap in re.finditer(_GAP, line) if gap.start() and gap.end() <= width * 3 // 5
+    ]
     space = len(line) - len(line.lstrip())
-    label = _LABEL.match(line)
+    label = re.match(_LABEL, line)
     hang = ends[-1] if ends else label.end() if label else space
-    if _PLACE.match(line):
+    if re.match(_PLACE, line):
         hang = space + 2
     return hang if hang + longest <= width else min(hang, space + 4)
 
@@ -164,25 +164,25 @@ def _hang(line: str, width: int, longest: int) -> int:
 def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
     """The pieces of one line in the colours of what it is."""
     first, *more = pieces
-    if _INCIDENT.match(line):
+    if re.match(_INCIDENT, line):
         return _verdict(pieces)
-    if _TITLE.match(line) or _is_head(line, before, after):
+    if re.match(_TITLE, line) or _is_head(line, before, after):
         return [_in(piece, BOLD) for piece in pieces]
-    if found := _NEXT.match(line):
+    if found := re.match(_NEXT, line):
         command = found[2]
         return [piece.replace(command, _in(command, BOLD)) for piece in pieces]
-    tail = _TAIL.search(line)
+    tail = re.search(_TAIL, line)
     if tail is None:
-        return [_ANSWER.sub(_answer, piece) for piece in pieces]
+        return [re.sub(_ANSWER, _answer, piece) for piece in pieces]
     at = tail.start()
     rest = _in(first[at:], DIM)
-    return [_ANSWER.sub(_answer, first[:at]) + rest, *(_in(piece, DIM) for piece in more)]
+    return [re.sub(_ANSWER, _answer, first[:at]) + rest, *(_in(piece, DIM) for piece in more)]
 
 
 def _verdict(pieces: list[str]) -> list[str]:
     """The answer in bold, in the colour of a yes, a no or a perhaps."""
-    line = _INCIDENT.sub("", pieces[0])
-    colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if pattern.match(line)]
+    line = re.sub(_INCIDENT, "", pieces[0])
+    colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if re.match(pattern, line)]
     return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
 
 
@@ -192,9 +192,13 @@ def _answer(found: re.Match[str]) -> str:
 
 def _is_head(line: str, before: str, after: str) -> bool:
     """Whether a line names the columns below it."""
-    above, cells, below = (_GAP.split(one.strip()) for one in (before, line, after))
-    numbers = any(map(_NUMBER.match, cells))
-    return len(above) < 3 <= len(cells) and not numbers and any(map(_NUMBER.match, below))
+    above, cells, below = (re.split(_GAP, one.strip()) for one in (before, line, after))
+    numbers = any(re.match(_NUMBER, one) for one in cells)
+    return (
+        len(above) < 3 <= len(cells)
+        and not numbers
+        and any(re.match(_NUMBER, one) for one in below)
+    )
 
 
 def _in(text: str, style: str) -> str:

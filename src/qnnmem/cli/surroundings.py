@@ -14,11 +14,9 @@ _SHORTAGES = {
     *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
 }
 # What the loader of shared libraries and Python's threads say where there is no error number.
-_MEMORY = re.compile(
-    r"(cannot|unable to) allocate memory|failed to map segment|out of memory", re.I
-)
-_FILES = re.compile(r"too many open files|cannot open shared object file: error 24", re.I)
-_THREADS = re.compile(r"can't start new thread|resource temporarily unavailable", re.I)
+_MEMORY = r"(?i)(cannot|unable to) allocate memory|failed to map segment|out of memory"
+_FILES = r"(?i)too many open files|cannot open shared object file: error 24"
+_THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
 
 
 def blame(exc: BaseException) -> str:
@@ -62,11 +60,11 @@ def _of_system(exc: OSError) -> str:
 
 
 def _of_text(text: str) -> str:
-    if _MEMORY.search(text):
+    if re.search(_MEMORY, text):
         return _memory()
-    if _FILES.search(text):
+    if re.search(_FILES, text):
         return _files()
-    return _threads() if _THREADS.search(text) else ""
+    return _threads() if re.search(_THREADS, text) else ""
 
 
 def _memory() -> str:

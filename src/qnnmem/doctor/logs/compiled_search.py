@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +43,17 @@ class CompiledEngine:
 
         self._library, self._apart = _load(), apart
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        known = [(text.encode(), _KNOWN) for text in knowledge.prefilters]
+        # Templates share texts, and what is there twice is compared twice.
+        first = dict.fromkeys((text.encode() for text in knowledge.prefilters), _KNOWN)
+        for word in FAILING:
+            first[word] = first.get(word, 0) | _FAILING
         self._texts = {
-            "first": [*known, *((word, _FAILING) for word in FAILING)],
-            "ours": [(word, _KNOWN) for word in OURS],
-            "names": [(word, _KNOWN) for word in NAMES],
-            "anchors": [(anchor, _KNOWN) for anchor in self.anchors],
+            "first": first,
+            "ours": dict.fromkeys(OURS, _KNOWN),
+            "names": dict.fromkeys(NAMES, _KNOWN),
+            "anchors": dict.fromkeys(self.anchors, _KNOWN),
         }
-        lengths = [len(text) for texts in self._texts.values() for text, _ in texts]
+        lengths = [len(text) for texts in self._texts.values() for text in texts]
         if min(lengths) < _SHORTEST or max(lengths) > _LONGEST or len(lengths) > _TEXTS:
             raise ImportError("there are texts that are not searched for in C")
         self._made: dict[str, FixedTexts] = {}
@@ -128,13 +131,13 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Texts in small letters; of each those bytes are looked for that a sample has least of."""
+    """Texts in small letters, with kinds; of each the bytes are looked for that a sample has least."""
 
-    def __init__(self, library: Any, texts: Sequence[tuple[bytes, int]], sample: bytes) -> None:
+    def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
-        lengths = (ctypes.c_uint32 * len(texts))(*(len(text) for text, _ in texts))
-        kinds = bytes(kind for _, kind in texts)
-        joined = b"".join(text for text, _ in texts)
+        lengths = (ctypes.c_uint32 * len(texts))(*map(len, texts))
+        kinds = bytes(texts.values())
+        joined = b"".join(texts)
         made = library.texts_new(joined, lengths, kinds, len(texts), sample, len(sample))
         if not made:
             raise MemoryError

@@ -82,7 +82,7 @@ def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | N
     return start, bare_line(bytes(buffer[start : low - 1]))
 
 
-def forward(buffer: bytearray, fill: int, text: bytes, head: Header, high: int) -> bytes:
+def forward(buffer: bytearray, fill: int, text: bytes, high: int) -> bytes:
     """A line with those that it goes on in; empty when it does not."""
     whole, at = text, high + 1
     for _ in range(_PIECES - 1):
@@ -94,7 +94,7 @@ def forward(buffer: bytearray, fill: int, text: bytes, head: Header, high: int) 
         if are_strangers(text, piece):
             break
         other = header.parse(piece)
-        if not goes_on(head, text, other):
+        if not goes_on(header.parse(text), text, other):
             break
         whole += glue(other) + piece[other.body :]
         at = stop + 1

@@ -246,9 +246,11 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
     if body.strip() in (b"", b"<e>") or MENDED.search(body):
         return None
     kind = _level(level, before, body)
+    alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
+    if kind == "calm" and level != "W" and not alone:
+        return None
     bare = NONE.sub(b" ", body)
     failing = bool(PLAIN.search(bare) or BAD.search(bare))
-    alone = chosen in (Chosen.EACH, Chosen.ASSUMED)
     quiet = kind == "calm" and (
         level in ("V", "D", "I") or bool(_QUIET.search(before + body[:_HEADS]))
     )
@@ -258,7 +260,7 @@ def _shape(level: str, before: bytes, body: bytes, chosen: Chosen) -> _Shape | N
         well = WELL.search(bare) and not UNWELL.search(bare)
         failing = _names_anyhow(bare, calm=kind == "calm" or bool(well))
     if kind == "calm" and not alone:
-        warned = level == "W" and failing and _cause(body, alone=False).startswith("mem_")
+        warned = failing and _cause(body, alone=False).startswith("mem_")
         if not warned:
             return None
     if bare != body and not failing:
@@ -316,7 +318,9 @@ def _level(level: str, before: bytes, body: bytes) -> str:
     if level == "D":
         return "calm"
     if _CALM.search(before + body[:_HEADS]) or level in ("V", "I", "W"):
-        return "" if re.search(rb"\berror\b", NONE.sub(b" ", body)) else "calm"
+        if b"error" in body and re.search(rb"\berror\b", NONE.sub(b" ", body)):
+            return ""
+        return "calm"
     return "error" if level in ("E", "F", "A") else ""
 
 

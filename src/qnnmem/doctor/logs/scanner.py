@@ -364,8 +364,7 @@ class LogScanner:
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
         """Templates whose message goes on in the next lines, or began in the one before."""
-        head = header.parse(text)
-        onward = forward(self._buffer, self._fill, text, head, high)
+        onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)
         if back is None:
@@ -373,7 +372,7 @@ class LogScanner:
         start, before = back
         if are_strangers(before, text):
             return None, found
-        other = header.parse(before)
+        head, other = header.parse(text), header.parse(before)
         if not goes_on(other, before, head):
             return None, found
         # What the line before holds an anchor of is that line's to find.
@@ -400,7 +399,7 @@ class LogScanner:
         ):
             at = back[0]
             before.insert(0, back[1])
-        return wholes(before, text, forward(self._buffer, self._fill, text, head, high))
+        return wholes(before, text, forward(self._buffer, self._fill, text, high))
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
         """What a block of a long line holds; of each template the first place in the line."""

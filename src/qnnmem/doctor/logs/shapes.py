@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import chain
 
 import msgspec
@@ -36,7 +37,6 @@ _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = re.compile(rb"0x[01]*|[01]+")
-_DIGIT = re.compile(rb"[0-9]")
 _MOST = 8192  # shapes that are remembered
 _LONGEST = 1024  # bytes of a line that is
 
@@ -74,9 +74,6 @@ class LineShapes:
         self._numbered = _NumberedTemplates(knowledge, self._anchors)
         self.memory = engine.memory()
         self.repeats = RepeatedLines(knowledge, self.memory)
-        digits = (one for one in engine.anchors if _has_digit(one))
-        self._texts = _shortest(map(without_digits, (*OURS, *digits)))
-        self._ours = _shortest(OURS)
         self._words = [_alike(word) for word in FAILING if _has_digit(word)]
 
     def of(self, raw: bytes, body: int = 0) -> LineShape | None:
@@ -98,10 +95,20 @@ class LineShapes:
         self.memory.leave_out(raw, body if style == _LOGCAT else 0, shape is _FOREIGN)
         return None
 
+    @cached_property
+    def _ours(self) -> tuple[bytes, ...]:
+        """Words of which a line of QNN holds one."""
+        return _shortest(OURS)
+
+    @cached_property
+    def _letters(self) -> tuple[bytes, ...]:
+        """What lines hold that may be of QNN, without digits."""
+        return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
+
     def _is_foreign(self, low: bytes) -> bool:
         """Whether the letters alone of a line without a word of ours tell that it has none."""
         bare = without_digits(low)
-        if b"0x" in low or any(text in bare for text in self._texts):
+        if b"0x" in low or any(text in bare for text in self._letters):
             return False  # addresses have letters, which differ
         return not self._engine.scan(bare, 0, len(bare))
 
@@ -159,9 +166,10 @@ class _NumberedTemplates:
 
     def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
         self._of_head: list[int] = []  # that may begin in the head of a line
-        self._by_prefilter: dict[bytes, list[tuple[int, list[bytes]]]] = {}
+        self._by_anchor: dict[bytes, list[tuple[int, bytes]]] = {}  # with their prefilter texts
         prefilters = knowledge.prefilter_bytes
-        digits = {text for text in {*prefilters, *chain(*anchors.values())} if _has_digit(text)}
+        digits = set(filter(_has_digit, {*prefilters, *chain(*anchors.values())}))
+        alike = cache(_alike)
         for index, own in anchors.items():
             texts = (prefilters[index], *own)
             if digits.isdisjoint(texts):
@@ -169,11 +177,11 @@ class _NumberedTemplates:
             if any(map(_OF_HEAD.match, texts)):
                 self._of_head.append(index)
                 continue
-            prefilter, *others = map(_alike, texts)
-            self._by_prefilter.setdefault(prefilter, []).append((index, others))
+            for anchor in own:
+                self._by_anchor.setdefault(alike(anchor), []).append((index, alike(texts[0])))
         self._every = {
             *self._of_head,
-            *(index for many in self._by_prefilter.values() for index, _ in many),
+            *(index for many in self._by_anchor.values() for index, _ in many),
         }
 
     def __contains__(self, index: int) -> bool:
@@ -181,14 +189,9 @@ class _NumberedTemplates:
 
     def in_line(self, alike: bytes) -> tuple[int, ...]:
         """Those whose texts a line in which all digits are alike holds with some number."""
-        found = [*self._of_head]
-        for prefilter, templates in self._by_prefilter.items():
-            if prefilter in alike:
-                found += [
-                    index
-                    for index, anchors in templates
-                    if any(anchor in alike for anchor in anchors)
-                ]
+        found = {*self._of_head}
+        for anchor in [one for one in self._by_anchor if one in alike]:
+            found.update(index for index, text in self._by_anchor[anchor] if text in alike)
         return tuple(sorted(found))
 
 
@@ -214,4 +217,4 @@ def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _has_digit(text: bytes) -> bool:
-    return _DIGIT.search(text) is not None
+    return len(without_digits(text)) < len(text)

@@ -96,6 +96,16 @@ static int add_wild(struct texts *t, uint8_t *bytes, int wild, uint32_t text, in
     return 1;
 }
 
+/* How often a window may be met. Times of day and processes change from one line to the next, so a
+   sample says nothing of windows with digits. */
+static uint32_t times_of(const uint32_t *times, const uint8_t *bytes)
+{
+    for (int i = 0; i < WINDOW; i++)
+        if (bytes[i] >= '0' && bytes[i] <= '9')
+            return NONE / 4;
+    return times[number_of(window_at(bytes)) >> CELLS_BELOW];
+}
+
 static int add_text(struct texts *t, uint32_t number, uint32_t *times)
 {
     const uint8_t *bytes = t->texts[number].bytes;
@@ -104,8 +114,7 @@ static int add_text(struct texts *t, uint32_t number, uint32_t *times)
     if (length > WINDOW) {
         uint32_t best = 0, least = NONE;
         for (uint32_t at = 0; at + WINDOW < length; at++) {
-            uint32_t sum = times[number_of(window_at(bytes + at)) >> CELLS_BELOW] +
-                           times[number_of(window_at(bytes + at + 1)) >> CELLS_BELOW];
+            uint32_t sum = times_of(times, bytes + at) + times_of(times, bytes + at + 1);
             if (sum < least) {
                 least = sum;
                 best = at;
