@@ -131,7 +131,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Texts in small letters, with kinds; of each the bytes are looked for that a sample has least."""
+    """Texts in small letters, by kind; looked for are bytes of each that a sample has least of."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
