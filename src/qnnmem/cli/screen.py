@@ -60,7 +60,7 @@ def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
     """Text as it goes to a stream: as it is into a pipe, broken and coloured for a terminal."""
     terminal = stream.isatty()
     if not is_prose():
-        yield from (printable(piece, keep="\n") if terminal else piece for piece in pieces)
+        yield from (printable(piece, keep="\n") for piece in pieces) if terminal else pieces
         return
     colour = is_coloured(stream)
     if not (terminal or colour):

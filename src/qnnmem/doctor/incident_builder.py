@@ -60,6 +60,8 @@ class IncidentBuilder:
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._judged: dict[object, _Judged] = {}
+        # Templates whose numbers a condition compares.
+        self._tested = {i for i, sign in enumerate(knowledge.signs) if sign in knowledge.tested}
         self._names = _QuantityNames(knowledge)
         self.noise: dict[str, int] = {}
         self.verdicts: dict[str, int] = {}
@@ -80,11 +82,10 @@ class IncidentBuilder:
         return _incident(self._knowledge, self._names, session, seen, judged, parts)
 
     def _judge(self, seen: Sequence[Seen]) -> _Judged:
-        knowledge = self._knowledge
-        signs, tested = knowledge.signs, knowledge.tested
+        knowledge, tested = self._knowledge, self._tested
         key = tuple(
             [
-                (number, one.times, one.values) if signs[number] in tested else number
+                (number, one.times, one.values) if number in tested else number
                 for number, one in seen
             ]
         )

@@ -11,6 +11,7 @@ from typing import IO
 from qnnmem.doctor.incident import Incident, from_json, to_json, to_json_bytes
 
 _IN_MEMORY = 256
+_BUFFER = 1 << 18  # bytes; the system is asked seldom
 _HEAD = struct.Struct("<qqq")  # stream, offset, bytes that follow
 
 
@@ -40,7 +41,8 @@ class Spool:
         if self._file is None:
             import tempfile
 
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+            # Closed by close().
+            self._file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115
             few, self._few = self._few, []
             for row in few:
                 self._write(self._file, *row)
@@ -69,7 +71,9 @@ class Spool:
 
     def _stored(self, file: IO[bytes]) -> Iterator[bytes]:
         ends = [*self._runs[1:], self._end]
-        runs = [_rows(file, *run) for run in zip(self._runs, ends, strict=True)]
+        runs = [
+            _rows(file, *run, alone=len(ends) == 1) for run in zip(self._runs, ends, strict=True)
+        ]
         for _, _, data in heapq.merge(*runs, key=lambda row: row[:2]) if len(runs) > 1 else runs[0]:
             yield data
         file.seek(0, 2)
@@ -80,10 +84,13 @@ class Spool:
             self._file.close()
 
 
-def _rows(file: IO[bytes], start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Place and JSON of each incident of a run."""
+def _rows(
+    file: IO[bytes], start: int, end: int, *, alone: bool
+) -> Iterator[tuple[int, int, bytes]]:
+    """Place and JSON of each incident of a run; others read the file as well if it is not alone."""
+    file.seek(start)
     while start < end:
-        if file.tell() != start:  # only then: what a file has read ahead is lost
+        if not alone and file.tell() != start:  # only then: what a file has read ahead is lost
             file.seek(start)
         stream, offset, length = _HEAD.unpack(file.read(_HEAD.size))
         start += _HEAD.size + length

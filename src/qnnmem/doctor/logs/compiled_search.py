@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -29,7 +30,7 @@ _MOST = 4096  # lines or texts that one call tells of
 _SAMPLE = 1 << 18  # bytes of a log that tell which bytes are rare in it
 _SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # bytes of a text, and how many, as in C
 _LONGEST_MESSAGE = 1024  # bytes, as in C
-_COLUMNS = 6  # numbers that C tells of a line
+_ROW = struct.Struct("=6I")  # what C tells of a line
 _FEW = 1024  # bytes in which line ends are counted faster without a call
 
 
@@ -143,7 +144,7 @@ class FixedTexts:
             raise MemoryError
         self._made = ctypes.c_void_p(made)
         self._most = max(_MOST, library.texts_deepest(self._made))
-        self._told = (ctypes.c_uint32 * (_COLUMNS * self._most))()
+        self._told = (ctypes.c_uint32 * (_ROW.size // 4 * self._most))()
 
     def __del__(self) -> None:
         if made := getattr(self, "_made", None):
@@ -157,21 +158,19 @@ class FixedTexts:
         low: int,
         high: int,
     ) -> list[PlaceOfLine]:
-        """Lines that hold a known text, or one of failure and one of ours, but for dull ones."""
+        """Lines that hold a known text, or one of failure and one of ours, but for dull ones.
+
+        A line starts at `low`.
+        """
         out: list[PlaceOfLine] = []
-        start, lines, size = ctypes.c_size_t(0), ctypes.c_size_t(0), high - low
-        data, told = _address(buffer, low), self._told
-        while start.value < size:
+        start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
+        data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
+        while start.value < high:
             count = self._library.texts_lines(
-                *(self._made, ours._made, memory.made, data, size),
+                *(self._made, ours._made, memory.made, data, high),
                 *(ctypes.byref(start), ctypes.byref(lines), told, self._most),
             )
-            flat = told[: _COLUMNS * count]
-            columns = [flat[column::_COLUMNS] for column in range(_COLUMNS)]
-            if low:
-                columns[0] = [low + one for one in columns[0]]
-                columns[1] = [low + one for one in columns[1]]
-            out += zip(*columns, strict=True)
+            out += _ROW.iter_unpack(rows[: _ROW.size * count])
         return out
 
     def hits(

@@ -37,22 +37,19 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
 
     def of(self, message: bytes) -> list[Found]:
         """The templates of a message and what their holes catch in it."""
-        return [
-            (
-                index,
-                tuple(
-                    [
-                        int(text) * scale  # as most are
-                        if scale and (text := message[start:end]).isdigit()
-                        else _value(message[start:end], kind, scale)
-                        for start, end, kind, scale in fields
-                    ]
-                )
-                if fields
-                else (),
-            )
-            for index, fields in self.found
-        ]
+        out: list[Found] = []
+        for index, fields in self.found:
+            values: list[int | str] = []
+            for start, end, kind, scale in fields:
+                text = message[start:end]
+                if not scale:
+                    values.append(text.decode("utf-8", "replace"))
+                elif text.isdigit():  # as most are
+                    values.append(int(text) * scale)
+                else:
+                    values.append(number(text, kind))
+            out.append((index, tuple(values)))
+        return out
 
 
 class RepeatedLines:
@@ -133,7 +130,3 @@ class RepeatedLines:
             (start - body, end - body, kind, 0 if kind in WORDY else SCALES.get(kind, 1))
             for (start, end), (_, kind) in zip(found[1], holes, strict=True)
         )
-
-
-def _value(text: bytes, kind: str, scale: int) -> int | str:
-    return number(text, kind) if scale else text.decode("utf-8", "replace")

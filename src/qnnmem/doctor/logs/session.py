@@ -50,32 +50,6 @@ class LogSession(msgspec.Struct):
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
     crowded: bool = False  # of one without a process: several processes failed close by
 
-    @classmethod
-    def starting_at(cls, offset: int, pid: int | None, time: float | None) -> LogSession:
-        """A session of which nothing is seen yet."""
-        return cls(pid, offset, offset, time, time)
-
-    def add(
-        self, hit: Hit, offset: int, part: int, base: int, counting: Container[int] = ()
-    ) -> None:
-        """Takes a hit that is later than all before."""
-        number = base + hit.number
-        seen = self.seen
-        for template, values in hit.found:
-            known = seen.get(template)
-            if known is None:
-                text = hit.text[:_MAX_TEXT]
-                known = seen[template] = Sighting(1, offset, number, part, text, values)
-            else:
-                known.times += 1
-            if template in counting and len(known.counted) < _MAX_COUNTED:
-                known.counted.append((offset, int(values[0])))
-        self.last = offset
-        if hit.opens or not self.until[0]:
-            self.until = (hit.opens, offset, part, number)
-        if hit.time is not None:
-            self.last_time = hit.time
-
     @property
     def reach(self) -> int:
         """How many bytes after its last line the next one may be."""
@@ -129,18 +103,32 @@ class SessionGrouper:
         self.sweep = _SWEEP  # the offset from which on it is of use to ask what is over
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
-        """Takes a hit; `offset` counts from the start of all parts."""
+        """Takes a hit, later than all before; `offset` counts from the start of all parts."""
         pid = hit.pid or None  # lines of the kernel stand among those without a process
+        time, opens, number, counting = hit.time, hit.opens, base + hit.number, self._counting
         session = self._open.get(pid)
         if session is None or (
             offset - session.last > NEAR
-            and not _together(offset - session.last, session.last_time, hit.time)
+            and not _together(offset - session.last, session.last_time, time)
         ):
             if session is not None:
                 self._closed.append(session)
-            session = LogSession.starting_at(offset, pid, hit.time)
-            self._open[pid] = session
-        session.add(hit, offset, part, base, self._counting)
+            session = self._open[pid] = LogSession(pid, offset, offset, time, time)
+        seen = session.seen
+        for template, values in hit.found:
+            known = seen.get(template)
+            if known is None:
+                text = hit.text[:_MAX_TEXT]
+                known = seen[template] = Sighting(1, offset, number, part, text, values)
+            else:
+                known.times += 1
+            if template in counting and len(known.counted) < _MAX_COUNTED:
+                known.counted.append((offset, int(values[0])))
+        session.last = offset
+        if opens or not session.until[0]:
+            session.until = (opens, offset, part, number)
+        if time is not None:
+            session.last_time = time
 
     def put(self, session: LogSession) -> None:
         """Takes a session of a range, later than those before of its process."""

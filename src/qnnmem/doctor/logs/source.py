@@ -74,7 +74,8 @@ class OpenPart:
         self._out = 0
         self._packed = _Counted(file)
         self._read: Callable[[memoryview], int]
-        self._unwrapping: Unwrapping | None = None
+        # What to add to the number of a line for that in the file, where it is not the same.
+        self.shift: Callable[[int], int] | None = None
         if packed == "plain":
             self._read = _reader(file)
         elif packed == "wrapped":
@@ -113,14 +114,9 @@ class OpenPart:
         """Bytes of a plain file; None when only reading will tell."""
         return _bytes_of(self._file) if self.packed == "plain" else None
 
-    @property
-    def shift(self) -> Callable[[int], int] | None:
-        """What to add to the number of a line for that in the file, where it is not the same."""
-        return None if self._unwrapping is None else self._unwrapping.shift
-
     def _unwrap(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
-        self._unwrapping = Unwrapping(read, steps)
-        self._read = self._unwrapping.readinto
+        unwrapping = Unwrapping(read, steps)
+        self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
         """Looks at the first bytes of what is unpacked: that may be wrapped in turn."""

@@ -442,8 +442,8 @@ SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
 
 /* Lines with a text of a known message, or with one of failure and one of `ours`, but for dull ones;
    each once. Of each: where it starts and stops, how many lines end before it, where its message
-   begins if logcat wrote it, the number that such a message is told with, and the process. Stops when
-   `most` are told; `from` is where to go on, and `lines` how many end before that. */
+   begins if logcat wrote it, the number that such a message is told with, and the process. A line starts
+   at `from`. Stops when `most` are told; then `from` is where to go on, and `lines` how many end before. */
 SHOWN size_t texts_lines(const struct texts *t, const struct texts *ours, struct memory *m,
                          const uint8_t *data, size_t end, size_t *from, size_t *lines,
                          uint32_t *told, size_t most)
