@@ -16,27 +16,14 @@ import msgspec
 from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
 from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, wide_name
 from qnnmem.doctor.logs.remote import list_urls, open_url
+from qnnmem.doctor.logs.unpack import Counted, bomb_words, is_bomb, packing_of, unpacking
 from qnnmem.errors import LoadError, UsageError
 
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\x00": "xz",
-    b"BZh": "bzip2",
-}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
 
-# A compressed log is ten to thirty times smaller, one line again and again three hundred times with
-# gzip. One that is this much smaller, and large, was made to waste time.
-_BOMB_RATIO = 250
-_BOMB_BYTES = 64 << 20
-# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
-_ZSTD_WINDOW_LOG = 25
-_XZ_MEMORY = 72 << 20
 _MAX_FILES = 100_000
 _SAID = 20  # things left out that are named
-_STEP = 256 << 10
 _CHUNK = 64 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
@@ -72,7 +59,7 @@ class OpenPart:
         self.start = _peeked(file) if packed == "wrapped" else b""  # of the file as it is
         self._file = file
         self._out = 0
-        self._packed = _Counted(file)
+        self._packed = Counted(file)
         self._read: Callable[[memoryview], int]
         self._unwrapping: Unwrapping | None = None
         if packed == "plain":
@@ -81,11 +68,9 @@ class OpenPart:
             self._unwrap(file.read, steps_of(self.start, _bytes_of(file)))
         elif packed == "wide":
             self._read = _Wide(file, wide_name(_peeked(file)) or "utf-16").readinto
-        elif packed == "gzip":
-            self._read = _Inflate(self._packed).readinto
         else:
             try:
-                self._read = _Unpack(self._packed, _unpacker(packed)).readinto
+                self._read = unpacking(packed, self._packed)
             except ImportError as exc:
                 from qnnmem.installation import command_for
 
@@ -104,8 +89,8 @@ class OpenPart:
         if not self._out and self.packed not in ("plain", "wrapped"):
             got = self._looked_at(view, got)
         self._out += got
-        if self.packed not in AS_IT_IS and self._out > _BOMB_BYTES:
-            self._check_ratio()
+        if self.packed not in AS_IT_IS and is_bomb(self._out, self._packed.bytes):
+            raise LoadError(self.name, bomb_words(self._out, self._packed.bytes))
         return got
 
     @property
@@ -156,13 +141,6 @@ class OpenPart:
         self.notes.append(f"{self.name}: the {self.packed} data ends after {self._out:,} bytes")
         return 0
 
-    def _check_ratio(self) -> None:
-        packed = self._packed.bytes
-        if self._out > _BOMB_RATIO * max(packed, 1):
-            raise LoadError(
-                self.name, f"unpacks to over {self._out:,} bytes from {packed:,}: a log does not"
-            )
-
 
 def open_part(name: str, named: bool = True) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
@@ -176,9 +154,8 @@ def open_part(name: str, named: bool = True) -> OpenPart:
 
 def _packing(head: bytes, size: int | None) -> str:
     """How a file that begins so is packed."""
-    for magic, packed in _MAGIC.items():
-        if head.startswith(magic):
-            return packed
+    if packed := packing_of(head):
+        return packed
     if head.startswith(_WIDE) or wide_name(head):
         return "wide"
     return "wrapped" if steps_of(head, size) else "plain"
@@ -304,106 +281,6 @@ def _refuse_device(state: os.stat_result) -> None:
 def _reader(file: Any) -> Callable[[memoryview], int]:
     reader: Callable[[memoryview], int] = file.readinto
     return reader
-
-
-class _Counted:
-    """A packed file that counts what is read of it: pipes cannot tell."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.bytes = 0
-
-    def read(self) -> bytes:
-        data = self._file.read(_CHUNK)
-        self.bytes += len(data)
-        return data
-
-
-def _unpacker(packed: str) -> Callable[[], Any]:
-    """Makes what unpacks one stream or frame, in bounded memory."""
-    if packed == "xz":
-        import lzma
-
-        return lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    if packed == "bzip2":
-        import bz2
-
-        return bz2.BZ2Decompressor
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    options = {int(zstd.DecompressionParameter.window_log_max): _ZSTD_WINDOW_LOG}
-    return lambda: zstd.ZstdDecompressor(options=options)
-
-
-class _Unpack:
-    """Streams one after the other, handed out in steps.
-
-    An error at the end then takes nothing with it that came before.
-    """
-
-    def __init__(self, file: _Counted, new: Callable[[], Any]) -> None:
-        self._file, self._new = file, new
-        self._stream = new()
-
-    def readinto(self, view: memoryview) -> int:
-        while True:
-            stream, packed = self._stream, b""
-            if stream.eof:
-                packed = (stream.unused_data or self._file.read()).lstrip(b"\0")
-                if not packed:
-                    return 0
-                stream = self._stream = self._new()
-            elif stream.needs_input:
-                packed = self._file.read()
-                if not packed:
-                    raise EOFError("the compressed data breaks off")
-            out = stream.decompress(packed, min(len(view), _STEP))
-            if out:
-                view[: len(out)] = out
-                return len(out)
-
-
-def _zlib() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        import zlib
-
-        return zlib
-    return isal_zlib
-
-
-class _Inflate:
-    """Gzip, handed out as far as it goes.
-
-    The file objects of both modules keep back what they have unpacked when the data breaks off, and
-    that is where a log ends in a failure.
-    """
-
-    def __init__(self, file: _Counted) -> None:
-        self._file, self._zlib = file, _zlib()
-        self._member = self._zlib.decompressobj(wbits=31)
-        self._packed = b""
-
-    def readinto(self, view: memoryview) -> int:
-        while True:
-            out = self._member.decompress(self._packed, min(len(view), _STEP))
-            # At the end of a member the tail is stale: given back, it would be unpacked twice.
-            self._packed = b"" if self._member.eof else self._member.unconsumed_tail
-            if out:
-                view[: len(out)] = out
-                return len(out)
-            if self._member.eof:
-                self._packed = (self._member.unused_data or self._file.read()).lstrip(b"\0")
-                if not self._packed:
-                    return 0
-                self._member = self._zlib.decompressobj(wbits=31)
-            elif not self._packed:
-                self._packed = self._file.read()
-                if not self._packed:
-                    raise EOFError("the compressed data breaks off")
 
 
 class _Wide:
