@@ -250,6 +250,7 @@ class _Pipe:
 
 
 def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
+    from qnnmem.doctor.logs.archive import split_name
     from qnnmem.doctor.logs.source import size_of, standard_input
 
     if "://" in name:
@@ -257,8 +258,9 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
     try:
         if name == "-":
             return _Pipe(standard_input().fileno(), stopped)
-        if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
-            if size_of(name, ("plain", "wrapped")) is None:
+        packed = split_name(name) is not None
+        if packed or os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
+            if packed or size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
                     name, ("a packed log does not grow: read it without ", Setting("follow"))
                 )

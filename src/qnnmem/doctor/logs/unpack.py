@@ -34,7 +34,7 @@ class _Bytes(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Counted:
+class CountedBytes:
     """A packed file that counts what is read of it: pipes cannot tell."""
 
     def __init__(self, file: _Bytes) -> None:
@@ -63,7 +63,7 @@ def bomb_words(unpacked: int, packed: int) -> str:
     return f"unpacks to over {unpacked:,} bytes from {packed:,}: a log does not"
 
 
-def unpacking(packed: str, file: Counted) -> ReadInto:
+def unpacking(packed: str, file: CountedBytes) -> ReadInto:
     """What fills a view with unpacked bytes, 0 at the end; ImportError where a package lacks."""
     if packed == "gzip":
         return _Inflate(file, _GZIP).readinto
@@ -96,7 +96,7 @@ class _Unpack:
     An error at the end then takes nothing with it that came before.
     """
 
-    def __init__(self, file: Counted, new: Callable[[], Any]) -> None:
+    def __init__(self, file: CountedBytes, new: Callable[[], Any]) -> None:
         self._file, self._new = file, new
         self._stream = new()
 
@@ -135,7 +135,7 @@ class _Inflate:
     that is where a log ends in a failure.
     """
 
-    def __init__(self, file: Counted, form: int) -> None:
+    def __init__(self, file: CountedBytes, form: int) -> None:
         self._file, self._zlib, self._form = file, _zlib(), form
         self._member = self._zlib.decompressobj(wbits=form)
         self._packed = b""
