@@ -67,7 +67,7 @@ class _MemberBytes(io.RawIOBase):
             got, why = 0, sentence(exc)
         if not got:
             if not out:
-                raise OSError(why)
+                raise OSError(f"cannot be read: {why}")
             self.notes.append(f"{self.name}: the data ends after {out:,} bytes")
         self._left = self._left - got if got else 0
         if self.member.checksum is not None and got:

@@ -171,8 +171,8 @@ def _records(data: bytes) -> dict[bytes, bytes]:
     while at < len(data):
         space = data.find(b" ", at, at + 12)
         digits = data[at : max(space, at)]
-        end = at + int(digits) if digits.isdigit() else 0
-        if not space < end <= len(data):
+        end = at + int(digits) if digits.isdigit() else at
+        if not at < space < end <= len(data):
             raise DamagedTar
         key, _, value = data[space + 1 : end - 1].partition(b"=")
         if key in (b"path", b"size", b"GNU.sparse.name") or key.startswith(b"GNU.sparse.m"):
