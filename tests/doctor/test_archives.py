@@ -672,3 +672,12 @@ def test_values_of_archives_do_not_change() -> None:
     for kind in (archive.Member, archive.Contents, tar.TarMember):
         assert kind.__struct_config__.frozen
     assert member.MemberFile.__doc__
+
+
+@pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
+def test_a_member_without_a_name_is_read(form: str, here: Path) -> None:
+    """Under a name that shows that there is none."""
+    data = zipped([("Z.log", FAILING)]).replace(b"Z.log", b"\0.log")
+    (here / form).write_bytes(data if form == "a.zip" else FORMS[form]([("", FAILING)]))
+    assert exit_code(doctor(form)) == 1
+    assert parts(form) == [f"{form}: \N{REPLACEMENT CHARACTER}"]

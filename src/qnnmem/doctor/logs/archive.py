@@ -206,7 +206,7 @@ def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]
     except Exception as exc:  # of struct, of codecs, of the archive: all mean the same
         raise LoadError(path, _CUT) from exc
     for info in infos:
-        if not info.is_dir():
+        if not info.filename.endswith("/"):
             name = _shown(info.filename)
             why, unread = _why_not(info)
             deflated = info.compress_type == _DEFLATED
