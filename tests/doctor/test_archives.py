@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import io
 import json
@@ -681,3 +682,23 @@ def test_a_member_without_a_name_is_read(form: str, here: Path) -> None:
     (here / form).write_bytes(data if form == "a.zip" else FORMS[form]([("", FAILING)]))
     assert exit_code(doctor(form)) == 1
     assert parts(form) == [f"{form}: \N{REPLACEMENT CHARACTER}"]
+
+
+def test_files_of_broken_members_are_closed(here: Path) -> None:
+    """Also where the first bytes cannot be unpacked."""
+    data = zipped([("a.log", HEALTHY * 9)])
+    start = data.index(b"a.log") + 5
+    (here / "a.zip").write_bytes(data[:start] + b"\xff" * 8 + data[start + 8 :])
+    (name,) = parts("a.zip")
+    with pytest.raises(LoadError, match="cannot be read: "):
+        open_part(name)
+    gc.collect()  # which tells of files that are open, and warnings are errors here
+
+
+def test_a_reader_that_broke_is_not_used_again() -> None:
+    """What it would give for the next member is of another place."""
+    packed = gzip.compress(tarred([("a.log", HEALTHY * 99), ("b.log", HEALTHY)]))
+    reader = tar.PackedTar("a.tgz", io.BytesIO(packed[:-20]), "gzip")
+    with pytest.raises(EOFError):
+        reader.go(1 << 30)
+    assert reader.at > 1 << 40

@@ -121,11 +121,11 @@ class _Unrolled(_MemberBytes):
     """A member of a packed tar."""
 
     def __init__(self, name: str, member: Member, path: str, archive: Contents) -> None:
-        self._path, self._archive = path, archive
-        self._tar = _tar_before(path, archive, member)
-        self._tar.go(member.offset)
-        self._before = self._tar.counted.bytes
-        super().__init__(name, member, self._tar.readinto)
+        reader = _tar_before(path, archive, member)
+        super().__init__(name, member, reader.readinto)
+        self._path, self._archive, self._tar = path, archive, reader
+        reader.go(member.offset)
+        self._before = reader.counted.bytes
 
     @property
     def taken(self) -> int:

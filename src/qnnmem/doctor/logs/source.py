@@ -164,8 +164,7 @@ class OpenPart:
 
     def close(self) -> None:
         """Lets go of the file."""
-        if sys.stdin is None or self._file is not sys.stdin.buffer:
-            self._file.close()
+        _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
         """A log may end in mid-frame because the phone died: what came before counts."""
@@ -180,11 +179,21 @@ def open_part(name: str, named: bool = True) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
     try:
         file = _open(name, named)
-        head, size = _peeked(file), _bytes_of(file)
+        try:
+            head = _peeked(file)
+            _refuse_archive(name, head)
+            return OpenPart(name, file, _packing(head, _bytes_of(file)))
+        except BaseException:
+            with suppress(OSError):  # the first error counts
+                _close(file)
+            raise
     except (OSError, ValueError) as exc:
         raise LoadError(name, reason(exc)) from exc
-    _refuse_archive(name, head)
-    return OpenPart(name, file, _packing(head, size))
+
+
+def _close(file: IO[bytes]) -> None:
+    if sys.stdin is None or file is not sys.stdin.buffer:
+        file.close()
 
 
 def _refuse_archive(name: str, head: bytes) -> None:

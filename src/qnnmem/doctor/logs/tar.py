@@ -20,6 +20,7 @@ from qnnmem.errors import LoadError
 BLOCK = 512
 MAX_UNPACKED = 64 << 30  # bytes
 _STEP = 64 << 10
+_NOWHERE = 1 << 62  # behind every member
 _LONGEST = 1 << 20  # bytes of a header with a long name
 _MAGIC = b"ustar"
 _FILES = b"0\x007"
@@ -69,7 +70,11 @@ class PackedTar:
 
     def readinto(self, view: memoryview) -> int:
         """Fills the view as far as it can; 0 at the end."""
-        got = self._unpacked(view)
+        try:
+            got = self._unpacked(view)
+        except BaseException:
+            self.at = _NOWHERE  # what comes next is of no known place
+            raise
         self.at += got
         if is_bomb(self.at, self.counted.bytes):
             raise LoadError(self._path, bomb_words(self.at, self.counted.bytes))
