@@ -13,8 +13,9 @@ import pytest
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.kb.knowledge import built_in
-from qnnmem.doctor.logs import envelope, header
+from qnnmem.doctor.logs import envelope, header, json_log
 from qnnmem.doctor.logs.envelope import Unwrapping, steps_of
+from qnnmem.doctor.logs.json_log import lines_of_json
 from qnnmem.doctor.logs.source import find_streams, open_part, size_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
@@ -191,3 +192,44 @@ def test_good_runs_raise_hardly_an_alarm_in_other_formats() -> None:
     rows = tuple(log_formats.healthy(built_in(), drawn(30), 1, seed=5))
     alarmed = [one[:2] for one in rows if one.said != one.expected]
     assert len(alarmed) <= 0.05 * len(rows), alarmed
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"message":"x","level":"info","time":[1,2,3]}', b"[INFO] x"),
+        (b'{"message":"x","level":"' + b"9" * 5000 + b'"}', b"x"),
+        (b'{"message":"x","level":"\xc3\x9f"}', b"x"),
+        (b'{"message":"x","level":"E\xc3\x9f"}', b"[ERROR] x"),
+        (b'{"message":"x","level":"error %s"}' % (b"y" * 90), b"[ERROR] x"),
+        (b'{"message":"x","level":true,"pid":4}', b"x"),
+        (b'{"message":"x","level":50,"pid":"4"}', b"E/json(4): x"),
+    ],
+)
+def test_any_value_may_stand_where_a_level_or_a_time_is_expected(line: bytes, said: bytes) -> None:
+    """A line that was made to break the reader is read like the others."""
+    assert lines_of_json(line) == said
+
+
+def test_objects_of_one_shape_are_told_apart_by_their_values() -> None:
+    """What is kept of a shape is which names count, never what they say."""
+    values = ("text", [104, 105], '{"message": "inside"}', {"msg": "deeper"}, 7)
+    lines = [
+        json.dumps({"message": value, "stack": more}) for value in values for more in (None, "s")
+    ]
+    assert lines_of_json("\n".join(lines).encode()).decode().split("\n") == [
+        *("text", "text", "s", "hi", "hi", "s", "inside", "inside", "s", "deeper", "s"),
+        *('{"message": 7, "stack": null}', "s"),
+    ]
+
+
+def test_what_is_kept_of_shapes_is_bounded() -> None:
+    """A log in which no two objects have the same names, or have many."""
+    large = json.dumps({f"name {number}": number for number in range(3000)} | {"message": "x"})
+    assert lines_of_json(large.encode()) == b"x"
+    before = json_log._kept_shape.cache_info().currsize
+    assert lines_of_json(large.encode()) == b"x"
+    assert json_log._kept_shape.cache_info().currsize == before
+    lines = [json.dumps({f"name {number}": 1, "message": "x"}) for number in range(1000)]
+    assert lines_of_json("\n".join(lines).encode()) == b"\n".join([b"x"] * 1000)
+    assert json_log._kept_shape.cache_info().currsize <= 256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import os
 import random
 import sys
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qnnmem.doctor.logs import source
+from qnnmem.doctor.logs import source, unpack
 from qnnmem.doctor.logs.source import find_streams, open_part
 from qnnmem.errors import LoadError, UsageError
 
@@ -65,7 +64,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Beyond a size, what is four hundred times larger than its file is no log."""
     path = tmp_path / "a.log.gz"
     path.write_bytes(gzip.compress(bytes(8 << 20)))
-    monkeypatch.setattr(source, "_BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
     part, room = open_part(str(path)), memoryview(bytearray(1 << 20))
     with pytest.raises(LoadError, match="a log does not"):
         any(part.readinto(room) == 0 for _ in range(100))
@@ -74,9 +73,8 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_limits_are_those_that_are_promised() -> None:
     """A change of a limit is a decision, and changes SECURITY.md as well."""
-    module = importlib.import_module("qnnmem.doctor.logs.source")
-    assert (module._BOMB_RATIO, module._BOMB_BYTES) == (250, 64 << 20)
-    assert (module._ZSTD_WINDOW_LOG, module._MAX_FILES) == (25, 100_000)
+    assert (unpack.BOMB_RATIO, unpack.BOMB_BYTES) == (250, 64 << 20)
+    assert (unpack._ZSTD_WINDOW_LOG, source._MAX_FILES) == (25, 100_000)
 
 
 @pytest.mark.parametrize(("count", "right"), [(3, True), (4, False)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,18 @@ def test_a_log_is_diagnosed_and_its_markup_stays_text(served: Served) -> None:
         assert "<img" not in page
         assert "&lt;script&gt;alert(1)" in page
     assert report.headers["content-disposition"].startswith('attachment; filename="img_src')
+
+
+def test_logs_in_an_archive_are_diagnosed_under_their_names(served: Served) -> None:
+    """As a bug report is dropped."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("FS/a.log", (EXAMPLES / "graph_limit.log").read_bytes())
+    job = served.read("report.zip", made.getvalue())
+    assert (job["state"], job["exit_code"]) == ("done", 1), job
+    shown = served.get(f"/api/results/{job['result']}/shown").body.decode()
+    assert "Diagnosis of a.log" in shown
+    assert str(served.bench.uploads.path("x").parent) not in shown
 
 
 def test_a_config_file_that_came_alone_is_not_wrong_for_that(served: Served) -> None:

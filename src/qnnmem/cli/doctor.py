@@ -126,8 +126,8 @@ def doctor(
 ) -> int:
     """Say from logs which stage failed, why, and how many bytes are missing.
 
-    PATH is a log, a folder of logs, a pattern such as 'logs/*.txt', a URL, or - for standard
-    input; plain or compressed.
+    PATH is a log, a folder or an archive of logs, a pattern such as 'logs/*.txt', a URL, or - for
+    standard input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 the lines do not decide what failed, or there is nothing of QNN in them. With --host and no
@@ -251,6 +251,7 @@ def _path(name: str | None) -> Path | None:
 def _run(request: Request) -> int:
     """Diagnoses logs and shows the result; gives the exit code."""
     from qnnmem.cli.output import check_free, say_verdict, write_stream
+    from qnnmem.doctor.few_notes import few_notes
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.kept_whys import keep_whys, load_whys
     from qnnmem.doctor.logs.kind import without_other_kinds
@@ -273,7 +274,7 @@ def _run(request: Request) -> int:
     try:
         for error in found.unread:
             diagnosis.miss(error)
-        diagnosis.notes += (*found.notes, *knowledge.notes)
+        diagnosis.notes[:] = few_notes((*diagnosis.notes, *found.notes, *knowledge.notes))
         if live is not None and live.shown:
             diagnosis.notes += live.missing
             write_stream(live.end(diagnosis.stats(streams)), None, False)

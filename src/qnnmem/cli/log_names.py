@@ -38,7 +38,11 @@ def _matches(word: str) -> Iterator[str]:
 
 
 def _is_missing(name: str) -> bool:
-    return name != _STDIN and "://" not in name and not os.path.lexists(name)
+    if name == _STDIN or "://" in name or os.path.lexists(name):
+        return False
+    from qnnmem.doctor.logs.archive import split_name
+
+    return split_name(name) is None
 
 
 def _pasted(text: str) -> str:

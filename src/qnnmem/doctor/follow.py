@@ -1,6 +1,6 @@
 """A log that is still being written: incidents are told when they have happened.
 
-    bytes as they come -> scanner -> sessions, as for a finished log
+    bytes as they come -> lines of the log -> scanner -> sessions, as for a finished log
     every moment:         the end of the log as if it ended now -> sessions that have been quiet
 
 What is told early is a view of what is known so far and leaves no trace: the diagnosis at the end
@@ -22,6 +22,7 @@ from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
+from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, steps_of_growing
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.pieces import LOOK
 from qnnmem.doctor.logs.scanner import LogScanner
@@ -76,8 +77,11 @@ class Follower:
         self._sessions, self._attribution = SessionGrouper(knowledge.counted), Attribution()
         self._scanner = _LiveScanner(knowledge, self._engine, self._readinto, region=_REGION)
         self._left = b""
+        self._size, self._ended = size, False
+        self._unwrapping: Unwrapping | None = None
         self._next_look = clock() + _MOMENT
-        self._fresh = False  # whether bytes came since the last look
+        self._fresh = True  # whether bytes came since the last look
+        self._paused = False  # whether there is a moment after the first bytes
         # By process and first line of a session that is not settled: its last line, and since when.
         self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
         # By offset of the lines of an incident: what was told about it.
@@ -87,8 +91,10 @@ class Follower:
         """Reads to the end."""
         diagnosis = self._diagnosis
         scanner = self._scanner
+        if steps := self._steps():
+            self._unwrapping = Unwrapping(lambda _size: self._came(), steps)
         for hit in scanner.hits_of_log():
-            self._sessions.add(hit, hit.offset, 0, 0)
+            self._sessions.add(hit, hit.offset, 0, self._shift(hit.number))
             if over := self._sessions.closed(hit.offset):
                 self._settle(over, self._sessions.open)
         self._settle(self._sessions.finish(), ())
@@ -104,18 +110,45 @@ class Follower:
                 self._told.pop(seen.offset, None)
             self._diagnosis.take(0, (session,), self._parts)
 
-    def _readinto(self, view: memoryview) -> int:
-        """Waits for bytes; looks around whenever there is a moment."""
-        while not self._left:
+    def _steps(self) -> tuple[Step, ...]:
+        """What the log is wrapped into, by its first bytes or by what came before a pause."""
+        while len(self._left) < LOOKED_AT and not self._ended:
             data = self._feed.get(_MOMENT)
-            if data == b"":
-                return 0
-            self._look()
-            if data:
-                self._left, self._fresh = data, True
+            self._ended = data == b""
+            self._left += data or b""
+            if data is None and self._left:
+                steps = steps_of_growing(self._left)
+                if steps is not None:
+                    self._paused = True
+                    return steps
+        return steps_of(self._left, self._size or None)
+
+    def _shift(self, number: int) -> int:
+        """What to add to the number of a line for that in the file."""
+        return 0 if self._unwrapping is None else self._unwrapping.shift(number)
+
+    def _readinto(self, view: memoryview) -> int:
+        if self._unwrapping is not None:
+            return self._unwrapping.readinto(view)
+        self._left = self._came()
         got = min(len(view), len(self._left))
         view[:got], self._left = self._left[:got], self._left[got:]
         return got
+
+    def _came(self) -> bytes:
+        """Waits for bytes; looks around whenever there is a moment."""
+        if self._paused and not self._left:
+            self._paused = False
+            self._look()
+        while not self._left and not self._ended:
+            data = self._feed.get(_MOMENT)
+            self._ended = data == b""
+            if not self._ended:
+                self._look()
+            if data:
+                self._left, self._fresh = data, True
+        came, self._left = self._left, b""
+        return came
 
     def _look(self) -> None:
         """Tells the incidents whose chains have paused."""
@@ -133,7 +166,8 @@ class Follower:
         sessions = deepcopy(self._sessions)
         scanner = self._scanner
         for hit in scanner.rest(self._knowledge, self._engine):
-            sessions.add(hit, scanner.offset + hit.offset, 0, scanner.lines)
+            shift = self._shift(scanner.lines + hit.number)
+            sessions.add(hit, scanner.offset + hit.offset, 0, scanner.lines + shift)
         before, self._last = self._last, {}
         growing = set()
         for session in sessions.open:
@@ -250,6 +284,7 @@ class _Pipe:
 
 
 def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
+    from qnnmem.doctor.logs.archive import split_name
     from qnnmem.doctor.logs.source import size_of, standard_input
 
     if "://" in name:
@@ -257,8 +292,9 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
     try:
         if name == "-":
             return _Pipe(standard_input().fileno(), stopped)
-        if os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
-            if size_of(name, ("plain", "wrapped")) is None:
+        packed = split_name(name) is not None
+        if packed or os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
+            if packed or size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
                     name, ("a packed log does not grow: read it without ", Setting("follow"))
                 )

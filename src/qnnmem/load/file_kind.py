@@ -21,6 +21,7 @@ _EXPORT = "export the model with torch.onnx.export and give the .onnx file"
 _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
 _SOURCE = "give the ONNX or TFLite model it was made from"
 _UNPACK = "unpack it and name the file inside"
+_NO_LOG = "unpack what is not a log"
 _NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
 _TRUSTED = "it has to be a model library of QNN"
 _BINARY = "it is a result of qnnmem inspect or of the vendor's tool, so name the binary itself"
@@ -63,7 +64,7 @@ _TABLE = (
     KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
     KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
     KindOfFile("json", "JSON", ("lint", "doctor")),
-    KindOfFile("packed", "compressed data", ("doctor",), "unpack what is not a log"),
+    KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
     KindOfFile("text", "text", ("doctor",)),
     KindOfFile("npy", "a NumPy array", (), "it is data for a model, so name the model itself"),
     KindOfFile("npz", "NumPy arrays", (), "they are data for a model, so name the model itself"),
@@ -85,8 +86,8 @@ _TABLE = (
     KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
     KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
     KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", (), _UNPACK),
-    KindOfFile("zip", "a zip archive", (), _UNPACK),
-    KindOfFile("tar", "a tar archive", (), _UNPACK),
+    KindOfFile("zip", "a zip archive", ("doctor",), _NO_LOG),
+    KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
     KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
     KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
     KindOfFile("binary", "binary data of no known kind", (), "give what it was made from"),

@@ -17,7 +17,7 @@ _MODELS = ("onnx", "tflite", "dlc", "eaix", "csv")
 _BINARIES = ("htp", "epcontext")
 _ONE_TASK = {
     **{"lpai": "inspect", "config": "lint", "trace": "watch"},
-    **{"text": "doctor", "packed": "doctor"},
+    **dict.fromkeys(("text", "packed", "zip", "tar"), "doctor"),
 }
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
 

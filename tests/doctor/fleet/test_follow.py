@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -188,3 +189,74 @@ def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> N
         follow(str(path), knowledge, print)
     with pytest.raises(LoadError, match="no such file"):
         follow(str(tmp_path / "absent"), knowledge, print)
+
+
+def wrapped(line: bytes) -> bytes:
+    """A line as a collector writes it."""
+    text = {"log": line.decode(), "stream": "stderr", "time": "2025-01-02T03:04:05.123Z"}
+    return json.dumps(text).encode() + b"\n"
+
+
+def test_lines_of_json_are_unwrapped_as_they_come(knowledge: Knowledge) -> None:
+    """An incident is told as that of a plain log, with the number of its line in the file."""
+    lines = [wrapped(line) for line in (NOISE, NOISE, ESTIMATE)]
+    told, diagnosis = watched(knowledge, lines[0], 0.25, lines[1], lines[2], *[0.25] * 40)
+    assert [(when, one.entry) for when, one in told] == [(2.5, "over-limit")]
+    assert [one.evidence[0].text for _, one in told] == [ESTIMATE.decode().rstrip()]
+    assert [(one.first_line, one.process) for _, one in told] == [(3, 1234)]
+    assert len(diagnosis) == 1
+    diagnosis.close()
+
+
+def test_a_line_of_json_is_waited_for(knowledge: Knowledge) -> None:
+    """What has come of the first line does not tell yet; nor does half of another."""
+    line = wrapped(ESTIMATE)
+    told, diagnosis = watched(knowledge, line[:30], 3.0, 3.0, line[30:], line[:40], 1.0, 3.0, 3.0)
+    assert [one.evidence[0].text for _, one in told] == [ESTIMATE.decode().rstrip()]
+    assert len(diagnosis) == 1
+    diagnosis.close()
+
+
+def test_numbers_of_lines_are_those_of_the_file_while_it_grows(knowledge: Knowledge) -> None:
+    """Also where one line of the file holds several of the log."""
+    many = json.dumps({"message": (NOISE * 5 + NOISE).decode(), "level": "info"}).encode() + b"\n"
+    told, diagnosis = watched(knowledge, many, many, wrapped(ESTIMATE), 1.0, 3.0, 3.0)
+    assert [one.first_line for _, one in told] == [3]
+    assert [one.first_line for one in diagnosis.incidents()] == [3]
+    diagnosis.close()
+
+
+JSON_LINES = st.sampled_from(
+    [
+        *(wrapped(line) for line in (ESTIMATE, CONTEXT, NOISE)),
+        wrapped(ESTIMATE + CONTEXT),
+        json.dumps({"message": "x" * 5000, "level": "info"}).encode() + b"\n",
+        b"no JSON at all\n",
+        b'{"message": "broken\n',
+    ]
+)
+
+
+@settings(max_examples=40)
+@given(
+    log=st.lists(JSON_LINES, max_size=12).map(lambda lines: wrapped(NOISE) + b"".join(lines)),
+    cuts=st.lists(st.tuples(st.integers(1, 9000), st.sampled_from([0.0, 0.3, 3.0])), max_size=9),
+)
+def test_the_end_is_that_of_the_finished_log_in_json(
+    tmp_path_factory: pytest.TempPathFactory,
+    knowledge: Knowledge,
+    say: Any,
+    log: bytes,
+    cuts: list[tuple[int, float]],
+) -> None:
+    """However the bytes came."""
+    steps: list[bytes | float] = []
+    left = log
+    for size, pause in cuts:
+        steps += [left[:size], pause] if left else []
+        left = left[size:]
+    script = Script([*steps, left])
+    path = tmp_path_factory.mktemp("follow") / "log"
+    path.write_bytes(log)
+    live = Follower(str(path), knowledge, lambda _: None, script, script.clock).run()
+    assert say(live) == say(diagnose([Stream((str(path),))], knowledge))

@@ -26,7 +26,7 @@ from qnnmem.doctor.fleet import diagnose_with
 from qnnmem.doctor.incident import Incident
 from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, pack
-from qnnmem.doctor.logs import source
+from qnnmem.doctor.logs import unpack
 from qnnmem.doctor.logs.header import parse, process_of
 from qnnmem.doctor.logs.search import ENGINES, SearchEngine
 from qnnmem.doctor.logs.source import Stream
@@ -131,7 +131,7 @@ def test_a_bomb_is_refused(
     tmp_path: Path, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, here: Any
 ) -> None:
     """Data that unpacks to far more than any log ends the reading, wherever it is read."""
-    monkeypatch.setattr(source, "_BOMB_BYTES", 4 << 20)
+    monkeypatch.setattr(unpack, "BOMB_BYTES", 4 << 20)
     path = tmp_path / "log"
     path.write_bytes(gzip.compress(b"\0" * (32 << 20)))
     with pytest.raises(LoadError, match="a log does not") as caught:
@@ -365,7 +365,7 @@ def test_a_bomb_in_a_pipe_is_refused(
     knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, name: str, lines: str
 ) -> None:
     """What is read of a pipe is counted: it cannot tell its place."""
-    monkeypatch.setattr(source, "_BOMB_BYTES", 1 << 18)
+    monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 18)
     text = (HEAD % (1, 7) + MAP + b"\n") * 8000 if lines == "hits" else bytes(1 << 20)
     data = PACKERS[name](text)
     with piped(data * 2, monkeypatch), pytest.raises(LoadError, match="a log does not"):

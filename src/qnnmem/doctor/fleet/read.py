@@ -28,6 +28,7 @@ from qnnmem.doctor.fleet.ranges import (
 )
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import scanner
+from qnnmem.doctor.logs.archive import absolute
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.pieces import LOOK
 from qnnmem.doctor.logs.scanner import REGION
@@ -198,7 +199,7 @@ def _tasks(
             size = _size_of(name)
             whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
-                whole = msgspec.structs.replace(whole, name=os.path.abspath(name))  # noqa: PTH100
+                whole = msgspec.structs.replace(whole, name=absolute(name))
             # A short log is read at once: its lines may count for more.
             starts = range(0, size or 1, max(range_bytes, scanner.SHORT_LOG))
             for start in starts:

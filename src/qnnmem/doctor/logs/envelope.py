@@ -88,6 +88,18 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
+    """The same for a log of which only this is written yet; None where its first line must end.
+
+    A collector writes lines of JSON, which the first of them tells. Every other wrapping is one of
+    a whole text, which is told by more.
+    """
+    first, end, _ = head.lstrip().partition(b"\n")
+    if end:
+        return (lines_of_json,) if _is_json(head) else ()
+    return None if _begins_as_json(first) or first in (b"", b"{", b"[") else ()
+
+
 def _ends_of_lines(data: bytes) -> bytes:
     return data.replace(b"\r", b"\n")
 
@@ -107,10 +119,14 @@ def wide_name(head: bytes) -> str:
 def _is_json(head: bytes) -> bool:
     """Whether the first line is an object or a list, and says something as one."""
     first, end, _ = head.lstrip().partition(b"\n")
-    at = first.find(b'{"', 0, 160) if not first.startswith(b"[") else 0
-    if at < 0 or first[at : at + 2] not in (b'{"', b'["', b"[{", b"[0", b"[1"):
+    if not _begins_as_json(first):
         return False
     return lines_of_json(first) != first if end else len(head) >= LOOKED_AT or b'":' in first
+
+
+def _begins_as_json(first: bytes) -> bool:
+    at = first.find(b'{"', 0, 160) if not first.startswith(b"[") else 0
+    return at >= 0 and first[at : at + 2] in (b'{"', b'["', b"[{", b"[0", b"[1")
 
 
 def _is_escaped(head: bytes) -> bool:

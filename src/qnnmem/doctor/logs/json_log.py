@@ -2,13 +2,17 @@
 
 Every logger has names of its own for these. An object without a message is left as it is, and so is
 what is no JSON; an object that holds others, as services export them, is looked through.
+
+Most objects of a log have the same names, of which few count: those are looked up once for all
+objects of that shape.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,6 +39,10 @@ _TIME = ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime", "Timest
 _STAMP = re.compile(r"[0-9]{4}-([0-9]{2}-[0-9]{2})[ T]([0-9:]{8})(?:[.,]([0-9]{1,9}))?")
 _NUMBERED = "FFFEWIID"  # levels of syslog
 _DEPTH = 6
+_INSIDE = ('{"', '["', "[{")  # how a message begins that is JSON itself
+_USUAL = 16 << 10  # bytes of an object whose shape is kept
+_LONGEST = 32  # letters of a level
+_decode = msgspec.json.Decoder().decode
 
 
 def lines_of_json(data: bytes) -> bytes:
@@ -48,13 +56,47 @@ def _line(line: bytes) -> bytes:
     if at < 0 or bare[-1:] not in (b"}", b"]"):
         return line
     try:
-        value = msgspec.json.decode(bare[at:])
+        value = _decode(bare[at:] if at else bare)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return line
+    usual = _usual(value) if type(value) is dict and len(bare) <= _USUAL else None
+    if usual is not None:
+        return bare[:at] + usual.rstrip("\r\n").encode("utf-8", "replace")
     said = [text.rstrip("\r\n") for text in _records(value, 0)]
     if not said:
         return line
     return bare[:at] + "\n".join(said).encode("utf-8", "replace")
+
+
+class _Shape(NamedTuple):
+    """Names in an object that count, best first."""
+
+    messages: tuple[str, ...]
+    more: tuple[str, ...]
+    level: str | None
+    pids: tuple[str, ...]
+    times: tuple[str, ...]
+
+
+def _shape(names: Any) -> _Shape:
+    messages, more, levels, pids, times = (
+        tuple(name for name in known if name in names)
+        for known in (_MESSAGE, _MORE, _LEVEL, _PID, _TIME)
+    )
+    return _Shape(messages, more, levels[0] if levels else None, pids, times)
+
+
+_kept_shape = lru_cache(maxsize=256)(_shape)
+
+
+def _usual(value: dict[str, Any]) -> str | None:
+    """What an object says that has one message, which is text; None for every other."""
+    shape = _kept_shape(tuple(value))
+    if not shape.messages or type(text := value[shape.messages[0]]) is not str:
+        return None
+    if text[:2] in _INSIDE or (shape.more and any(type(value[one]) is str for one in shape.more)):
+        return None
+    return _head(value, shape) + text
 
 
 def _records(value: Any, depth: int) -> Iterator[str]:
@@ -81,40 +123,51 @@ def _records(value: Any, depth: int) -> Iterator[str]:
 
 def _said(value: dict[str, Any], text: str, depth: int) -> Iterator[str]:
     """A message behind a head that tells what the object does; or what is in it, if it is JSON."""
-    if text[:2] in ('{"', '["', "[{"):
+    if text[:2] in _INSIDE:
         try:
-            inside = list(_records(msgspec.json.decode(text.encode()), depth + 1))
+            inside = list(_records(_decode(text), depth + 1))
         except (msgspec.DecodeError, RecursionError):
             inside = []
         if inside:
             yield from inside
             return
-    yield _head(value) + text
+    yield _head(value, _shape(value)) + text
 
 
-def _head(value: dict[str, Any]) -> str:
-    level = _level(next((value[name] for name in _LEVEL if name in value), None))
-    pid = next((str(value[name]) for name in _PID if str(value.get(name)).isdecimal()), "")
-    stamp = next((_STAMP.match(value[name]) for name in _TIME if _is_text(value.get(name))), None)
+def _head(value: dict[str, Any], shape: _Shape) -> str:
+    level = "" if shape.level is None else _level(value[shape.level])
     if not level:
         return ""
-    if pid:
-        return f"{level}/json({pid}): "
-    if stamp is None:
-        return f"[{_WORDS[level]}] "
-    return f"{stamp[1]} {stamp[2]}.{stamp[3] or '0'} [{_WORDS[level]}] "
+    for name in shape.pids:
+        if (pid := str(value[name])).isdecimal():
+            return f"{level}/json({pid}): "
+    for name in shape.times:
+        time = value[name]
+        if isinstance(time, str) and (stamp := _STAMP.match(time)):
+            return f"{stamp[1]} {stamp[2]}.{stamp[3] or '0'} [{_WORDS[level]}] "
+        if _is_text(time):
+            break
+    return f"[{_WORDS[level]}] "
 
 
 _WORDS = {"V": "VERBOSE", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
 
 
 def _level(value: Any) -> str:
-    if isinstance(value, str) and not value.isdecimal():
-        found = letter(value.encode()) if value else ""
-        return found if found in _WORDS else ""
-    if isinstance(value, bool) or not str(value).isdecimal():
+    if type(value) is not str and type(value) is not int:
         return ""
-    number = int(value)
+    text = str(value)
+    if len(text) > _LONGEST:  # of which the first letters count, and a number is no level
+        text = "" if text.isdecimal() else f"{text[:_LONGEST]}."
+    return _kept_level(text)
+
+
+@lru_cache(maxsize=256)
+def _kept_level(text: str) -> str:
+    if not text.isdecimal():
+        found = letter(text.encode("utf-8", "replace")) if text[:1].isascii() and text else ""
+        return found if found in _WORDS else ""
+    number = int(text)
     if number < len(_NUMBERED):
         return _NUMBERED[number]
     return "VDIWEF"[min(number // 10 - 1, 5)] if number >= 10 else ""  # as Node's loggers count

@@ -1,4 +1,4 @@
-"""Where logs come from: files, folders, standard input and URLs; plain or compressed."""
+"""Where logs come from: files, folders, archives, standard input and URLs; plain or compressed."""
 
 from __future__ import annotations
 
@@ -9,43 +9,51 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from qnnmem.doctor.folder import LeftOut, files_in, open_regular, reason
+from qnnmem.doctor.logs.archive import (
+    archive_kind,
+    check_size,
+    contents,
+    detour,
+    name_of,
+    split_name,
+)
 from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, wide_name
 from qnnmem.doctor.logs.remote import list_urls, open_url
+from qnnmem.doctor.logs.unpack import CountedBytes, bomb_words, is_bomb, packing_of, unpacking
 from qnnmem.errors import LoadError, UsageError
+from qnnmem.load.file_kind import kind_of_bytes
 
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\xfd7zXZ\x00": "xz",
-    b"BZh": "bzip2",
-}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
 
-# A compressed log is ten to thirty times smaller, one line again and again three hundred times with
-# gzip. One that is this much smaller, and large, was made to waste time.
-_BOMB_RATIO = 250
-_BOMB_BYTES = 64 << 20
-# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
-_ZSTD_WINDOW_LOG = 25
-_XZ_MEMORY = 72 << 20
 _MAX_FILES = 100_000
 _SAID = 20  # things left out that are named
-_STEP = 256 << 10
 _CHUNK = 64 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
 _SUFFIX = r"(.*?)\.([0-9]{1,4})((?:\.gz|\.zst)?)"  # logcat.3, logcat.2: oldest first
 _SKIPPED = (
-    *(".json", ".bin", ".onnx", ".so", ".tflite", ".png", ".html", ".md", ".dlc", ".zip"),
+    *(".json", ".bin", ".onnx", ".so", ".tflite", ".png", ".html", ".md", ".dlc"),
     *(".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".o", ".java", ".kt", ".rs", ".sh", ".toml"),
     *(".csv", ".raw", ".npy", ".npz", ".pt", ".pth", ".yaml", ".yml", ".eaix", ".pdf", ".apk"),
 )
+# Names of files of a folder that are looked into, and of members of an archive that are not.
+_ARCHIVES = (
+    *(".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tzst"),
+    *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
+)
+_NESTED = "an archive in an archive: unpack it"
+_NO_LOGS_IN = ("visible_windows.zip",)  # what a bug report of Android has of the screen
+# How much of a packed tar is unpacked again for the sake of rotated logs: bytes, and passes.
+_AGAIN_BYTES = 256 << 20
+_AGAIN_PASSES = 8
+_T = TypeVar("_T")
+_ONLY_FILES = "an archive, which is read from a file: name that"
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -63,16 +71,24 @@ class FoundLogs(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # about what is left out and is no log
 
 
+class _Rest(NamedTuple):
+    """What is found besides logs."""
+
+    left_out: list[LeftOut]
+    notes: list[str]
+    broken: list[LoadError]  # archives that cannot be read
+
+
 class OpenPart:
     """An open part: bytes come unpacked; `notes` says what was wrong with it."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
-        self.notes: list[str] = []
+        self.notes: list[str] = getattr(file, "notes", [])  # which members of archives have
         self.start = _peeked(file) if packed == "wrapped" else b""  # of the file as it is
         self._file = file
         self._out = 0
-        self._packed = _Counted(file)
+        self._packed = CountedBytes(file)
         self._read: Callable[[memoryview], int]
         # What to add to the number of a line for that in the file, where it is not the same.
         self.shift: Callable[[int], int] | None = None
@@ -82,11 +98,9 @@ class OpenPart:
             self._unwrap(file.read, steps_of(self.start, _bytes_of(file)))
         elif packed == "wide":
             self._read = _Wide(file, wide_name(_peeked(file)) or "utf-16").readinto
-        elif packed == "gzip":
-            self._read = _Inflate(self._packed).readinto
         else:
             try:
-                self._read = _Unpack(self._packed, _unpacker(packed)).readinto
+                self._read = unpacking(packed, self._packed)
             except ImportError as exc:
                 from qnnmem.installation import command_for
 
@@ -105,9 +119,13 @@ class OpenPart:
         if not self._out and self.packed not in ("plain", "wrapped"):
             got = self._looked_at(view, got)
         self._out += got
-        if self.packed not in AS_IT_IS and self._out > _BOMB_BYTES:
-            self._check_ratio()
+        if self.packed not in AS_IT_IS and is_bomb(self._out, packed := self._taken()):
+            raise LoadError(self.name, bomb_words(self._out, packed))
         return got
+
+    def _taken(self) -> int:
+        """Packed bytes so far; of a member of an archive, those in the archive."""
+        return min(self._packed.bytes, getattr(self._file, "taken", self._packed.bytes))
 
     @property
     def size(self) -> int | None:
@@ -121,6 +139,7 @@ class OpenPart:
     def _looked_at(self, view: memoryview, got: int) -> int:
         """Looks at the first bytes of what is unpacked: that may be wrapped in turn."""
         first = bytes(view[:got])
+        _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
             return got
         packed, room = self._read, memoryview(bytearray(_CHUNK))
@@ -141,8 +160,7 @@ class OpenPart:
 
     def close(self) -> None:
         """Lets go of the file."""
-        if sys.stdin is None or self._file is not sys.stdin.buffer:
-            self._file.close()
+        _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
         """A log may end in mid-frame because the phone died: what came before counts."""
@@ -152,29 +170,38 @@ class OpenPart:
         self.notes.append(f"{self.name}: the {self.packed} data ends after {self._out:,} bytes")
         return 0
 
-    def _check_ratio(self) -> None:
-        packed = self._packed.bytes
-        if self._out > _BOMB_RATIO * max(packed, 1):
-            raise LoadError(
-                self.name, f"unpacks to over {self._out:,} bytes from {packed:,}: a log does not"
-            )
-
 
 def open_part(name: str, named: bool = True) -> OpenPart:
     """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
     try:
         file = _open(name, named)
-        head, size = _peeked(file), _bytes_of(file)
+        try:
+            head = _peeked(file)
+            _refuse_archive(name, head)
+            return OpenPart(name, file, _packing(head, _bytes_of(file)))
+        except BaseException:
+            with suppress(OSError):  # the first error counts
+                _close(file)
+            raise
     except (OSError, ValueError) as exc:
         raise LoadError(name, reason(exc)) from exc
-    return OpenPart(name, file, _packing(head, size))
+
+
+def _close(file: IO[bytes]) -> None:
+    if sys.stdin is None or file is not sys.stdin.buffer:
+        file.close()
+
+
+def _refuse_archive(name: str, head: bytes) -> None:
+    """Refuses an archive that comes from where one cannot go back and forth."""
+    if (name == "-" or _local(name) is None) and kind_of_bytes(head).name in ("zip", "tar"):
+        raise LoadError(name, _ONLY_FILES)
 
 
 def _packing(head: bytes, size: int | None) -> str:
     """How a file that begins so is packed."""
-    for magic, packed in _MAGIC.items():
-        if head.startswith(magic):
-            return packed
+    if packed := packing_of(head):
+        return packed
     if head.startswith(_WIDE) or wide_name(head):
         return "wide"
     return "wrapped" if steps_of(head, size) else "plain"
@@ -189,7 +216,7 @@ def _bytes_of(file: Any) -> int | None:
     try:
         return os.fstat(file.fileno()).st_size or None
     except (OSError, ValueError, AttributeError):
-        return None
+        return getattr(file, "size", None)  # of a member of an archive
 
 
 def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
@@ -200,6 +227,8 @@ def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
         path = _local(name)
         if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
             return None  # opening a pipe would take its bytes
+        if path is not None and split_name(path):
+            return None  # which is read from its start
         with _open(name, named=False) as file:
             head = file.read(LOOKED_AT)
             if not file.seekable():
@@ -216,10 +245,9 @@ def find_streams(names: Sequence[str]) -> list[Stream]:
 
 
 def find_logs(names: Sequence[str]) -> FoundLogs:
-    """The logs that are meant, and what of their folders is left out."""
+    """The logs that are meant, and what of their folders and archives is left out."""
     streams: list[Stream] = []
-    left_out: list[LeftOut] = []
-    notes: list[str] = []
+    rest = _Rest([], [], [])
     for name in names:
         path = _local(name)
         if name == "-" or (path is None and not name.endswith("/")):
@@ -227,16 +255,29 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
         elif path is None:
             streams += _rotated(_few(name, list_urls(name)))
         elif os.path.isdir(path):  # noqa: PTH112
-            streams += _rotated(_files_below(name, path, left_out, notes))
+            archives: list[str] = []
+            streams += _rotated(_files_below(name, path, archives, rest))
+            for archive in archives:
+                streams += _few(name, _logs_in(archive, rest))
+        elif os.path.isfile(path) and (kind := archive_kind(path)):  # noqa: PTH113
+            logs = _logs_in(name, rest)
+            # One of another kind that holds no logs is refused for what it is.
+            streams += logs if logs or kind in ("zip", "tar") else [Stream((name,))]
         else:
             streams.append(Stream((name,)))
+    return _found(names, streams, rest)
+
+
+def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLogs:
     # A folder may hold a hundred thousand pipes: the first ones are named, the rest is counted.
-    left_out.sort(key=lambda one: not one.unread)
-    said = left_out[:_SAID]
-    if more := len(left_out[_SAID:]):
+    rest.left_out.sort(key=lambda one: not one.unread)
+    said, notes = rest.left_out[:_SAID], rest.notes
+    if more := len(rest.left_out[_SAID:]):
         notes.append(f"left out: {more:,} more")
-    unread = tuple(LoadError(one.path, one.why) for one in said if one.unread)
+    unread = (*rest.broken, *(LoadError(one.path, one.why) for one in said if one.unread))
     notes[:0] = [f"left out: {one.path}: {one.why}" for one in said if not one.unread]
+    if not streams and len(names) == len(rest.broken) == 1:
+        raise rest.broken[0]
     if not streams:
         raise UsageError("; ".join(["no log in " + ", ".join(names), *map(str, unread), *notes]))
     return FoundLogs(tuple(streams), unread, tuple(notes))
@@ -256,6 +297,10 @@ def _open(name: str, named: bool) -> Any:
     path = _local(name)
     if path is None:
         return open_url(name)
+    if found := split_name(path):
+        from qnnmem.doctor.logs.member import open_member
+
+        return open_member(name, *found)
     way = _open_named if named else open_regular
     # Closed by OpenPart.
     return open(path, "rb", buffering=1 << 16, opener=lambda path, _: way(path))
@@ -302,106 +347,6 @@ def _reader(file: Any) -> Callable[[memoryview], int]:
     return reader
 
 
-class _Counted:
-    """A packed file that counts what is read of it: pipes cannot tell."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.bytes = 0
-
-    def read(self) -> bytes:
-        data = self._file.read(_CHUNK)
-        self.bytes += len(data)
-        return data
-
-
-def _unpacker(packed: str) -> Callable[[], Any]:
-    """Makes what unpacks one stream or frame, in bounded memory."""
-    if packed == "xz":
-        import lzma
-
-        return lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    if packed == "bzip2":
-        import bz2
-
-        return bz2.BZ2Decompressor
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    options = {int(zstd.DecompressionParameter.window_log_max): _ZSTD_WINDOW_LOG}
-    return lambda: zstd.ZstdDecompressor(options=options)
-
-
-class _Unpack:
-    """Streams one after the other, handed out in steps.
-
-    An error at the end then takes nothing with it that came before.
-    """
-
-    def __init__(self, file: _Counted, new: Callable[[], Any]) -> None:
-        self._file, self._new = file, new
-        self._stream = new()
-
-    def readinto(self, view: memoryview) -> int:
-        while True:
-            stream, packed = self._stream, b""
-            if stream.eof:
-                packed = (stream.unused_data or self._file.read()).lstrip(b"\0")
-                if not packed:
-                    return 0
-                stream = self._stream = self._new()
-            elif stream.needs_input:
-                packed = self._file.read()
-                if not packed:
-                    raise EOFError("the compressed data breaks off")
-            out = stream.decompress(packed, min(len(view), _STEP))
-            if out:
-                view[: len(out)] = out
-                return len(out)
-
-
-def _zlib() -> Any:
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        import zlib
-
-        return zlib
-    return isal_zlib
-
-
-class _Inflate:
-    """Gzip, handed out as far as it goes.
-
-    The file objects of both modules keep back what they have unpacked when the data breaks off, and
-    that is where a log ends in a failure.
-    """
-
-    def __init__(self, file: _Counted) -> None:
-        self._file, self._zlib = file, _zlib()
-        self._member = self._zlib.decompressobj(wbits=31)
-        self._packed = b""
-
-    def readinto(self, view: memoryview) -> int:
-        while True:
-            out = self._member.decompress(self._packed, min(len(view), _STEP))
-            # At the end of a member the tail is stale: given back, it would be unpacked twice.
-            self._packed = b"" if self._member.eof else self._member.unconsumed_tail
-            if out:
-                view[: len(out)] = out
-                return len(out)
-            if self._member.eof:
-                self._packed = (self._member.unused_data or self._file.read()).lstrip(b"\0")
-                if not self._packed:
-                    return 0
-                self._member = self._zlib.decompressobj(wbits=31)
-            elif not self._packed:
-                self._packed = self._file.read()
-                if not self._packed:
-                    raise EOFError("the compressed data breaks off")
-
-
 class _Wide:
     """UTF-16, as Windows shells write it, handed out as UTF-8."""
 
@@ -423,37 +368,92 @@ class _Wide:
         return got
 
 
-def _files_below(
-    name: str, folder: str, left_out: list[LeftOut], notes: list[str]
-) -> Iterator[str]:
+def _files_below(name: str, folder: str, archives: list[str], rest: _Rest) -> Iterator[str]:
     """Names of the logs below a folder; what else is there goes to the lists."""
     url = name.removesuffix(folder)
     seen = others = 0
     for found in files_in(folder.rstrip("/") or "/", below=True):
-        if _is_no_log(found):
+        archive = isinstance(found, str) and _is_named_archive(found) and archive_kind(found)
+        # What is called a zip archive and holds no logs is a model, or nothing.
+        if not archive and (_is_no_log(found) or _path_of(found).lower().endswith(".zip")):
             others += 1
             continue
         seen += 1
         if seen > _MAX_FILES:
             raise UsageError(f"{name}: more than {_MAX_FILES:,} files")
-        if isinstance(found, str):
-            yield url + found
+        if not isinstance(found, str):
+            rest.left_out.append(found)
+        elif archive:
+            archives.append(url + found)
         else:
-            left_out.append(found)
+            yield url + found
+    _note_others(name, others, rest)
+
+
+def _logs_in(name: str, rest: _Rest) -> list[Stream]:
+    """The logs in an archive, as those of a folder; what else is there goes to the lists."""
+    path = _local(name) or name
+    try:
+        archive = contents(path)
+        logs = [one for one in archive.members if not _is_no_log(one) and not _is_nested(one)]
+        if not archive.packed:
+            logs.sort(key=_as_in_a_folder)
+        check_size(path, archive, logs)
+    except LoadError as exc:
+        rest.broken.append(exc)
+        return []
+    nested = [LeftOut(one, _NESTED, unread=True) for one in archive.members if _is_nested(one)]
+    others = len(archive.members) - len(logs) - len(nested)
+    for one in (*archive.left_out, *nested):
+        if one.path and _is_no_log(one):
+            others += 1
+        else:
+            full = name_of(name, one.path)
+            rest.left_out.append(msgspec.structs.replace(one, path=full))
+    _note_others(name, others, rest)
+    streams = _rotated(logs)
+    again = detour(archive, [part for stream in streams for part in stream.parts])
+    if again > _AGAIN_BYTES and again > _AGAIN_PASSES * archive.last:
+        rest.notes.append(f"{name}: rotated files are read as logs of their own: unpack it")
+        streams = [Stream((log,), named=False) for log in logs]
+    return [
+        Stream(tuple(name_of(name, part) for part in stream.parts), named=False)
+        for stream in streams
+    ]
+
+
+def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
+    """The order of `files_in`: subfolders last."""
+    *folders, name = member.split("/")
+    return [*((True, folder) for folder in folders), (False, name)]
+
+
+def _note_others(name: str, others: int, rest: _Rest) -> None:
     if others:
-        notes.append(f"left out: files in {name} that are no logs by their names: {others:,}")
+        rest.notes.append(f"left out: files in {name} that are no logs by their names: {others:,}")
+
+
+def _is_named_archive(name: str) -> bool:
+    return name.lower().endswith(_ARCHIVES) and not name.endswith(_NO_LOGS_IN)
+
+
+def _is_nested(member: str) -> bool:
+    return _is_named_archive(member) and not _is_no_log(member)
+
+
+def _path_of(found: str | LeftOut) -> str:
+    return found.path if isinstance(found, LeftOut) else found
 
 
 def _is_no_log(found: str | LeftOut) -> bool:
     """Whether its name says so; a folder of any name may hold logs."""
     if isinstance(found, LeftOut) and found.folder:
         return False
-    path = found.path if isinstance(found, LeftOut) else found
-    name = path.rpartition("/")[2]
-    return name.startswith(".") or name.lower().endswith(_SKIPPED)
+    name = _path_of(found).rpartition("/")[2]
+    return name.startswith(".") or name.lower().endswith((*_SKIPPED, *_NO_LOGS_IN))
 
 
-def _few(name: str, found: list[str]) -> list[str]:
+def _few(name: str, found: list[_T]) -> list[_T]:
     if len(found) > _MAX_FILES:
         raise UsageError(f"{name}: more than {_MAX_FILES:,} files")
     return found

@@ -1,0 +1,250 @@
+"""Archives of logs: what is in a zip or tar file.
+
+    bugreport.zip -> its members -> logs named "bugreport.zip: FS/data/a.log", opened like files
+
+Names of members are shown and looked up here; they never become paths.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import IO, Any
+
+import msgspec
+
+from qnnmem.doctor.folder import LeftOut, kind_of, open_regular, reason
+from qnnmem.doctor.logs import tar
+from qnnmem.doctor.logs.unpack import bomb_words, is_bomb, packing_of
+from qnnmem.errors import LoadError
+from qnnmem.load.file_kind import kind_of_bytes
+from qnnmem.text import printable, sentence
+
+MAX_MEMBERS = 20_000
+MAX_LIST = 4 << 20  # bytes of a list of members, or of their names
+_BETWEEN = ": "
+_HEAD = 4096
+_ZIPS = ("zip", "task", "npz")  # kinds that may hold logs besides what they are named for
+_NO_MEMBERS = b"PK\x05\x06"
+_STORED, _DEFLATED = 0, 8
+_ENCRYPTED = 1
+_UNIX = 3
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
+_CUT = "a zip archive that is damaged or breaks off: the list of its members stands at its end"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A file in an archive."""
+
+    offset: int  # of its data in the unpacked tar, of its header in the zip
+    size: int
+    packed: int  # bytes that it takes in the zip, or in the unpacked tar
+    deflated: bool = False
+    checksum: int | None = None  # which members of a zip have
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The files in an archive by name, and what is not read of it."""
+
+    members: dict[str, Member]
+    left_out: tuple[LeftOut, ...]  # by name in the archive, which is empty for the rest of it
+    packed: str  # how a tar is compressed; empty where members are reached at once
+    last: int  # offset of the last member
+
+
+def archive_kind(path: str) -> str:
+    """What kind of archive that may hold logs a file of this machine is; empty for others."""
+    try:
+        with opened(path) as file:
+            head = file.read(_HEAD)
+            if packed := packing_of(head):
+                file.seek(0)
+                head = tar.PackedTar(path, file, packed).take(tar.BLOCK)
+            elif head.startswith(_NO_MEMBERS):
+                return "zip"
+            elif (kind := kind_of_bytes(head).name) in _ZIPS:
+                return kind
+            return "tar" if tar.is_tar(head) else ""
+    except Exception:  # every decompressor has its own, and who reads the file will say what
+        return ""
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """The archive and the member that a name stands for; None for every other name."""
+    at = name.find(_BETWEEN)
+    if at < 0 or os.path.lexists(name):
+        return None
+    while at >= 0:
+        if os.path.isfile(name[:at]):  # noqa: PTH113 - names are all there is here
+            return name[:at], name[at + len(_BETWEEN) :]
+        at = name.find(_BETWEEN, at + 1)
+    return None
+
+
+def name_of(archive: str, member: str) -> str:
+    """How a member is named everywhere; the archive itself without one."""
+    return f"{archive}{_BETWEEN}{member}" if member else archive
+
+
+def absolute(name: str) -> str:
+    """The same log for a worker in another folder."""
+    archive, member = split_name(name) or (name, "")
+    return name_of(os.path.abspath(archive), member)  # noqa: PTH100
+
+
+def contents(path: str) -> Contents:
+    """What is in an archive; the last ones are kept as long as their files do not change."""
+    try:
+        state = os.stat(path)  # noqa: PTH116
+        return _contents(path, (state.st_ino, state.st_mtime_ns, state.st_size))
+    except (OSError, ValueError) as exc:
+        raise LoadError(path, reason(exc)) from exc
+
+
+def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
+    """Refuses logs that were packed to waste time: members of a zip may share their bytes."""
+    logs = [archive.members[name] for name in names]
+    if not logs or logs[0].checksum is None:
+        return  # a tar holds its members one by one, and a packed one is watched when unpacked
+    total, size = sum(log.size for log in logs), os.path.getsize(path)  # noqa: PTH202
+    if total > tar.MAX_UNPACKED:
+        raise LoadError(path, f"unpacks to more than {tar.MAX_UNPACKED:,} bytes")
+    if is_bomb(total, size):
+        raise LoadError(path, bomb_words(total, size))
+
+
+def detour(archive: Contents, names: Sequence[str]) -> int:
+    """Bytes that are unpacked again when members are read in this order."""
+    if not archive.packed:
+        return 0
+    again = at = 0
+    for member in (archive.members[name] for name in names):
+        again += member.offset if member.offset < at else 0
+        at = member.offset + member.size
+    return again
+
+
+def opened(path: str) -> IO[bytes]:
+    """The file of an archive."""
+    return open(path, "rb", opener=lambda path, _: open_regular(path))
+
+
+@lru_cache(maxsize=4)
+def _contents(path: str, _state: tuple[int, int, int]) -> Contents:
+    with opened(path) as file:
+        head = file.read(_HEAD)
+        file.seek(0)
+        packed = packing_of(head)
+        found: Iterator[tuple[str, Member | LeftOut]]
+        if packed:
+            found = _in_tar(lambda: tar.PackedTar(path, file, packed))
+        elif tar.is_tar(head):
+            found = _in_tar(lambda: tar.PlainTar(file))
+        else:
+            found = _in_zip(path, file)
+        return _gathered(path, found, packed)
+
+
+def _gathered(path: str, found: Iterator[tuple[str, Member | LeftOut]], packed: str) -> Contents:
+    """Members by name; the last of a name counts, as it does when an archive is unpacked."""
+    members: dict[str, Member] = {}
+    left_out: list[LeftOut] = []
+    count = letters = last = 0
+    for name, member in found:
+        count, letters = count + 1, letters + len(name)
+        if count > MAX_MEMBERS:
+            raise LoadError(path, f"more than {MAX_MEMBERS:,} members")
+        if letters > MAX_LIST:
+            raise LoadError(path, _too_long())
+        if isinstance(member, LeftOut):
+            left_out.append(member)
+            continue
+        if members.pop(name, None):
+            left_out.append(LeftOut(name, "another member has the same name", unread=True))
+        members[name] = member
+        last = max(last, member.offset)
+    return Contents(members, tuple(left_out), packed, last)
+
+
+def _too_long() -> str:
+    return f"its list of members takes more than {MAX_LIST:,} bytes"
+
+
+def _shown(name: str) -> str:
+    """The name of a member as it is shown: no control characters, and never a URL."""
+    name = printable(name).replace("://", f":/{_UNSHOWN}/")
+    return name.removeprefix("./") or _UNSHOWN
+
+
+def _in_tar(
+    open_tar: Callable[[], tar.PackedTar | tar.PlainTar],
+) -> Iterator[tuple[str, Member | LeftOut]]:
+    try:
+        for one in tar.members(open_tar()):
+            name = _shown(one.name.decode("utf-8", "replace"))
+            if one.why:
+                yield name, LeftOut(name, one.why, one.unread)
+            else:
+                yield name, Member(one.offset, one.size, one.size)
+    except LoadError:
+        raise
+    except Exception as exc:  # every decompressor has an error class of its own
+        yield "", LeftOut("", sentence(exc), unread=True)
+
+
+def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]]:
+    import zipfile
+
+    bounded: Any = _BoundedFile(path, file)
+    try:
+        with zipfile.ZipFile(bounded) as archive:
+            infos = archive.infolist()
+    except LoadError:
+        raise
+    except Exception as exc:  # of struct, of codecs, of the archive: all mean the same
+        raise LoadError(path, _CUT) from exc
+    for info in infos:
+        if not info.filename.endswith("/"):
+            name = _shown(info.filename)
+            why, unread = _why_not(info)
+            deflated = info.compress_type == _DEFLATED
+            yield (
+                name,
+                (
+                    LeftOut(name, why, unread)
+                    if why
+                    else Member(
+                        info.header_offset, info.file_size, info.compress_size, deflated, info.CRC
+                    )
+                ),
+            )
+
+
+def _why_not(info: Any) -> tuple[str, bool]:
+    """Why a member of a zip is not read, and whether it may be a log."""
+    mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+        return "a link" if stat.S_ISLNK(mode) else kind_of(mode), False
+    if info.flag_bits & _ENCRYPTED:
+        return "encrypted", True
+    if info.compress_type not in (_STORED, _DEFLATED):
+        return f"compressed by method {info.compress_type} of zip, which is not read", True
+    if is_bomb(info.file_size, info.compress_size):
+        return bomb_words(info.file_size, info.compress_size), True
+    return "", False
+
+
+class _BoundedFile:
+    """A file of which nobody takes much at once: a list of members is held whole."""
+
+    def __init__(self, path: str, file: IO[bytes]) -> None:
+        self._path, self._file = path, file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """At most as much as a list may have."""
+        if size > MAX_LIST:
+            raise LoadError(self._path, _too_long())
+        return self._file.read(size if size >= 0 else MAX_LIST)

@@ -1,0 +1,227 @@
+"""The list of a tar archive, read from its start, header by header.
+
+    header of 512 bytes: name, size, kind -> data, filled up to 512 bytes -> next header
+
+`tarfile` takes quadratic time for headers made to be slow, holds headers of any size and follows
+chains of them by recursion, in the versions of Python that are around. Here every byte is looked at
+once, and one header at a time is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Protocol
+
+import msgspec
+
+from qnnmem.doctor.logs.unpack import CountedBytes, bomb_words, is_bomb, unpacking
+from qnnmem.errors import LoadError
+
+BLOCK = 512
+MAX_UNPACKED = 64 << 30  # bytes
+_STEP = 64 << 10
+_NOWHERE = 1 << 62  # behind every member
+_LONGEST = 1 << 20  # bytes of a header with a long name
+_MAGIC = b"ustar"
+_FILES = b"0\x007"
+_PARTS = b"xgLK"  # headers that say more about the member behind them
+_KINDS = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+_WITHOUT_DATA = b"123456"
+
+
+class DamagedTar(ValueError):
+    """What should be a header is none, or the archive ends without its mark."""
+
+    def __init__(self, why: str = "the archive is damaged or breaks off") -> None:
+        super().__init__(why)
+
+
+class TarBytes(Protocol):
+    """An archive, unpacked, of which one goes forward."""
+
+    at: int
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        ...
+
+    def go(self, offset: int) -> None:
+        """Goes on to an offset."""
+        ...
+
+
+class TarMember(msgspec.Struct, frozen=True):
+    """A file in an archive, or something else: `why` says what."""
+
+    name: bytes
+    offset: int
+    size: int
+    why: str = ""
+    unread: bool = False  # whether it may hold what is looked for, and is not read
+
+
+class PackedTar:
+    """A compressed archive from its start on."""
+
+    def __init__(self, path: str, file: IO[bytes], packed: str) -> None:
+        self._path, self._file, self.counted = path, file, CountedBytes(file)
+        self._unpacked = unpacking(packed, self.counted)
+        self.at = 0
+
+    def readinto(self, view: memoryview) -> int:
+        """Fills the view as far as it can; 0 at the end."""
+        try:
+            got = self._unpacked(view)
+        except BaseException:
+            self.at = _NOWHERE  # what comes next is of no known place
+            raise
+        self.at += got
+        if is_bomb(self.at, self.counted.bytes):
+            raise LoadError(self._path, bomb_words(self.at, self.counted.bytes))
+        if self.at > MAX_UNPACKED:
+            raise LoadError(self._path, f"unpacks to more than {MAX_UNPACKED:,} bytes")
+        return got
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        room, fill = memoryview(bytearray(size)), 0
+        while fill < size and (got := self.readinto(room[fill:])):
+            fill += got
+        return bytes(room[:fill])
+
+    def go(self, offset: int) -> None:
+        """Goes on to an offset, or to the end."""
+        room = memoryview(bytearray(_STEP))
+        while self.at < offset and self.readinto(room[: offset - self.at]):
+            pass
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        """So does what is kept for members that nobody asks for."""
+        self.close()
+
+
+class PlainTar:
+    """An archive that is not compressed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.at = file, 0
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        data = self._file.read(size)
+        self.at += len(data)
+        return data
+
+    def go(self, offset: int) -> None:
+        """Goes on to an offset, which may be behind the end."""
+        self.at = self._file.seek(offset)
+
+
+def is_tar(head: bytes) -> bool:
+    """Whether a file that begins so is a tar archive."""
+    return head[257:262] == _MAGIC and _is_header(head[:BLOCK])
+
+
+def members(tar: TarBytes) -> Iterator[TarMember]:
+    """What is in an archive, folders left out; raises `DamagedTar` where the list breaks off."""
+    said: dict[bytes, bytes] = {}
+    while any(block := tar.take(BLOCK)):
+        if len(block) < BLOCK or not _is_header(block):
+            raise DamagedTar
+        kind, size = block[156:157], _number(block[124:136])
+        if kind == b"S":
+            _pass_map(tar, block)
+        start = tar.at
+        if kind in _PARTS:
+            said |= _said(kind, _header(tar, size))
+        else:
+            size = _decimal(said[b"size"]) if b"size" in said else size
+            if kind != b"5":
+                why, unread = _why(kind, said)
+                yield TarMember(_name(block, said), start, size, why, unread)
+            said = {}
+        # A link has no data, though some writers give it the size of its file.
+        tar.go(start + (0 if kind in _WITHOUT_DATA else -(-size // BLOCK) * BLOCK))
+    if not block:
+        raise DamagedTar
+
+
+def _header(tar: TarBytes, size: int) -> bytes:
+    if size > _LONGEST:
+        raise DamagedTar(f"a header in it takes over {_LONGEST:,} bytes")
+    return tar.take(size)
+
+
+def _pass_map(tar: TarBytes, block: bytes) -> None:
+    """Goes over the rest of the list of holes, which stands before the data."""
+    more = block[482:483]
+    while more.strip(b"\0"):
+        more = tar.take(BLOCK)[504:505]
+
+
+def _said(kind: bytes, data: bytes) -> dict[bytes, bytes]:
+    if kind == b"x":
+        return _records(data)
+    return {b"path": data.partition(b"\0")[0]} if kind == b"L" else {}
+
+
+def _records(data: bytes) -> dict[bytes, bytes]:
+    """Records `length key=value`, of which few are of interest."""
+    found = {}
+    at = 0
+    while at < len(data):
+        space = data.find(b" ", at, at + 12)
+        digits = data[at : max(space, at)]
+        end = at + int(digits) if digits.isdigit() else at
+        if not at < space < end <= len(data):
+            raise DamagedTar
+        key, _, value = data[space + 1 : end - 1].partition(b"=")
+        if key in (b"path", b"size", b"GNU.sparse.name") or key.startswith(b"GNU.sparse.m"):
+            found[key] = value
+        at = end
+    return found
+
+
+def _why(kind: bytes, said: dict[bytes, bytes]) -> tuple[str, bool]:
+    """Why a member is not read, and whether it may be a log."""
+    if kind == b"S" or any(key.startswith(b"GNU.sparse") for key in said):
+        return "a file with holes, which is not read", True
+    if kind in _FILES:
+        return "", False
+    return (_KINDS[kind], False) if kind in _KINDS else ("of a kind that is not known", True)
+
+
+def _name(block: bytes, said: dict[bytes, bytes]) -> bytes:
+    if long := said.get(b"GNU.sparse.name") or said.get(b"path"):
+        return long
+    name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
+    # GNU tar has times where others have the start of a long name, and another magic.
+    return prefix + b"/" + name if prefix and block[257:263] == _MAGIC + b"\0" else name
+
+
+def _is_header(block: bytes) -> bool:
+    """Whether the checksum is right, which counts its own bytes as blanks."""
+    try:
+        written = _number(block[148:156])
+    except DamagedTar:
+        return False
+    return written == sum(block[:148]) + 8 * 32 + sum(block[156:])
+
+
+def _number(field: bytes) -> int:
+    if field[:1] == b"\x80":
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0").partition(b"\0")[0].strip()
+    if digits.strip(b"01234567"):
+        raise DamagedTar
+    return int(digits or b"0", 8)
+
+
+def _decimal(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 20:
+        raise DamagedTar
+    return int(value)

@@ -1,0 +1,161 @@
+"""Compressed bytes as they were before: gzip, zstd, xz, bzip2, and the members of zip archives.
+
+Handed out in steps of bounded size and in bounded memory; an error at the end takes nothing with it
+that came before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+ReadInto: TypeAlias = Callable[[memoryview], int]
+
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+}
+# A compressed log is ten to thirty times smaller, one line again and again three hundred times with
+# gzip. One that is this much smaller, and large, was made to waste time.
+BOMB_RATIO = 250
+BOMB_BYTES = 64 << 20
+# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
+_ZSTD_WINDOW_LOG = 25
+_XZ_MEMORY = 72 << 20
+_STEP = 256 << 10
+_CHUNK = 64 << 10
+_GZIP, _RAW = 31, -15  # as zlib calls them
+
+
+class _Bytes(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class CountedBytes:
+    """A packed file that counts what is read of it: pipes cannot tell."""
+
+    def __init__(self, file: _Bytes) -> None:
+        self._file = file
+        self.bytes = 0
+
+    def read(self) -> bytes:
+        """The next piece; nothing at the end."""
+        data = self._file.read(_CHUNK)
+        self.bytes += len(data)
+        return data
+
+
+def packing_of(head: bytes) -> str:
+    """How a file that begins so is compressed; nothing where it is not."""
+    return next((packed for magic, packed in _MAGIC.items() if head.startswith(magic)), "")
+
+
+def is_bomb(unpacked: int, packed: int) -> bool:
+    """Whether so few bytes became so many that they are no log."""
+    return unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * max(packed, 1)
+
+
+def bomb_words(unpacked: int, packed: int) -> str:
+    """Why such a file is refused."""
+    return f"unpacks to over {unpacked:,} bytes from {packed:,}: a log does not"
+
+
+def unpacking(packed: str, file: CountedBytes) -> ReadInto:
+    """What fills a view with unpacked bytes, 0 at the end; ImportError where a package lacks."""
+    if packed == "gzip":
+        return _Inflate(file, _GZIP).readinto
+    if packed == "deflate":
+        return _Inflate(file, _RAW).readinto
+    return _Unpack(file, _unpacker(packed)).readinto
+
+
+def _unpacker(packed: str) -> Callable[[], Any]:
+    """Makes what unpacks one stream or frame, in bounded memory."""
+    if packed == "xz":
+        import lzma
+
+        return lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+    if packed == "bzip2":
+        import bz2
+
+        return bz2.BZ2Decompressor
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    options = {int(zstd.DecompressionParameter.window_log_max): _ZSTD_WINDOW_LOG}
+    return lambda: zstd.ZstdDecompressor(options=options)
+
+
+class _Unpack:
+    """Streams one after the other, handed out in steps.
+
+    An error at the end then takes nothing with it that came before.
+    """
+
+    def __init__(self, file: CountedBytes, new: Callable[[], Any]) -> None:
+        self._file, self._new = file, new
+        self._stream = new()
+
+    def readinto(self, view: memoryview) -> int:
+        while True:
+            stream, packed = self._stream, b""
+            if stream.eof:
+                packed = (stream.unused_data or self._file.read()).lstrip(b"\0")
+                if not packed:
+                    return 0
+                stream = self._stream = self._new()
+            elif stream.needs_input:
+                packed = self._file.read()
+                if not packed:
+                    raise EOFError("the compressed data breaks off")
+            out = stream.decompress(packed, min(len(view), _STEP))
+            if out:
+                view[: len(out)] = out
+                return len(out)
+
+
+def _zlib() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        import zlib
+
+        return zlib
+    return isal_zlib
+
+
+class _Inflate:
+    """Gzip or bare deflate, handed out as far as it goes.
+
+    The file objects of both modules keep back what they have unpacked when the data breaks off, and
+    that is where a log ends in a failure.
+    """
+
+    def __init__(self, file: CountedBytes, form: int) -> None:
+        self._file, self._zlib, self._form = file, _zlib(), form
+        self._member = self._zlib.decompressobj(wbits=form)
+        self._packed = b""
+
+    def readinto(self, view: memoryview) -> int:
+        while True:
+            out = self._member.decompress(self._packed, min(len(view), _STEP))
+            # At the end of a member the tail is stale: given back, it would be unpacked twice.
+            self._packed = b"" if self._member.eof else self._member.unconsumed_tail
+            if out:
+                view[: len(out)] = out
+                return len(out)
+            if self._member.eof:
+                if self._form == _RAW:  # of which there is one
+                    return 0
+                self._packed = (self._member.unused_data or self._file.read()).lstrip(b"\0")
+                if not self._packed:
+                    return 0
+                self._member = self._zlib.decompressobj(wbits=self._form)
+            elif not self._packed:
+                self._packed = self._file.read()
+                if not self._packed:
+                    raise EOFError("the compressed data breaks off")
