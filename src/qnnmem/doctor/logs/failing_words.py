@@ -39,7 +39,8 @@ BAD = re.compile(
     rb"|bad[_ ]?alloc\w*|(?:does|do|did|will|can)" + _NOT + rb" fit|no (?:free )?(?:space|room)"
     rb"|return(?:s|ed|ing)? (?:a )?null(?:ptr)?|(?:not|un)[ -]?(?:available|accessible|granted"
     rb"|permitted)"
-    rb"|(?:newer|older) than|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
+    rb"|(?:size|length|bytes|count) [0-9]+ != |(?:newer|older) than"
+    rb"|built with .{1,40} but|[0-9] ?[kmg]i?b? ?> ?[0-9]"
     rb"|but (?:only|got|found|expected|was|max\w*|limit|(?:the )?(?:device|soc|target|runtime"
     rb"|model|binary))"
     rb"|already registered|not (?:registered|installed|connected|implemented|started|compatible"
@@ -70,7 +71,7 @@ BAD = re.compile(
     rb"|nullptr (?:passed|received|provided)|bad things)\b|(?:_|\b)err(?:or)?(?:_|\b)"
     rb"|(?:!=|!|expected) ?qnn_success"
     rb"|aee_?result ?[:=](?! ?(?:0|success))|aee_e\w+|_mem_alloc\b|(?<=[a-z])fail(?:ed|ure)\b"
-    rb"|_fail(?:ed|ure)?\b|" + _FOREIGN
+    rb"|_fail(?:ed|ure)?\b|\bcl_out_of_\w+|" + _FOREIGN
 )
 # What speaks of failure in a message that somebody copied, and of nothing much within a log.
 HINTS = re.compile(
@@ -95,6 +96,7 @@ HINTS = re.compile(
     rb"|pl(?:ea)?se? (?:check|copy|ensure|provide|set)"
     rb"|(?:is|are) not (?:the same|equal|[a-z]+able)|not match(?:ing)?|type is not"
     rb"|is required (?:when|for)"
+    rb"|keeps? (?:growing|increasing)"
     rb"|supports? only|only (?:supports?|\S+ (?:is|are) supported)|no inputs?|no (?:\w+ ){1,2}found"
     rb"|no (?:\w+ ){1,2}(?:registered|allocated)|not (?:present|bound)|undefined|incorrect"
     rb"|should be between|(?:called|invoked|set) (?:twice|multiple times)"
@@ -108,7 +110,7 @@ HINTS = re.compile(
 )
 # A failure that did not happen, or a word of failure that names something else.
 NONE = re.compile(
-    rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ )?"
+    rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ (?:(?:or|and|nor) \w+ )?)?"
     rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?"
     rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
     rb"|(?:^|[,;:(\[]|[.] |\b(?:with|had|got|found|and|were)) ?0 (?:(?:op|node|test|layer"

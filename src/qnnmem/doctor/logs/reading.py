@@ -100,7 +100,11 @@ _THINGS = (
     ("execute", rb"execut(?:e|ion|ing)\b|infer|forward\b|invoke|query\b"),
     ("memreg", rb"mem(?:ory)?[ _-]?(?:de)?regist|memhandle|mem[ _]?handle|rpcmem|mmap|\bmap"),
     ("graph", rb"finali[sz]|compos|compil|prepar|\bserializ|add ?node|op ?config"),
-    ("context", rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"),
+    (
+        "context",
+        rb"context|binary|deseriali|\bblob|\bshards?\b|load\w* (?:[\w.-]+ ){0,3}model"
+        rb"|\b(?:second|other|next|both|larger) models?\b|\bon-?device load\b",
+    ),
     ("graph", rb"graph|\bnode\b|\bop\b|operator|tensor"),
     ("init", rb"backend|device|transport|session|skel|load|interface|provider|open|dialog|init"),
     ("memreg", rb"alloc|buffer|regist|heap"),
@@ -178,7 +182,7 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     code = _code(body, loose) if shape.coded else None
     if not shape.failing and (code is None or not is_known(code)):
         return None
-    cause = "" if shape.cause == OTHER and code in _SHORT_CODES else shape.cause
+    cause = "" if shape.cause in (OTHER, OPEN) and code in _SHORT_CODES else shape.cause
     lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
     if lpai and code in (lpai.needed, lpai.limit):
         code = None

@@ -44,13 +44,26 @@ _CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
 # What the C library says of a heap that a program overwrote.
 HEAP_SPOILT = (
     r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
-    r"|corrupted size vs|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
+    r"|corrupted size vs|\bsysmalloc: assert|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
 )
 # Of memory that a program has and keeps account of.
 _OWN = (
     r"exceed\w* (?:the )?(?:pre-?)?allocated|alloc\w* (?:info|record)\b|\btracked alloc"
     r"|\bbuffer type\b"
 )
+# Code that is signed, in whatever words; a line may speak of signatures of other kinds.
+_CODE_OF_DSP = (
+    r"(?:skel\w*|librar(?:y|ies)|modules?|images?|elf|shell|offload|process(?:es)?|pd|domains?"
+    r"|code|firmware|object|executable|[acs]?dsp\d?|\w+\.(?:so|dll|cat|mbn))"
+)
+_SIGNED = (
+    r"test-?sig|\bsignature\b.{0,12}\bverif|verif\w*\b.{0,24}\bsignature"
+    rf"|\bsignature\b.{{0,60}}\b{_CODE_OF_DSP}\b|\b{_CODE_OF_DSP}\b.{{0,60}}\bsignature\b"
+    rf"|\b(?:un)?signed[ _-]?(?:\w+ )?{_CODE_OF_DSP}\b|unsignedpd|unsigned_(?:pd|module)"
+    rf"|\b{_CODE_OF_DSP}\b.{{0,40}}\b(?:un)?signed\b|\bdigitally signed\b"
+)
+# What runs beside the main processor and can crash on its own.
+_REMOTE = r"(?:[acs]?dsp\d?|remoteproc|subsystem|q6)"
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
@@ -120,19 +133,26 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "dsp_crash",
         (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
-            r"|fatal error received|\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b.*\bcrash\w*"
-            r"|\bcrash\w*\b.*\b(?:[acs]?dsp\d?|npu|remoteproc|subsystem|q6)\b"
+            rf"|fatal error received|\b{_REMOTE}\b.*\bcrash\w*|\bcrash\w*\b.*\b{_REMOTE}\b"
+            r"|\bnpu (?:has |had )?crash(?:ed|es)?\b"
             r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
         ),
-        "",
+        # An app crashes for many reasons, also one that uses the DSP; a heap that is used up is
+        # the reason of a crash.
+        r"\b(?:apps?|application|activity|program)\b[^.;]{0,24}\bcrash"
+        r"|\bcrash\w* (?:of )?(?:my |the )?(?:apps?|application)\b|\bnot crash"
+        r"|\w(?:error|exception):|out of (?:memory|heap)\b|\u5185\u5b58\u4e0d\u8db3"
+        r"|\bheap (?:alloc\w* )?(?:fail|exhaust|is full)",
     ),
     # A query that a device does not answer is refused, too; it says so as a warning.
     (
         "access_denied",
         (
             r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
-            r"|\baccess\b[^.;]{0,40}\bnot allowed\b"
+            r"|\baccess\b[^.;]{0,40}\bnot allowed\b|\u6743\u9650(?:\u4e0d\u8db3|\u88ab\u62d2)"
+            r"|\u6ca1\u6709.{0,40}\u6743\u9650|\uad8c\ud55c(?:\uc774)? ?(?:\uc5c6|\uac70\ubd80)"
+            r"|\u6a29\u9650\u304c(?:\u306a|\u3042\u308a\u307e\u305b)"
             r"|operation not permitted",
         ),
         r"\bwarning\b.*(?:attribute|capabilit)",
@@ -149,11 +169,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
-        (
-            r"\bsignature|\bsigned\b|unsigned|test-?sig",
-            r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
-        ),
-        r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype",
+        (_SIGNED, r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)"),
+        r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
+        # Those of a function, of a model's entry, of a pattern of failures.
+        r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
+        r"|error|failure|same|call|op|model)[ -]signatures?\b",
     ),
     (
         "version_mismatch",
@@ -203,6 +223,12 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"\bsoc\b|\barch",
     ),
     ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
+    (
+        "skel_missing",
+        (_LIBRARY, r"cannot open shared object file"),
+        rf"{_OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
+    ),
+    ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),
     ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
     (
         "skel_missing",
@@ -321,6 +347,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
             r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
+            rf"|\b(?:size|length|bytes) (?:of )?{_NUMBER} != (?:expected )?{_NUMBER}"
             r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
@@ -367,7 +394,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}",
+        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}"
+        r"|\bsegment from shared object(?!.*cannot alloc)",
     ),
 )
 
