@@ -55,6 +55,7 @@ def test_foreign_lines_are_left_alone() -> None:
         "nicht genug speicher für den kontext",
         "unable to allocate space for log handle",
         "mmap fails for the third part",
+        "rss keeps growing although sessions are released",
     ],
 )
 def test_shortage_in_whatever_words(text: str) -> None:
@@ -70,6 +71,8 @@ def test_shortage_in_whatever_words(text: str) -> None:
         "invalid memory handle, buffer already registered",
         "permission denied while mapping the dma heap",
         "failed to allocate new session on domain 3",
+        "failed to write the cache: no space left on device",
+        "the process was killed by the user, rss 2 gb",
     ],
 )
 def test_what_is_said_of_memory_and_is_no_shortage(text: str) -> None:

@@ -154,6 +154,7 @@ MENDED = re.compile(
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
     rb"|\bpossibly slower\b|\bas expected\b"
+    rb"|\b(?:can be (?:safely )?ignored|harmless|benign)\b(?!.*\b(?:but|then)\b)"
     rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
     rb"|\bnot (?:available|found|supported), (?:using|trying|will use)\b|, creating (?:a )?new\b"
     # Another way was taken, and why.
@@ -171,6 +172,9 @@ WELL = re.compile(
     rb"|(?:is now|is|powering) up|exit(?:ed)?(?: with)?(?: code| status)?:? 0"
     rb"|booting|turned o(?:n|ff)|allocat(?:ed|ing)|releasing|forcing|new session|set (?:\w+ )?mode"
     rb"|adding|is a privileged|signall?ed)\b|\xe6\x88\x90\xe5\x8a\x9f|\xe5\xb0\xb1\xe7\xbb\xaa"
+    # It is done, it ran: Chinese, Japanese and Korean.
+    rb"|\xe5\xae\x8c\xe6\x88\x90|\xe5\xae\x8c\xe4\xba\x86|\xe8\xb7\x91\xe9\x80\x9a"
+    rb"|\xec\x84\xb1\xea\xb3\xb5|\xec\x99\x84\xeb\xa3\x8c"
     rb"|\b[1-9][0-9.,]* ?(?:ms|us|fps|mib|kib|bytes|nodes|tensors)\b"
 )
 

@@ -225,6 +225,8 @@ _ENDS: tuple[tuple[str, ...], ...] = (
     (
         r"set_?power_?config|power config|perf(?:ormance)?[ _]?(?:mode|profile|config\w*|control"
         r"|boost|infra\w*)\b",
+        r"fail|err|unable|could ?n|can ?not|can.t|invalid|\bnot\b|denied|\bret|\brc\b|status|0x"
+        r"|unsupport|refus|reject|timed? ?out",
     ),
     (
         r"\bhas no (?!room|more|free)\w+|\bno \w+ (?:provided|specified|given|configured)\b"

@@ -166,6 +166,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "",
     ),
+    (
+        "driver_firmware",
+        (r"\bkernel panic\b|\bunable to handle kernel\b|\binternal error: oops",),
+        r"\boom\b|out of memory|no killable|no working init|root fs",
+    ),
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
@@ -332,7 +337,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"tim(?:ed|e)[ -]?out\b|\betimedout\b|took (?:longer than|too long)|(?:did"
             r"|does) not (?:respond|answer)|deadline exceeded|exceeded (?:\w+ )?deadline",
         ),
-        r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d",
+        # A wait that polls gives up soon and goes on with interrupts.
+        r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d|\bpoll mode\b",
     ),
     (
         "buffer_misuse",
@@ -395,7 +401,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
         rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}"
-        r"|\bsegment from shared object(?!.*cannot alloc)",
+        rf"|{HEAP_SPOILT}|\bsegment from shared object(?!.*cannot alloc)",
     ),
 )
 
