@@ -73,6 +73,8 @@ def test_shortage_in_whatever_words(text: str) -> None:
         "failed to allocate new session on domain 3",
         "failed to write the cache: no space left on device",
         "the process was killed by the user, rss 2 gb",
+        "kernel size 65 exceeds limit 63 of the buffer",
+        "too many tensors for the memory plan, limit 2048",
     ],
 )
 def test_what_is_said_of_memory_and_is_no_shortage(text: str) -> None:

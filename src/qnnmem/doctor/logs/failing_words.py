@@ -153,7 +153,7 @@ MENDED = re.compile(
     rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
-    rb"|\bpossibly slower\b|\bas expected\b"
+    rb"|\bpossibly slower\b|\bas expected\b|, (?:so )?using (?:the )?defaults?\b"
     rb"|\b(?:can be (?:safely )?ignored|harmless|benign)\b(?!.*\b(?:but|then)\b)"
     rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
     rb"|\bnot (?:available|found|supported), (?:using|trying|will use)\b|, creating (?:a )?new\b"

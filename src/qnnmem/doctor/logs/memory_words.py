@@ -95,6 +95,8 @@ _NOT_SHORT = re.compile(
     r"|overflow\w* (?:\w+ )?(?:while|occur)"
     # A disk, a format of files, somebody at the screen.
     r"|no space left on device|\benospc\b|\bdisk\b|\bstorage\b|protobuf|modelproto"
+    r"|\b(?:kernel|batch) size\b|too many (?:tensors|nodes|inputs|outputs|ops|dim|arg)"
+    r"|\bnumber of (?:tensors|nodes|inputs|outputs|ops|operators|layers)\b"
     r"|\bby (?:the )?user\b|force.?stop|\bsegment from shared object(?!.*cannot alloc)"
 )
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 
 _NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
+# So many bytes, or a number so large that it counts them.
+_AMOUNT = r"[0-9][0-9.,]* ?(?:[kmgt]i?b?|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}"
 _OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
 _LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enough"
 _LACKS = (
@@ -64,6 +66,9 @@ _SIGNED = (
 )
 # What runs beside the main processor and can crash on its own.
 _REMOTE = r"(?:[acs]?dsp\d?|remoteproc|subsystem|q6)"
+_MEMORY_OF = r"\b(?:mem(?:ory|handles?)?|handles?|buffers?|fds?|tensors?|address(?:es)?|bytes)\b"
+# Files that are no library: one of them may be what is missing.
+_OTHER_FILES = r"\.(?:json|bin|dlc|onnx|txt|ya?ml|tflite|pte|gguf|raw)\b"
 _OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
@@ -113,7 +118,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
             _NUMBER,
         ),
-        r"version|limit of [0-9]+ \w+s\b",
+        r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
     ),
     (
         "mem_dsp_va",
@@ -143,7 +148,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"\b(?:apps?|application|activity|program)\b[^.;]{0,24}\bcrash"
         r"|\bcrash\w* (?:of )?(?:my |the )?(?:apps?|application)\b|\bnot crash"
         r"|\w(?:error|exception):|out of (?:memory|heap)\b|\u5185\u5b58\u4e0d\u8db3"
-        r"|\bheap (?:alloc\w* )?(?:fail|exhaust|is full)",
+        r"|\bheap (?:alloc\w* )?(?:fail|exhaust|is full)|restart level"
+        r"|\bcrash (?:recovery|handler)\b"
+        r"|\bcrash\w* (?:is |was |are |were )?(?:fixed|gone|solved)\b",
     ),
     # A query that a device does not answer is refused, too; it says so as a warning.
     (
@@ -227,14 +234,18 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch",
     ),
-    ("skel_missing", (_LIBRARY, _LACKS), _OPTIONAL),
+    ("skel_missing", (_LIBRARY, _LACKS), rf"{_OPTIONAL}|{_OTHER_FILES}"),
     (
         "skel_missing",
         (_LIBRARY, r"cannot open shared object file"),
         rf"{_OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
     ),
     ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),
-    ("skel_missing", (r"\bskel(?:eton)?s?\b", _LACKS), _OPTIONAL),
+    (
+        "skel_missing",
+        (r"\bskel(?:eton)?s?\b", _LACKS),
+        rf"{_OPTIONAL}|{_OTHER_FILES}|not the problem",
+    ),
     (
         "skel_missing",
         (r"\bdll\b|\.so\b|librar(?:y|ies)\b", r"specified module could not be found|8007007e"),
@@ -250,7 +261,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_graph_limit",
-        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _NUMBER),
+        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _AMOUNT),
         r"op ?package|version",
     ),
     (
@@ -261,7 +272,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"max\w*|limit\w*|\bcap\b",
             rf"{_NUMBER}.*{_NUMBER}",
         ),
-        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b",
+        r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b|\b(?:number|count) of\b|\bcount\b"
+        r"|\bbatch|\bkernel size|\bchannels?\b",
     ),
     (
         "mem_buffer_cap",
@@ -276,7 +288,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
             r"|!=|format version (?:detected|found)",
         ),
-        r"soc|\barch|opset|version in \S+ format",
+        r"soc|\barch|opset|version in \S+ format|\b(?:hexagon|dsp|htp) version|find a version that",
     ),
     (
         "soc_mismatch",
@@ -284,7 +296,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\bsoc\b|\bsoc_?(?:model|id)|\barch\w*\b|chipset|\bdsp version|hexagon version|-bit\b",
             rf"instead of|{_DIFFERS}|{_REFUSED}|compiled for|built for|generated for|invalid",
         ),
-        r"search|archive",
+        r"search|archive|\b(?:model|network|llm)'?s? arch"
+        r"|arch\w* of (?:the|this|an?) (?:model|net)",
     ),
     (
         "soc_mismatch",
@@ -319,7 +332,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"(?:ep\b|execution|backend|delegate)",
         ),
         # The refusal of any node ends in this, whatever the reason above it.
-        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node",
+        r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node"
+        r"|\bnode ?(?:js\b|v[0-9])",
     ),
     (
         "session_limit",
@@ -343,7 +357,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"already registered|registered already|not registered|was never registered"
+            rf"{_MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
+            r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
+            rf"{_MEMORY_OF}|\bregistered already\b"
             r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
             r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
             rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
@@ -361,7 +377,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         # What a model asks of an operator is no buffer.
         rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
-        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b",
+        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b|\bencodings?\b"
+        r"|\boverlap is allowed",
     ),
     (
         "mem_unknown",
