@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from qnnmem.doctor.logs.buffer_words import MISUSE, TCM
+
 _NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
 # So many bytes, or a number so large that it counts them.
 _AMOUNT = r"[0-9][0-9.,]* ?(?:[kmgt]i?b?|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}"
@@ -106,6 +108,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "",
     ),
+    *TCM,
     (
         "vtcm_config",
         (r"\bvtcm\b", r"request|ask|feature|config|size", _REFUSED),
@@ -259,6 +262,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         rf"{_OPTIONAL}|symbol|function",
     ),
+    *MISUSE,
     (
         "mem_graph_limit",
         (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _AMOUNT),

@@ -1,0 +1,177 @@
+"""What a line says of a client's buffers in words of its own, and of the pool of TCM.
+
+Buffers are freed too early, used too late, too short, in each other's place, never handed over;
+people say so in many ways. Rows are as those of `topics`: a cause, what a line in small letters
+must hold in any order, and what it must not hold.
+"""
+
+from __future__ import annotations
+
+_POOL = r"\bpool\b|\ba?dsp direct|lpai|enpu|\beai|\b2[,_. ]?035[,_. ]?712\b|direct mode|\bslots?\b"
+
+TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "mem_tcm_slots",
+        (
+            r"\btcm\b",
+            r"alloc\w*|slots?|buffers?",
+            r"\b33rd\b|\bno (?:more |free )?(?:slots?|allocations?)\b"
+            r"|\b(?:max\w*|limit\w*|only|at most|more than|over|beyond)\b.{0,16}\b32\b"
+            r"|\b32\b.{0,24}\b(?:max\w*|limit|at most|refus\w+|reached|exhausted|used up|exceeded)",
+        ),
+        r"\bvtcm\b",
+    ),
+    (
+        "tcm_mixed",
+        (
+            r"\btcm\b",
+            r"\bddr\b",
+            r"\bmodel|weights|binary",
+            r"\bio\b|inputs?|outputs?|tensors?",
+            r"\bwhile\b|\bbut\b|\bmix\w*|\bwhereas\b|\bdiffer",
+        ),
+        r"\bvtcm\b",
+    ),
+    (
+        "tcm_memory_type",
+        (
+            r"\btcm\b|\blpai\b|\benpu\b",
+            r"\bmem(?:ory)?[ _-]?types?\b",
+            r"unknown|invalid|unsupported|not (?:be )?(?:available|supported|allowed|known|there)"
+            r"|refus|wrong",
+        ),
+        r"\bvtcm\b",
+    ),
+    (
+        "mem_tcm_pool",
+        (
+            r"\btcm\b",
+            _POOL,
+            r"exceed\w*|(?:larger|bigger|greater|more) than|\babove\b|\bover\b|\bbeyond\b|\btoo "
+            r"|(?:not|n.t) fit|exhaust\w*|\bfull\b|\bno (?:more )?(?:room|space|memory)|\bout of\b"
+            r"|not enough|insufficient|alloc\w*.{0,24}\b(?:fail|refus)|(?:fail|unable|cannot|could"
+            r" not)\w*.{0,24}\balloc|\bleft\b.{0,40}\bneeds?\b|\bneeds?\b.{0,40}\bleft\b",
+        ),
+        r"\bvtcm\b|\bmem(?:ory)?[ _-]?type",
+    ),
+)
+
+_OF = (
+    r"\b(?:buffers?|mem(?:ory|handles?)?|mem[ _]handles?|scratch|persistent|handles?|pointers?"
+    r"|tensors?|fds?|pools?|io|rpcmem\w*|(?:in|out)puts?|contexts?|dma-?bufs?|clientbuf)\b"
+)
+_GIVEN_BACK = (
+    r"(?:freed|released|unmapped|deregistered|deallocated|destroyed|closed|reused|given back)"
+)
+_SMALL = r"(?:smaller|shorter|less) than|too (?:small|short)"
+_WANTS = r"(?:needs?|needed|wants?|requires?|required|expects?|expected|asks? for|queried)"
+_HAS = r"(?:is|was|has|have|holds?|got|given|handed|passed|provided|supplied|only|size)"
+_SIZE = r"[0-9][0-9,_]*(?: ?(?:[kmg]i?b|bytes?|elements?))?"
+# Where sizes are of what there is of memory, not of a buffer that somebody hands over.
+_OF_MEMORY = (
+    r"\bvtcm\b|\btcm\b|\bheap\b|\bavailable\b|\bfree\b|\bleft\b|\blimit|spill|address space|\bram\b"
+    r"|\bvram\b|\bcma\b|\balloc(?:ate|ation)\b"
+)
+
+MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    # Given back while somebody still needs it, or used after that.
+    (
+        "buffer_misuse",
+        (
+            rf"\b{_GIVEN_BACK}\b.{{0,24}}\b(?:before|while|too early|too soon|during|under)\b"
+            r"|\bfree(?:d|s|ing)? (?:\w+ ){0,4}(?:before|while|too early|too soon)\b"
+            r"|\b(?:us(?:e|ed|ing)|access\w*|execut\w+|touch\w*|writ\w+|read)\b.{0,24}\bafter\b"
+            r".{0,24}\b(?:\w*free[ds]?|release[ds]?|deregist\w+|destroy\w*|unmap\w*)\b"
+            r"|\buse[- ]after[- ]free\b|\bdangling\b",
+            _OF,
+        ),
+        r"\bno longer\b.{0,16}\bneeded|\bafter (?:it|they) (?:is|are|was|were) no longer",
+    ),
+    # Twice what is done once.
+    (
+        "buffer_misuse",
+        (
+            r"\b(?:regist\w+|free[ds]?|\w+_free|mapped|unmap\w*|deregist\w+|releas\w+)\b.{0,24}"
+            r"\b(?:twice|two times|a second time)\b|\bdouble[- ](?:free|registr\w+|map\w*)\b",
+        ),
+        r"free\(\): |detected in tcache",
+    ),
+    # In each other's place, or past an end.
+    ("buffer_misuse", (r"\boverlap(?:s|ped|ping)?\b", _OF), r"\ballowed\b|\bno overlap"),
+    (
+        "buffer_misuse",
+        (r"\b(?:past|beyond|behind|over) the end\b|\bout of bounds\b", _OF),
+        r"\bindex\b|\bindices\b|\bop\b|operator|\bdim|\baxis\b",
+    ),
+    # Never handed over.
+    (
+        "buffer_misuse",
+        (
+            r"\b(?:scratch|persistent|user|io|client) ?(?:buffers?|memory|mem|pointers?|pool)?\b",
+            r"\bnot (?:been )?(?:set|given|provided|supplied|handed|configured|passed)\b|\bunset\b"
+            r"|\bmissing\b|\bforg(?:o|e)t\w*|\bnever (?:\w+ )?(?:set|given|handed|registered)\b"
+            r"|\bwithout (?:a )?(?:scratch|persistent)\b|\bno (?:scratch|persistent)\b",
+        ),
+        r"\bdefault|\bfile\b|\blibrar|\.so\b|\bop\b|operator",
+    ),
+    (
+        "buffer_misuse",
+        (r"\b(?:client|app|user|we|i) forg(?:o|e)t\w*\b", r"\bmem|buffer|scratch|persistent"),
+        "",
+    ),
+    # Not where it may start.
+    (
+        "buffer_misuse",
+        (
+            r"\bnot (?:a )?multiples? of [0-9]+|\balignment (?:of )?[0-9]+.{0,24}\b(?:but|required"
+            r"|needed|wanted|must)|\b[0-9]+[- ]bytes? align\w*.{0,24}\b(?:required|needed|but)",
+            rf"{_OF}|\balignment\b|address",
+        ),
+        r"\bchannel|\bdim|\bkernel\b|\bstride|\bop\b|operator|\bgroup|\bblock",
+    ),
+    # Shorter than what goes into it.
+    (
+        "buffer_misuse",
+        (
+            rf"\b(?:scratch|persistent|(?:in|out)put|tensor|io|client|user)\b.{{0,48}}\b(?:{_SMALL})"
+            rf"|\b(?:{_SMALL})\b.{{0,32}}\b(?:tensor|required|needed|queried|graph needs)\b",
+            r"\b(?:buffers?|scratch|persistent|memory|clientbuf|size)\b",
+        ),
+        _OF_MEMORY,
+    ),
+    (
+        "buffer_misuse",
+        (
+            r"\b(?:buffers?|scratch|persistent|io|clientbuf|(?:in|out)puts?)\b",
+            rf"\b{_WANTS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_HAS}\b.{{0,16}}[0-9]"
+            rf"|\b{_HAS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_WANTS}\b.{{0,16}}[0-9]"
+            rf"|\b{_WANTS}\b.{{0,16}}{_SIZE}.{{0,32}}\bbut\b.{{0,16}}[0-9]",
+        ),
+        _OF_MEMORY,
+    ),
+    (
+        "buffer_misuse",
+        (r"\b(?:datasize|data_?size|client ?buf\w*)\b.{0,16}\b(?:0|null|nullptr)$",),
+        "",
+    ),
+    # Not a buffer of this kind, or of this context.
+    (
+        "buffer_misuse",
+        (
+            r"\bbad fd\b|\bfd\b.{0,24}\b(?:is |was )?(?:no|not an?|isn.t an?)\b.{0,12}(?:dma|buffer)"
+            r"|\b(?:mem ?)?handle\b.{0,24}\b(?:of|to|from) (?:another|other|a different)\b"
+            r"|\b(?:mem[ _]?handle|raw)\b.{0,40}\b(?:where|while|but|instead of|declared)\b.{0,40}"
+            r"\b(?:mem[ _]?handle|raw)\b",
+        ),
+        r"\boutput format\b",
+    ),
+    (
+        "buffer_misuse",
+        (
+            r"\bmust be (?:registered|allocated|set|handed over) (?:with|before|first|by|from)\b"
+            r"|\bmust (?:first )?be registered\b",
+            _OF,
+        ),
+        r"\bcallback|\bop ?package",
+    ),
+)
