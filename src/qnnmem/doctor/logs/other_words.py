@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from qnnmem.doctor.logs.topics import HEAP_SPOILT
+from qnnmem.doctor.logs.topic_words import HEAP_SPOILT
 
 OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
