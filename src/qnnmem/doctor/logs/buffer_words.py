@@ -158,7 +158,8 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"\bbad fd\b|\bfd\b.{0,24}\b(?:is |was )?(?:no|not an?|isn.t an?)\b.{0,12}(?:dma|buffer)"
+            r"\bbad fd\b"
+            r"|\bfd\b.{0,24}\b(?:is |was )?(?:no|not an?|isn.t an?)\b.{0,12}(?:dma|buffer)"
             r"|\b(?:mem ?)?handle\b.{0,24}\b(?:of|to|from) (?:another|other|a different)\b"
             r"|\b(?:mem[ _]?handle|raw)\b.{0,40}\b(?:where|while|but|instead of|declared)\b.{0,40}"
             r"\b(?:mem[ _]?handle|raw)\b",

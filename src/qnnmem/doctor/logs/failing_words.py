@@ -75,7 +75,9 @@ BAD = re.compile(
 )
 # What speaks of failure in a message that somebody copied, and of nothing much within a log.
 HINTS = re.compile(
-    rb"\b(?:(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
+    rb"\b(?:thermal (?:shut ?down|trip\w*|emergency)|shut ?down (?:while|during)"
+    rb"|(?:needs?|wants?) [0-9].{1,24}\bbut\b.{1,24}[0-9]"
+    rb"|(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
     rb"|in use by another|blocked(?= by)|no (?:access|kernel|free|more|match\w*)|differs"
     rb"|broken pipe"
     rb"|expects \w+|outdated|abnormal\w*|unrecogni[sz]ed|(?:handle|key|op|type) (?:is )?unknown"
@@ -118,7 +120,8 @@ NONE = re.compile(
     rb"(?:errors?|fail(?:ed|s|ures?)|faults?|unsupported|missing|mismatch\w*|crash\w*)\b"
     rb"|\bif (?:the |an? )?(?:\w+ ){1,3}(?:fails|failed|crashes|is missing)\b"
     rb"|\b(?:crash(?:es)?|leaks?|error events?|timeouts?|drop(?:s|ped)?|aborts?)[ ]?[:=]?[ ]?0\b"
-    rb"|\b0 (?:\w+ )?(?:leaks?|crash\w*|timeouts?|dropped)\b|\bleak (?:check|test|detect\w+)\b"
+    rb"|\b0 (?:\w+ )?(?:leak(?:s|ed)?|crash\w*|timeouts?|dropped)\b"
+    rb"|\bleak (?:check|test|detect\w+)\b"
     rb"|\berrors? (?:will|can|may|would|might) be\b"
     rb"|\berror[ _-](?:logs?|messages? table|table|injection|events?|file|page|string|budget"
     rb"|bars?)\b"
@@ -185,6 +188,9 @@ UNWELL = re.compile(
     rb"|\brequires?\b|\bneeds?\b|\bexpected\b|\bno more\b|\btoo\b|\blow on\b|\bclosed by\b"
     rb"|\b(?:did|does|do) not\b|\breboots?|"
     rb"\bfound (?:0|no)\b"
+    rb"|\b(?:freed|released|closed|unmapped|restarted|stopped)\b.{0,24}\b(?:before|while|during)\b"
+    rb"|\btwice\b|\bwants?\b|\bforg[oe]t|\bwent away\b|\bthermal\b|\bnot on (?:the )?\w+$"
+    rb"|\bowned by\b|\blet go of\b"
     rb"|[\"']? ?[:=] ?[\"']?(?:false|null|nullptr|no|0x0+|0)\b|\? ?no\b|\bnull\b|\bnicht\b"
     rb"|\xc3\xa9chec|\xc3\x89chec|\bfehler|\bthen\b|\bbut\b|\bnothing\b|\bgone\b|\breboots?"
     rb"|\xe5\xa4\xb1|\xe9\x94\x99|\xe3\x82\xa8\xe3\x83\xa9|\xd0\xbe\xd1\x88\xd0\xb8\xd0\xb1"

@@ -13,6 +13,10 @@ import msgspec
 _OURS = re.compile(rb"lpai|\be?npu\b.*\b(?:scratch|persistent|tcm)\b|\benpu|\beai[ _]|\beaix\b")
 _ALIGNED = re.compile(rb"align")
 _TCM = re.compile(rb"\btcm\b")
+_SLOTS = re.compile(
+    rb"\b33rd\b|\bslots?\b|\b(?:max\w*|limit\w*|only|at most|more than|over)\b.{0,16}\b32\b"
+    rb"|\b32\b.{0,24}\b(?:max\w*|limit|at most|allocations|buffers)"
+)
 _SMALL = re.compile(
     rb"too (?:small|short)|smaller than|less than|not enough|insufficient|\bneeds?\b|\brequires?\b"
     rb"|size (?:mis-?match|differs)|(?:wrong|invalid) size"
@@ -47,6 +51,8 @@ def lpai_words(low: bytes) -> LpaiWords | None:
     needed = _size(_NEEDED.search(low) or _PLAIN.search(low))
     if _ALIGNED.search(low):
         return LpaiWords("alignment")
+    if _TCM.search(low) and _SLOTS.search(low):
+        return LpaiWords("other")  # the number of allocations, not the room, is used up
     if _TCM.search(low) and (_ALLOCATION.search(low) or _SMALL.search(low)):
         return LpaiWords("tcm", needed)
     if _BUFFER.search(low):

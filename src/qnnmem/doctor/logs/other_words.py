@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from qnnmem.doctor.logs.topics import HEAP_SPOILT
+from qnnmem.doctor.logs.topic_words import HEAP_SPOILT
 
 OPEN = "unknown"  # of the causes: none is named
 OTHER = "other"  # beside the causes: which one is open, memory it is not
@@ -221,6 +221,7 @@ _KEPT = (
 )
 # In a log such words follow from what failed before, or tell of what a good run does without.
 _ENDS: tuple[tuple[str, ...], ...] = (
+    (r"\bthermal (?:shut ?down|trip|emergency)",),
     (r"\binvalid [a-z]\w+",),
     (
         r"set_?power_?config|power config|perf(?:ormance)?[ _]?(?:mode|profile|config\w*|control"

@@ -12,66 +12,26 @@ from collections.abc import Iterator
 from functools import cache
 
 from qnnmem.doctor.logs.buffer_words import MISUSE, TCM
-
-_NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
-# So many bytes, or a number so large that it counts them.
-_AMOUNT = r"[0-9][0-9.,]* ?(?:[kmgt]i?b?|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}"
-_OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
-_LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enough"
-_LACKS = (
-    r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
-    r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
-    r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
+from qnnmem.doctor.logs.topic_words import (
+    AMOUNT,
+    CHIP,
+    DIFFERS,
+    HEAP_SPOILT,
+    LACKS,
+    LESS,
+    LIBRARY,
+    MEMORY_OF,
+    NUMBER,
+    OPERATOR,
+    OPTIONAL,
+    OTHER_FILES,
+    OVER,
+    OWN,
+    REFUSED,
+    REMOTE,
+    SHORT_ELSEWHERE,
+    SIGNED,
 )
-_REFUSED = (
-    r"not (?:be |yet |currently )?support\w*|unsupported|does(?: not|n.t) support"
-    r"|not implemented|unimplemented"
-    r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
-    r"|cannot be (?:built|lowered)|\bunknown to\b"
-)
-_DIFFERS = (
-    r"mis-?match\w*|incompatib\w+|(?:not|n.t) compatible|(?:does|do)(?: not|n.t) match|not match\w*"
-    r"|differs?|different|wrong"
-)
-_LIBRARY = (
-    r"(?<![\w+.-])(?=[\w+.-]{0,60}?(?:qnn|htp|skel|stub|dsp|rpc|snpe|genie|hexagon|c\+\+))"
-    r"[\w+.-]{3,80}\.(?:so|dll|sys)\b"
-)
-
-_OPERATOR = (
-    r"\baten[.:]|conv(?:olution)?_?[1-3]d|tensor_quant|\b(?:matmul|softmax|gelu|relu|einsum"
-    r"|upscale)"
-    r"|\b(?:grid_?sample\w*|(?:batch|layer|rms|instance)_?norm\w*|(?:avg|max)_?pool\w*|resize\w*)"
-)
-_CHIP = r"(?:sm|qcs|qcm|sa|sc|sdm|sxr|ipq|x1e?-?)[0-9]{2,5}\w*"
-
-# What the C library says of a heap that a program overwrote.
-HEAP_SPOILT = (
-    r"\b(?:realloc|malloc|free|munmap_chunk|malloc_consolidate)\(\): |double free"
-    r"|corrupted size vs|\bsysmalloc: assert|\b(?:guard|redzone|canary)\b.{0,16}\bcorrupt"
-)
-# Of memory that a program has and keeps account of.
-_OWN = (
-    r"exceed\w* (?:the )?(?:pre-?)?allocated|alloc\w* (?:info|record)\b|\btracked alloc"
-    r"|\bbuffer type\b"
-)
-# Code that is signed, in whatever words; a line may speak of signatures of other kinds.
-_CODE_OF_DSP = (
-    r"(?:skel\w*|librar(?:y|ies)|modules?|images?|elf|shell|offload|process(?:es)?|pd|domains?"
-    r"|code|firmware|object|executable|[acs]?dsp\d?|\w+\.(?:so|dll|cat|mbn))"
-)
-_SIGNED = (
-    r"test-?sig|\bsignature\b.{0,12}\bverif|verif\w*\b.{0,24}\bsignature"
-    rf"|\bsignature\b.{{0,60}}\b{_CODE_OF_DSP}\b|\b{_CODE_OF_DSP}\b.{{0,60}}\bsignature\b"
-    rf"|\b(?:un)?signed[ _-]?(?:\w+ )?{_CODE_OF_DSP}\b|unsignedpd|unsigned_(?:pd|module)"
-    rf"|\b{_CODE_OF_DSP}\b.{{0,40}}\b(?:un)?signed\b|\bdigitally signed\b"
-)
-# What runs beside the main processor and can crash on its own.
-_REMOTE = r"(?:[acs]?dsp\d?|remoteproc|subsystem|q6)"
-_MEMORY_OF = r"\b(?:mem(?:ory|handles?)?|handles?|buffers?|fds?|tensors?|address(?:es)?|bytes)\b"
-# Files that are no library: one of them may be what is missing.
-_OTHER_FILES = r"\.(?:json|bin|dlc|onnx|txt|ya?ml|tflite|pte|gguf|raw)\b"
-_OPTIONAL = r"msgd|oemconfig|\.farf|testsig|fastrpc_shell|_version|apps_std|optional|skipp"
 
 # Each: a cause, what a line must hold in any order, and what it must not hold. The first that fits
 # is meant, so the more telling come first.
@@ -96,7 +56,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_spill_fill",
-        (r"spill[ _/-]?fill", rf"{_LESS}|{_OVER}|overflow", _NUMBER),
+        (r"spill[ _/-]?fill", rf"{LESS}|{OVER}|overflow|\bneeds?\b", NUMBER),
         "",
     ),
     (
@@ -111,15 +71,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     *TCM,
     (
         "vtcm_config",
-        (r"\bvtcm\b", r"request|ask|feature|config|size", _REFUSED),
+        (r"\bvtcm\b", r"request|ask|feature|config|size", REFUSED),
         r"\bops?\b|operator",
     ),
     (
         "mem_vtcm",
         (
             r"\bv?tcm\b",
-            rf"{_OVER}|{_LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
-            _NUMBER,
+            rf"{OVER}|{LESS}|(?:not|n.t) fit|no (?:more )?(?:room|space)|out of|but only",
+            NUMBER,
         ),
         r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
     ),
@@ -128,7 +88,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain",
             r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
-            r"|limit (?:is |was )?reached",
+            r"|limit (?:is |was )?reached|will not map"
+            r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
         ),
         "",
     ),
@@ -141,7 +102,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "dsp_crash",
         (
             r"\bssr\b.*(?:detect|happen|occur|trigger)|subsystem.?restart|crash detected"
-            rf"|fatal error received|\b{_REMOTE}\b.*\bcrash\w*|\bcrash\w*\b.*\b{_REMOTE}\b"
+            rf"|fatal error received|\b{REMOTE}\b.*\bcrash\w*|\bcrash\w*\b.*\b{REMOTE}\b"
             r"|\bnpu (?:has |had )?crash(?:ed|es)?\b"
             r"|\bq6 fatal|\b[acs]dsp\d? (?:fatal|exception)|\b[acs]dsp\d?:ex:"
             r"|unhandled context fault",
@@ -168,6 +129,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"\bwarning\b.*(?:attribute|capabilit)",
     ),
     (
+        "dsp_crash",
+        (
+            rf"\b(?:{REMOTE}|npu|htp)\b.{{0,16}}\b(?:went away|vanished|disappeared|restarted|reset"
+            r"|reboot(?:s|ed))\b"
+            r"|\btlb ?miss\b.*\b(?:frpc|dsp|qnn)|\b(?:frpc|dsp|qnn).*\btlb ?miss\b",
+        ),
+        r"\bsuccess|\bwas reset to\b",
+    ),
+    (
         "driver_firmware",
         (
             r"\b(?:remoteproc|rproc|subsystem|q6v5)",
@@ -184,7 +154,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
-        (_SIGNED, r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)"),
+        (SIGNED, r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)"),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
         # Those of a function, of a model's entry, of a pattern of failures.
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
@@ -210,14 +180,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "version_mismatch",
-        (r"\b(?:stub|skel|runtime|librar\w+|sdk)\b.*[0-9]\.[0-9].*[0-9]\.[0-9]", _DIFFERS),
+        (r"\b(?:stub|skel|runtime|librar\w+|sdk)\b.*[0-9]\.[0-9].*[0-9]\.[0-9]", DIFFERS),
         r"\bsoc\b|\barch",
     ),
     (
         "version_mismatch",
         (
             r"(?:made|created|built|generated|compiled|exported|converted) (?:by|with|using|in)\b"
-            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on)\b.*[0-9]\.[0-9]",
+            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on|runs?|running|runtime|loaded)\b.*[0-9]\.[0-9]",
         ),
         r"\bsoc\b|\barch",
     ),
@@ -237,17 +207,25 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"\bsoc\b|\barch",
     ),
-    ("skel_missing", (_LIBRARY, _LACKS), rf"{_OPTIONAL}|{_OTHER_FILES}"),
+    ("skel_missing", (LIBRARY, LACKS), rf"{OPTIONAL}|{OTHER_FILES}"),
     (
         "skel_missing",
-        (_LIBRARY, r"cannot open shared object file"),
-        rf"{_OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
+        (LIBRARY, r"cannot open shared object file"),
+        rf"{OPTIONAL}|permission|not permitted|invalid elf|wrong elf|symbol",
     ),
     ("skel_missing", (r"dllnotfoundexception: (?:\S+ ){0,5}?\S*(?:qnn|htp|snpe|genie)",), ""),
     (
         "skel_missing",
-        (r"\bskel(?:eton)?s?\b", _LACKS),
-        rf"{_OPTIONAL}|{_OTHER_FILES}|not the problem",
+        (
+            r"adsp_library_path",
+            r"\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b|\bempty\b",
+        ),
+        "",
+    ),
+    (
+        "skel_missing",
+        (r"\bskel(?:eton)?s?\b", LACKS),
+        rf"{OPTIONAL}|{OTHER_FILES}|not the problem",
     ),
     (
         "skel_missing",
@@ -260,21 +238,21 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"\b(?:qnn|htp|snpe|genie|hexagon|fastrpc)\b(?: \w+){0,2} librar(?:y|ies)\b",
             r"not (?:be )?found|cannot (?:be found|find)|could not (?:be found|find)|\bmissing\b",
         ),
-        rf"{_OPTIONAL}|symbol|function",
+        rf"{OPTIONAL}|symbol|function",
     ),
     *MISUSE,
     (
         "mem_graph_limit",
-        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{_OVER}|limit|max", _AMOUNT),
+        (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{OVER}|limit|max", AMOUNT),
         r"op ?package|version",
     ),
     (
         "mem_buffer_cap",
         (
             r"buffer|allocat\w+|\bbufsize|tensor",
-            _OVER,
+            OVER,
             r"max\w*|limit\w*|\bcap\b",
-            rf"{_NUMBER}.*{_NUMBER}",
+            rf"{NUMBER}.*{NUMBER}",
         ),
         r"vtcm|\btcm\b|index|dim|rank|token|time|_path\b|\b(?:number|count) of\b|\bcount\b"
         r"|\bbatch|\bkernel size|\bchannels?\b",
@@ -288,7 +266,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "version_mismatch",
         (
             r"(?<![a-z])version(?!_[0-9])|\bbuild[ _-]?ids?\b",
-            rf"{_DIFFERS}|{_REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
+            rf"{DIFFERS}|{REFUSED}|expect\w+|(?:too|is) (?:old|new)\w*|older|newer|require\w*"
             r"|less than|at least|not accept|upgrade (?:is )?(?:needed|required)|handshake"
             r"|!=|format version (?:detected|found)",
         ),
@@ -298,7 +276,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "soc_mismatch",
         (
             r"\bsoc\b|\bsoc_?(?:model|id)|\barch\w*\b|chipset|\bdsp version|hexagon version|-bit\b",
-            rf"instead of|{_DIFFERS}|{_REFUSED}|compiled for|built for|generated for|invalid",
+            rf"instead of|{DIFFERS}|{REFUSED}|compiled for|built for|generated for|invalid",
         ),
         r"search|archive|\b(?:model|network|llm)'?s? arch"
         r"|arch\w* of (?:the|this|an?) (?:model|net)",
@@ -306,7 +284,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "soc_mismatch",
         (
-            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{_CHIP}|v[0-9]{{2}}"
+            rf"(?:generated|compiled|built|prepared|made|meant|is) for (?:{CHIP}|v[0-9]{{2}}"
             rf"|x[0-9]+_[0-9]+|aarch[0-9]+|arm\w*"
             rf"|x[0-9]?)\b",
             r"\bbut\b|\bwe are\b|cannot run|can.t run|incompatib|\bthis is\b|not (?:run|work)"
@@ -319,17 +297,17 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "soc_mismatch",
         (
             r"(?<![\w.])v[0-9]{2}(?![\w.]).*(?<![\w.])v[0-9]{2}(?![\w.])",
-            rf"\bbut\b|cannot|can ?not|can.t|{_DIFFERS}|instead|\bfound\b",
+            rf"\bbut\b|cannot|can ?not|can.t|{DIFFERS}|instead|\bfound\b",
         ),
-        _LACKS,
+        LACKS,
     ),
     (
         "op_unsupported",
         (
             r"\bops?\b|operators?\b|\bop ?type|\bnode\b|\blayer\b|qnn_op|op_?config|dtype"
             r"|(?:data|point|tensor) ?type|dynamic (?:tensor|shape|dim)|isopsupported|op ?builder"
-            rf"|{_OPERATOR}",
-            rf"{_REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
+            rf"|{OPERATOR}",
+            rf"{REFUSED}|\bkeyerror\b|missing op|validat\w+.*fail|fail\w*.*validat"
             rf"|could (?:not )?validate"
             r"|could not create op|invalid_?(?:op|param)|_op_config"
             r"|not (?:selected|assigned|taken) by (?:that|the|any) "
@@ -338,6 +316,16 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         # The refusal of any node ends in this, whatever the reason above it.
         r"feature|extension|property|config option|qnn_\w+_not_supported|failed to add node"
         r"|\bnode ?(?:js\b|v[0-9])",
+    ),
+    (
+        "session_limit",
+        (
+            rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
+            r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
+            r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
+            r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)",
+        ),
+        "",
     ),
     (
         "session_limit",
@@ -361,28 +349,36 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            rf"{_MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
+            rf"{MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
             r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
-            rf"{_MEMORY_OF}|\bregistered already\b"
+            rf"{MEMORY_OF}|\bregistered already\b"
             r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
             r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
-            rf"|(?:needs?|has) {_NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
+            rf"|(?:needs?|has) {NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
             r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
             r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
             r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
             r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
             r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
-            rf"|\b(?:size|length|bytes) (?:of )?{_NUMBER} != (?:expected )?{_NUMBER}"
+            rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"
             r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
             r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
             r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
-            rf"|expect\w+:? {_NUMBER} (?:bytes|elements|dim\w*).*{_NUMBER}",
+            rf"|expect\w+:? {NUMBER} (?:bytes|elements|dim\w*).*{NUMBER}",
         ),
         # What a model asks of an operator is no buffer.
         rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
         r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b|\bencodings?\b"
         r"|\boverlap is allowed",
+    ),
+    (
+        "mem_leak",
+        (
+            r"\b(?:mem(?:ory)?|ram)\b.{0,24}\b(?:never|not)(?: being)? (?:given back|freed|released"
+            r"|returned)\b",
+        ),
+        "",
     ),
     (
         "mem_unknown",
@@ -392,7 +388,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\benomem\b|nomemory|(?<!rpc)mem_alloc\b|\boom\b"
             r"|(?:insufficient|not? enou\w+|lack of|short of|low on) (?:\w+ )?(?:memory|ram)\b"
             r"|\b(?:memory|ram) (?:is |was )?not (?:enou\w+|sufficient)"
-            r"|(?:memory|heap|pool) (?:is )?(?:exhausted|insufficient|full|depleted)"
+            r"|(?:memory|heap|pool|cma region|carve-?out) (?:is )?"
+            r"(?:exhausted|insufficient|full|depleted)"
+            rf"|{SHORT_ELSEWHERE}"
             r"|memory\w* (?:\w+ )?(?:limit|budget|quota)? ?(?:is |was )?(?:exceeded|reached|over)\b"
             r"|exceed\w*\b[^;.]{0,40}\b(?:memory|ram)\b|\bfit\b[^;.]{0,30}\bmemory\b"
             r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
@@ -400,7 +398,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
             r"|is) beyond|memory leak",
         ),
-        _OWN,
+        OWN,
     ),
     (
         "mem_unknown",
@@ -421,7 +419,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"[^;.]{0,30}\b(?:memory|bytes|[kmg]i?b)\b",
             r"buffer|memory|\bmem\b|bytes|heap|\bion\b|rpcmem|size|\bfd\b|weights|[kmg]i?b\b|cache",
         ),
-        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{_OWN}"
+        rf"map(?:ping)? (?:of )?(?:op|node|tensor name|type)|mapper|memory handle|{OWN}"
         rf"|{HEAP_SPOILT}|\bsegment from shared object(?!.*cannot alloc)",
     ),
 )
