@@ -91,7 +91,6 @@ def test_a_line_names_its_cause(text: str, cause: str) -> None:
         "context create from binary failed, err 5000",
         "poll mode updated, timeout 9999",
         "fopen failed for oemconfig.so (no such file or directory) apps_std",
-        "scratch was never handed over; allocate it before finalize, error 6022",
         "addnode(qnn_opconfig_version_1, name) expected model_no_error, got model_tensor_error",
         "malloc(): invalid size (unsorted)",
         "invalid number of output shapes for unary op.",

@@ -100,7 +100,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("buffer_misuse", (r"\boverlap(?:s|ped|ping)?\b", _OF), r"\ballowed\b|\bno overlap"),
     (
         "buffer_misuse",
-        (r"\b(?:past|beyond|behind|over) the end\b|\bout of bounds\b", _OF),
+        (r"\b(?:past|beyond|behind|over) the end\b", _OF),
         r"\bindex\b|\bindices\b|\bop\b|operator|\bdim|\baxis\b",
     ),
     # Never handed over.
@@ -142,7 +142,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"\b(?:buffers?|scratch|persistent|io|clientbuf|(?:in|out)puts?)\b",
+            r"\b(?:buffers?|scratch|persistent|io|clientbuf|(?:in|out)put)\b",
             rf"\b{_WANTS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_HAS}\b.{{0,16}}[0-9]"
             rf"|\b{_HAS}\b.{{0,16}}{_SIZE}.{{0,32}}\b{_WANTS}\b.{{0,16}}[0-9]"
             rf"|\b{_WANTS}\b.{{0,16}}{_SIZE}.{{0,32}}\bbut\b.{{0,16}}[0-9]",
