@@ -7,6 +7,8 @@ must hold in any order, and what it must not hold.
 
 from __future__ import annotations
 
+from qnnmem.doctor.logs.topic_words import HEAP_SPOILT, MEMORY_OF, NUMBER
+
 _POOL = r"\bpool\b|\ba?dsp direct|lpai|enpu|\beai|\b2[,_. ]?035[,_. ]?712\b|direct mode|\bslots?\b"
 
 TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -174,5 +176,37 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
             _OF,
         ),
         r"\bcallback|\bop ?package",
+    ),
+)
+
+# Two sizes, shapes or places of which a line says that they differ.
+MISMATCH: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "buffer_misuse",
+        (
+            rf"{MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
+            r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
+            rf"{MEMORY_OF}|\bregistered already\b"
+            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
+            r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
+            rf"|(?:needs?|has) {NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
+            r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
+            r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
+            r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
+            r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
+            rf"|\b(?:has|holds) {NUMBER} bytes\b.{{0,40}}\bexpects? {NUMBER}"
+            rf"|{MEMORY_OF}.{{0,24}}\bregistered twice\b|\bnot [\w-]{{1,12}}[ -]aligned"
+            r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
+            r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
+            rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"
+            r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
+            r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
+            r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
+            rf"|expect\w+:? {NUMBER} (?:bytes|elements|dim\w*).*{NUMBER}",
+        ),
+        # What a model asks of an operator is no buffer.
+        rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
+        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b|\bencodings?\b"
+        r"|\boverlap is allowed",
     ),
 )

@@ -8,18 +8,20 @@ from __future__ import annotations
 NUMBER = r"(?:0x[0-9a-f]+|[0-9][0-9.,]*)"
 # So many bytes, or a number so large that it counts them.
 AMOUNT = r"[0-9][0-9.,]* ?(?:[kmgt]i?b?|bytes)\b|\b[0-9]{7,}\b|0x[0-9a-f]{6,}"
+ASKED = r"\b(?:needs?|needed|requires?|required|wants?|asks?|requested|requests?|takes?)\b"
 OVER = r"exceed\w*|(?:larger|bigger|greater|more) than|above|over|beyond|too (?:large|big|much)"
 LESS = r"(?:smaller|less|lower) than|too (?:small|little)|insufficient|not enough"
 LACKS = (
-    r"not (?:be )?found|no such file|cannot (?:be found|find|locate)|could not (?:be found|find)"
-    r"|couldn.t find|unable to (?:find|locate)|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
+    r"not (?:be )?found|no such file|cannot (?:be found|find|locate)"
+    r"|could not (?:be found|find|locate)|couldn.t find|unable to (?:find|locate)"
+    r"|fail\w* to (?:find|locate)|does(?: not|n.t) exist"
     r"|\bmissing\b|not present|\benoent\b|\bno (?:[\w.-]+ ){1,4}found\b"
     r"|\b(?:is|are)(?: not|n.t) (?:there|on (?:the )?(?:device|phone|target|board))\b"
 )
 REFUSED = (
     r"not (?:be |yet |currently )?support\w*|unsupported|does(?: not|n.t) support"
     r"|not implemented|unimplemented"
-    r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler)"
+    r"|no (?:\w+ )?(?:implementation|translation|kernel|converter|handler|visitor|lowering)"
     r"|cannot be (?:built|lowered)|\bunknown to\b"
 )
 DIFFERS = (

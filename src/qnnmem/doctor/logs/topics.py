@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from qnnmem.doctor.logs.buffer_words import MISUSE, TCM
+from qnnmem.doctor.logs.buffer_words import MISMATCH, MISUSE, TCM
 from qnnmem.doctor.logs.topic_words import (
     AMOUNT,
+    ASKED,
     CHIP,
     DIFFERS,
     HEAP_SPOILT,
@@ -40,7 +41,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "mem_system_ram",
         (
             r"oom[-_ ]?kill|oom_reaper|lowmemorykiller|lmkd?:|bad[_ ]?alloc(?:ation)?\b"
-            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b"
+            r"|\bkill\w* by (?:the )?(?:lmkd?|oom|low memory)|\blow_memory\b|\blmkd? kill"
+            r"|\blow[- ]memory killer\b"
             r"|page allocation failure|\bmemoryerror\b",
         ),
         "",
@@ -53,6 +55,30 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"fail|not enough|unable|too small",
         ),
         "",
+    ),
+    (
+        "mem_leak",
+        (
+            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak(?:s|ed|ing)?\b"
+            rf"|\bleak(?:s|ed|ing)?\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)"
+            r"|\b(?:mem(?:ory)?|ram)\b.{0,24}\b(?:never|not)(?: being)? (?:given back|freed"
+            r"|released|returned)\b",
+        ),
+        r"\b(?:no|without|0) (?:\w+ )?leak|\bleak (?:check|test|detector|detection|saniti)",
+    ),
+    (
+        "mem_concurrency",
+        (
+            r"\b(?:another|other|a second|different) (?:process|app|client|program|session|user)\b",
+            r"memory|\bv?tcm\b|\bheap\b",
+            r"fail|held|\bhas\b|\buses?\b|in use|took|taken|occup|not available|unavailable",
+        ),
+        r"permission|denied|not allowed|address|handle",
+    ),
+    (
+        "mem_activation",
+        (r"\bactivations?\b", rf"{ASKED}|{OVER}|(?:not|n.t) fit|out of", AMOUNT),
+        r"\bbit|quanti|encoding|dtype|\bv?tcm\b|spill",
     ),
     (
         "mem_spill_fill",
@@ -83,15 +109,26 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         r"version|limit of [0-9]+ \w+s\b|\b[0-9]+ (?:graphs?|contexts?|threads?|cores?)\b",
     ),
+    ("mem_vtcm", (r"\bv?tcm\b", rf"{ASKED}.{{0,40}}(?:{AMOUNT}).{{0,40}}(?:{AMOUNT})"), r"version"),
     (
         "mem_dsp_va",
         (
-            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain",
-            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
-            r"|limit (?:is |was )?reached|will not map"
-            r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
+            rf"\b{REMOTE}\b|\bpd\b|\bhtp\b|\bnpu\b",
+            r"\b(?:can|could|may) (?:only )?map (?:at most|up to|only|no more than)\b",
+            AMOUNT,
         ),
         "",
+    ),
+    (
+        "mem_dsp_va",
+        (
+            r"address (?:space|window)|\bva space|\biova\b|protection domain|process domain"
+            r"|\b(?:user )?pd\b",
+            r"exhaust|\bfull\b|no (?:more|free|room)|out of|not enough|insufficient|exceed"
+            rf"|limit (?:is |was )?reached|\bonly (?:{AMOUNT}) (?:left|free|available)|will not map"
+            r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
+        ),
+        r"\bsessions?\b",
     ),
     (
         "mem_multi_context",
@@ -150,6 +187,14 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "driver_firmware",
         (r"\bkernel panic\b|\bunable to handle kernel\b|\binternal error: oops",),
         r"\boom\b|out of memory|no killable|no working init|root fs",
+    ),
+    (
+        "driver_firmware",
+        (
+            r"\b(?:[acs]?dsp\d?|npu|htp|hexagon|remoteproc)\b.{0,24}\bfirmware\b",
+            rf"fail\w* to (?:load|boot|start)|not (?:be )?loaded|{LACKS}",
+        ),
+        r"version|too (?:old|new)|\bsign",
     ),
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
@@ -259,6 +304,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_buffer_cap",
+        (
+            r"\b(?:buffer|allocation)s?\b",
+            r"\bmax\w*[ _](?:\w+[ _])?(?:buffer|alloc\w*)[ _]?(?:size)?\b|\bsingle[ -]buffer limit",
+            rf"(?:{AMOUNT}).*(?:{AMOUNT})",
+        ),
+        r"vtcm|\btcm\b",
+    ),
+    (
+        "mem_buffer_cap",
         (r"too (?:large|big) for (?:the |an? )?(?:[\w-]+ ){0,3}buffers?\b",),
         r"\bindex\b|\bdim|\brank\b|token",
     ),
@@ -323,17 +377,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             rf"\b(?:{REMOTE}|npu|htp|session)\b.{{0,16}}\b(?:owned|held|occupied|taken|locked) by\b"
             r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
             r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
-            r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)",
-        ),
-        "",
-    ),
-    (
-        "session_limit",
-        (
-            r"no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
-            r"|left)|too many sessions"
-            r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?sessions"
-            r"|all sessions (?:are )?in use",
+            r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)"
+            r"|no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
+            r"|left)"
+            r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?(?:\w+ ){0,2}sessions\b"
+            r"|all (?:\w+ ){0,2}sessions (?:are )?(?:in use|taken|busy)",
         ),
         "",
     ),
@@ -346,40 +394,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         # A wait that polls gives up soon and goes on with interrupts.
         r"time-?outs?\s*(?:of|is|for|[:=])?\s*\d|\bpoll mode\b",
     ),
-    (
-        "buffer_misuse",
-        (
-            rf"{MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
-            r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
-            rf"{MEMORY_OF}|\bregistered already\b"
-            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
-            r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
-            rf"|(?:needs?|has) {NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
-            r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
-            r"|(?:file|input|tensor) size\b.*\b(?:but|expect\w*|differs?)\b"
-            r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
-            r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
-            r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
-            r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
-            rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"
-            r"|\b(?:shape|dimension|rank)\b.{0,40} not equal to\b"
-            r"|(?:mis-?match|wrong|invalid|incorrect|unexpected)\w* (?:in |of )?(?:the )?"
-            r"(?:\w+ )?(?:size|shape|dimension|rank|offset|number of \w+)"
-            rf"|expect\w+:? {NUMBER} (?:bytes|elements|dim\w*).*{NUMBER}",
-        ),
-        # What a model asks of an operator is no buffer.
-        rf"{HEAP_SPOILT}|\b(?:unary|binary)? ?op\b|\boperators?\b|\bbias\b|quanti[sz]e\b"
-        r"|\bnumber of (?:in|out)puts? for \w|\bshape tensor type\b|\bencodings?\b"
-        r"|\boverlap is allowed",
-    ),
-    (
-        "mem_leak",
-        (
-            r"\b(?:mem(?:ory)?|ram)\b.{0,24}\b(?:never|not)(?: being)? (?:given back|freed|released"
-            r"|returned)\b",
-        ),
-        "",
-    ),
+    *MISMATCH,
     (
         "mem_unknown",
         (
@@ -396,7 +411,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|too (?:large|big) for (?:\w+ ){0,2}(?:memory|ram)\b|insufficient system resources"
             r"|\bmemory\b[^;.]{0,40}\b(?:over|above) (?:the |its )?limit"
             r"|no (?:more )?(?:space|room)(?: left)? in (?:the )?v?tcm|outofmemory|heap (?:grew"
-            r"|is) beyond|memory leak",
+            r"|is) beyond",
         ),
         OWN,
     ),
