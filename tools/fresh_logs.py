@@ -65,6 +65,8 @@ _MESSAGES_AT_FIRST = (
     ("of drivers and backends, frozen", 184, 135, 7, 10),
     ("from notes in many languages", 33, 26, 5, 0),
     ("from notes in many languages, held out", 28, 20, 0, 2),
+    ("of clients' buffers and LPAI", 43, 14, 2, 20),
+    ("of clients' buffers and LPAI, held out", 40, 16, 0, 15),
 )
 # The frozen lot once the others were mended: sides told, told wrongly, passed over, of these
 # called healthy.
@@ -279,7 +281,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         "at first 23. Part of the half that was looked at is stored here. The lots from notes are "
         "sentences, rows of tables and list items in which people quote errors, in seven "
         "languages, labelled once before the doctor was asked; of their 5 healthy ones 3 were "
-        "alarmed at first.\n"
+        "alarmed at first. Those of clients' buffers and LPAI were made up by one who knew the "
+        "doctor and had seen some of the answers before the lot was drawn; one label was changed "
+        "to open afterwards, as a bare code decides nothing.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

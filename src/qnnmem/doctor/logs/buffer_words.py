@@ -114,7 +114,7 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bmissing\b|\bforg(?:o|e)t\w*|\bnever (?:\w+ )?(?:set|given|handed|registered)\b"
             r"|\bwithout (?:a )?(?:scratch|persistent)\b|\bno (?:scratch|persistent)\b",
         ),
-        r"\bdefault|\bfile\b|\blibrar|\.so\b|\bop\b|operator",
+        r"\bdefault|\bfile\b|\blibrar|\.so\b|\bop\b|operator|\bfit\b|(?:[kmg]i?b|bytes) missing",
     ),
     (
         "buffer_misuse",
