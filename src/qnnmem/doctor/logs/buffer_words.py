@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from qnnmem.doctor.logs.topic_words import HEAP_SPOILT, MEMORY_OF, NUMBER
 
-_POOL = r"\bpool\b|\ba?dsp direct|lpai|enpu|\beai|\b2[,_. ]?035[,_. ]?712\b|direct mode|\bslots?\b"
+# Lines are read with 1 for each digit but 0: the size of the pool is 2035712, or 1011111.
+_POOL = (
+    r"\bpool\b|\ba?dsp direct|lpai|enpu|\beai|direct mode|\bslots?\b"
+    r"|\b[12][,_. ]?0[13][15][,_. ]?[17]1[12]\b"
+)
+_COUNT = r"\b[0-9]{2}\b(?! ?(?:[kmg]i?b|bytes))"
 
 TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
@@ -17,9 +22,9 @@ TCM: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             r"\btcm\b",
             r"alloc\w*|slots?|buffers?",
-            r"\b33rd\b|\bno (?:more |free )?(?:slots?|allocations?)\b"
-            r"|\b(?:max\w*|limit\w*|only|at most|more than|over|beyond)\b.{0,16}\b32\b"
-            r"|\b32\b.{0,24}\b(?:max\w*|limit|at most|refus\w+|reached|exhausted|used up|exceeded)",
+            r"\b[0-9]{2}(?:rd|st|nd|th) alloc|\bno (?:more |free )?(?:slots?|allocations?)\b"
+            rf"|\b(?:max\w*|limit\w*|only|at most|more than|over|beyond)\b.{{0,16}}{_COUNT}"
+            rf"|{_COUNT}.{{0,24}}\b(?:max\w*|limit|at most|refus\w+|reached|used up|exceeded)",
         ),
         r"\bvtcm\b",
     ),

@@ -125,7 +125,6 @@ _QUIET = re.compile(
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
 _PLAIN_DSP = re.compile(rb"(?<![a-z])[acsm]?dsp(?![a-z]{3})|dspqueue|dsprpc|dsptransport|fastrpc")
-_LPAI = re.compile(rb"lpai|enpu|\beai")
 _URI = re.compile(rb"\b[a-z]{2,8}://\S+")  # its parts say nothing of how things went
 _RELAYED = re.compile(rb"\b[acsm]dsp\d?:\[|<[we]>")
 _HEADS = 48  # of a message: a logger may relay what another has already given a head
@@ -183,7 +182,7 @@ def read(text: bytes, chosen: Chosen = Chosen.NOT) -> FailingLine | None:
     if not shape.failing and (code is None or not is_known(code)):
         return None
     cause = "" if shape.cause in (OTHER, OPEN) and code in _SHORT_CODES else shape.cause
-    lpai = lpai_words(low) if shape.failing and _LPAI.search(low := text.lower()) else None
+    lpai = lpai_words(text.lower()) if shape.failing else None
     if lpai and code in (lpai.needed, lpai.limit):
         code = None
     return FailingLine(shape.stage, code, cause, lpai)
