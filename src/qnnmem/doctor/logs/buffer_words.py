@@ -130,7 +130,8 @@ MISUSE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            r"\bnot (?:a )?multiples? of [0-9]+|\balignment (?:of )?[0-9]+.{0,24}\b(?:but|required"
+            r"\b(?:not (?:a )?|must be (?:a )?)multiples? of [0-9]+"
+            r"|\balignment (?:of )?[0-9]+.{0,24}\b(?:but|required"
             r"|needed|wanted|must)|\b[0-9]+[- ]bytes? align\w*.{0,24}\b(?:required|needed|but)",
             rf"{_OF}|\balignment\b|address",
         ),

@@ -76,7 +76,10 @@ BAD = re.compile(
 )
 # What speaks of failure in a message that somebody copied, and of nothing much within a log.
 HINTS = re.compile(
-    rb"\b(?:thermal (?:shut ?down|trip\w*|emergency)|shut ?down (?:while|during)"
+    rb"\b(?:turned away|bail(?:s|ed)(?: out)?|says no|(?:blow|blew)(?:s|n)? up|fall(?:s|ing) over"
+    rb"|(?:is|are) (?:all )?(?:taken|busy)|nothing left|drained|must regenerate"
+    rb"|have to be from the same|(?:over|above) (?:the |its )?(?:cap|limit|maximum)"
+    rb"|thermal (?:shut ?down|trip\w*|emergency)|shut ?down (?:while|during)"
     rb"|(?:needs?|wants?) [0-9].{1,24}\bbut\b.{1,24}[0-9]"
     rb"|(?:is|are|was) (?:not set|unset)(?!.{0,80}\b(?:default|us(?:e|ing))\b)|is offline"
     rb"|(?:in use|used|held|owned|taken|locked|occupied) by another"
@@ -114,6 +117,8 @@ HINTS = re.compile(
 )
 # A failure that did not happen, or a word of failure that names something else.
 NONE = re.compile(
+    rb"\b(?:no (?:\w+ ){1,3}|nothing |none )(?:was |were |got |is |are )?"
+    rb"(?:killed|crashed|died|dropped|lost|leaked|evicted|aborted)\b|"
     rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ (?:(?:or|and|nor) \w+ )?)?"
     rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?"
     rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
@@ -155,7 +160,8 @@ NONE = re.compile(
 )
 # What went wrong and was put right, or is tried again elsewhere.
 MENDED = re.compile(
-    rb"retr(?:y|ied|ying)\b.{0,40}\b(?:succe\w+|ok\b)|(?<!not )(?<!be )\brecovered\b"
+    rb"(?:retr(?:y|ied|ying)|(?:second|next|third) (?:try|attempt))\b.{0,40}\b(?:succe\w+|ok\b"
+    rb"|worked|went through|fine\b)|(?<!not )(?<!be )\brecovered\b"
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
     rb"|\bpossibly slower\b|\bas expected\b|, (?:so )?using (?:the )?defaults?\b"

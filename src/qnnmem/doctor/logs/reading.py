@@ -22,6 +22,7 @@ import msgspec
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failing_words import BAD, HINTS, MENDED, NONE, PLAIN, UNWELL, WELL
+from qnnmem.doctor.logs.glossary import bytes_in_english
 from qnnmem.doctor.logs.lpai_words import LpaiWords, lpai_words
 from qnnmem.doctor.logs.memory_words import speaks_of_shortage
 from qnnmem.doctor.logs.other_words import OPEN, OTHER, is_telling, mentions_memory, speaks_of_other
@@ -198,13 +199,17 @@ def _shape_of(text: bytes, chosen: Chosen) -> tuple[_Shape | None, bytes]:
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    return _shape(head.level, before, body.translate(_SHAPE), chosen), body
+    if chosen is not Chosen.NOT or not body.isascii():
+        body = bytes_in_english(body)
+    # Of a message also numbers tell: two versions, a size and a limit.
+    shape = body if chosen in (Chosen.EACH, Chosen.ASSUMED) else body.translate(_SHAPE)
+    return _shape(head.level, before, shape, chosen), body
 
 
 def says_well(text: bytes) -> bool:
     """Whether a line that tells of no failure says, or is meant to say, that all is well."""
     head = header.parse(text)
-    body = _URI.sub(b" ", text[head.body :].lower())
+    body = _URI.sub(b" ", bytes_in_english(text[head.body :].lower()))
     if NONE.search(body) or MENDED.search(body):
         return True
     return bool(WELL.search(body)) and not UNWELL.search(body)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from qnnmem.doctor.logs.buffer_words import MISMATCH, MISUSE, TCM
+from qnnmem.doctor.logs.conflict_words import CONFLICTS, VERSIONS
 from qnnmem.doctor.logs.topic_words import (
     AMOUNT,
     ASKED,
@@ -77,12 +78,20 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "mem_activation",
-        (r"\bactivations?\b", rf"{ASKED}|{OVER}|(?:not|n.t) fit|out of", AMOUNT),
+        (
+            r"\bactivations?\b|\bfeature maps?\b|\bintermediate tensors?\b",
+            rf"{ASKED}|{OVER}|(?:not|n.t) fit|out of|refus|blows? up",
+            AMOUNT,
+        ),
         r"\bbit|quanti|encoding|dtype|\bv?tcm\b|spill",
     ),
     (
         "mem_spill_fill",
-        (r"spill[ _/-]?fill", rf"{LESS}|{OVER}|overflow|\bneeds?\b", NUMBER),
+        (
+            r"spill(?:[ _/-]?fill|[ _](?:space|buffer|area))",
+            rf"{LESS}|{OVER}|overflow|\bneeds?\b",
+            NUMBER,
+        ),
         "",
     ),
     (
@@ -111,6 +120,16 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("mem_vtcm", (r"\bv?tcm\b", rf"{ASKED}.{{0,40}}(?:{AMOUNT}).{{0,40}}(?:{AMOUNT})"), r"version"),
     (
+        "mem_multi_context",
+        (
+            r"too many (?:\w+ )?(?:contexts?|graphs?|models)"
+            r"|max\w* (?:number of )?(?:contexts|graphs)"
+            r"|\b(?:graphs?|contexts?|models?|loras?)\b.{0,40}\bthe [0-9]+(?:st|nd|rd|th)\b.{0,24}"
+            r"\b(?:could not|cannot|can.t|fail\w*)\b.{0,16}\b(?:alloc\w*|load\w*|map\w*|fit)",
+        ),
+        "",
+    ),
+    (
         "mem_dsp_va",
         (
             rf"\b{REMOTE}\b|\bpd\b|\bhtp\b|\bnpu\b",
@@ -129,11 +148,6 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|(?:unable|fail\w*|cannot|could not|can.t)(?: to)? (?:reserve|map|find room)",
         ),
         r"\bsessions?\b",
-    ),
-    (
-        "mem_multi_context",
-        (r"too many (?:\w+ )?(?:contexts?|graphs?)|max\w* (?:number of )?(?:contexts|graphs)",),
-        "",
     ),
     (
         "dsp_crash",
@@ -157,7 +171,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "access_denied",
         (
-            r"permission denied|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
+            r"permission denied|\bpermission (?:to|for|on)\b.{0,40}\b(?:refused|denied|missing)"
+            r"|not allowed to (?:talk|speak) to"
+            r"|\bwithout (?:sudo|root)\b.{0,60}\b(?:not|fail\w*|denied)"
+            r"|\bselinux\b.{0,40}\b(?:blocks?|blocked|refus\w+|permission denied)"
+            r"|not allowed to (?:open|access|use)|\beacces\b|avc: *denied"
             r"|\baccess\b[^.;]{0,40}\bnot allowed\b|\u6743\u9650(?:\u4e0d\u8db3|\u88ab\u62d2)"
             r"|\u6ca1\u6709.{0,40}\u6743\u9650|\uad8c\ud55c(?:\uc774)? ?(?:\uc5c6|\uac70\ubd80)"
             r"|\u6a29\u9650\u304c(?:\u306a|\u3042\u308a\u307e\u305b)"
@@ -185,6 +203,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "driver_firmware",
+        (
+            r"\bdriver\b.{0,16}\b(?:not (?:installed|loaded|present|found|running)|missing|too old)"
+            r"|\bno (?:\w+ )?driver\b",
+            r"\bnpu\b|\b[acn]?(?:dsp|sp)\b|\bhtp\b|\bqnn|hexagon|fastrpc|adsprpc|qualcomm",
+        ),
+        r"\.so\b|\.dll\b|version",
+    ),
+    (
+        "driver_firmware",
         (r"\bkernel panic\b|\bunable to handle kernel\b|\binternal error: oops",),
         r"\boom\b|out of memory|no killable|no working init|root fs",
     ),
@@ -205,53 +232,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
         r"|error|failure|same|call|op|model)[ -]signatures?\b",
     ),
-    (
-        "version_mismatch",
-        (
-            r"cannot locate symbol|undefined (?:\w+ )?symbol|symbol not found"
-            r"|fail\w*(?: to)? dlsym|dlsym fail|\brelocation (?:fail|error)",
-        ),
-        "",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"(?:newer|older|future|outdated) (?:\w+ ){0,2}(?:binary|blob|cache|sdk|librar|driver)"
-            r"|(?:binary|blob|cache|sdk|library|driver|firmware)(?: is)?(?: too)?"
-            r" (?:newer|older|old|new|outdated)\b"
-            r"|\b(?:driver|sdk|firmware|runtime)\b.{0,40}\btoo (?:old|new)\b",
-        ),
-        r"\bsoc\b|\barch",
-    ),
-    (
-        "version_mismatch",
-        (r"\b(?:stub|skel|runtime|librar\w+|sdk)\b.*[0-9]\.[0-9].*[0-9]\.[0-9]", DIFFERS),
-        r"\bsoc\b|\barch",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"(?:made|created|built|generated|compiled|exported|converted) (?:by|with|using|in)\b"
-            r".*[0-9]\.[0-9].*\b(?:can.?t|cannot|not|but|on|runs?|running|runtime|loaded)\b.*[0-9]\.[0-9]",
-        ),
-        r"\bsoc\b|\barch",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"\b(?:only (?:supported|available|works?)|requires?|needs?|minimum)\b.{0,60}"
-            r"(?:>=|\bat least|\bfrom) ?v?[0-9]+\.[0-9]",
-        ),
-        r"\bsoc\b|\barch|\b[kmg]i?b\b|bytes",
-    ),
-    (
-        "version_mismatch",
-        (
-            r"\b(?:binary|blob|cache|library|model)\b.{0,24}(?:(?:not|n.t) compatible|incompatible)"
-            r" with .{0,24}\b(?:sdk|runtime|release|driver|version)\b",
-        ),
-        r"\bsoc\b|\barch",
-    ),
+    *VERSIONS,
     ("skel_missing", (LIBRARY, LACKS), rf"{OPTIONAL}|{OTHER_FILES}"),
     (
         "skel_missing",
@@ -263,7 +244,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "skel_missing",
         (
             r"adsp_library_path",
-            r"\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b|\bempty\b",
+            r"\bpoint(?:s|ed)? (?:to|at)\b.{0,60}\binstead\b"
+            r"|\bnot\b.{0,12}\b(?:point|set|contain|includ)|wrong|\bunset\b|\bmissing\b|\bempty\b",
         ),
         "",
     ),
@@ -286,6 +268,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         rf"{OPTIONAL}|symbol|function",
     ),
     *MISUSE,
+    *CONFLICTS,
     (
         "mem_graph_limit",
         (r"estimat\w+|requires?|needs?", r"\bgraph\b", rf"{OVER}|limit|max", AMOUNT),
@@ -378,6 +361,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\banother (?:app|process|program|client|owner) (?:holds|has|owns|took|locked)\b"
             r".{0,8}\b(?:[ac]?dsp|npu|htp|sessions?)\b|\btoo many (?:\w+ )?sessions"
             r"|\bmax\w* (?:number of )?(?:user |unsigned )?(?:pds|(?:process|protection) domains)"
+            r"|\ball (?:\w+ ){0,2}sessions\b.{0,16}\b(?:taken|busy|in use|used|gone)"
+            r"|\bno (?:free )?context banks?\b"
+            r"|\bno\b.{0,16}\bsessions?\b.{0,16}\b(?:left|in use|mehr)"
             r"|no (?:free |more )?(?:fastrpc |dsp )?sessions? (?:is |are )?(?:available|free"
             r"|left)"
             r"|sessions? (?:limit|exhausted)|max\w* (?:number of )?(?:\w+ ){0,2}sessions\b"
