@@ -118,7 +118,9 @@ HINTS = re.compile(
 # A failure that did not happen, or a word of failure that names something else.
 NONE = re.compile(
     rb"\b(?:no (?:\w+ ){1,3}|nothing |none )(?:was |were |got |is |are )?"
-    rb"(?:killed|crashed|died|dropped|lost|leaked|evicted|aborted)\b|"
+    rb"(?:killed|crashed|died|dropped|lost|leaked|evicted|aborted|rejected|refused|denied|failed)\b|"
+    rb"\b(?:killed|dropped|lost|rejected|evicted) (?:nothing|none|no \w+)\b|"
+    rb"\b(?:not|never) (?:been )?(?:triggered|hit|fired)\b|"
     rb"\b(?:no|without|none|(?<!non-)zero) (?:\w+ (?:(?:or|and|nor) \w+ )?)?"
     rb"(?:errors?|fail(?:ed|s|ures?)|exceptions?|faults?|problems?|unsupported|mismatch(?:es)?"
     rb"|crash(?:es|ed)?|issues?|leak(?:s|ed)?|missing|nans?|timeouts?|anomal\w+|denials?)\b"
@@ -161,7 +163,9 @@ NONE = re.compile(
 # What went wrong and was put right, or is tried again elsewhere.
 MENDED = re.compile(
     rb"(?:retr(?:y|ied|ying)|(?:second|next|third) (?:try|attempt))\b.{0,40}\b(?:succe\w+|ok\b"
-    rb"|worked|went through|fine\b)|(?<!not )(?<!be )\brecovered\b"
+    rb"|worked|went through|fine\b)"
+    rb"|\b(?:is|are|was|were) (?:now )?(?:gone|fixed|solved|resolved)\b(?!.*\b(?:but|still)\b)"
+    rb"|(?<!not )(?<!be )\brecovered\b"
     rb"|(?<!never )fall(?:ing|s)? ?back to (?:the )?(?!the|[cg]pu)\w"
     rb"|trying (?:the )?next\b(?!.*\b(?:none|abort|fail|gave up))"
     rb"|\bpossibly slower\b|\bas expected\b|, (?:so )?using (?:the )?defaults?\b"

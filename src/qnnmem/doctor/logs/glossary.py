@@ -166,7 +166,8 @@ def in_english(low: str) -> str:
     """A line in small letters with what is known of other languages in English."""
     pattern, english = _table()
     # Blanks on both sides: there are none between words in Chinese.
-    return pattern.sub(lambda found: f" {english[found[0]]} ", low)
+    said = pattern.sub(lambda found: f" {english[found[0]]} ", low)
+    return low if said == low else re.sub(" {2,}", " ", said)
 
 
 def bytes_in_english(low: bytes) -> bytes:
