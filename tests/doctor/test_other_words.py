@@ -128,6 +128,8 @@ def test_a_side_is_told_where_the_words_tell_it(
         "cdsp up 3 days, crashes 0",
         "no ADSP or CDSP crash, the sensors answer",
         "HTP perf mode set to burst",
+        "Some nodes were not assigned to QNN, which may or may not have an impact",
+        "Solved by a newer QNN, no more err 1002",
         "the error of the HTP queue at exit can be safely ignored",
         "QNN converter: Model conversion finished. 0 ops unsupported",
         "mismatches: 0 / 1000 (HTP vs CPU)",
