@@ -161,7 +161,7 @@ MENDED = re.compile(
     rb"|\bpossibly slower\b|\bas expected\b|, (?:so )?using (?:the )?defaults?\b"
     rb"|\b(?:can be (?:safely )?ignored|harmless|benign)\b(?!.*\b(?:but|then)\b)"
     rb"|\bmay or may not have\b|\bno more (?:errors?|err|crash\w*|fail\w*)\b|\bsolved by\b"
-    rb"|\b(?:works|working|all good) now\b"
+    rb"|\b(?:works|working|all good) now\b|\bcontinu(?:es?|ing) (?:without|anyway)\b"
     rb"|\bcapp(?:ed|ing) (?:it )?(?:at|to)\b|\btruncat(?:e|ing) it to\b"
     rb"|\bnot (?:available|found|supported), (?:using|trying|will use)\b|, creating (?:a )?new\b"
     # Another way was taken, and why.
