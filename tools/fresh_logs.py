@@ -65,8 +65,11 @@ _MESSAGES_AT_FIRST = (
     ("of drivers and backends, frozen", 184, 135, 7, 10),
     ("from notes in many languages", 33, 26, 5, 0),
     ("from notes in many languages, held out", 28, 20, 0, 2),
+    ("from notes, after mending", 22, 17, 0, 1),
     ("of clients' buffers and LPAI", 43, 14, 2, 20),
     ("of clients' buffers and LPAI, held out", 40, 16, 0, 15),
+    ("of a stranger", 70, 48, 1, 15),
+    ("of a stranger, held out", 80, 48, 2, 21),
 )
 # The frozen lot once the others were mended: sides told, told wrongly, passed over, of these
 # called healthy.
@@ -283,7 +286,9 @@ def messages(knowledge: Knowledge) -> Iterator[str]:
         "languages, labelled once before the doctor was asked; of their 5 healthy ones 3 were "
         "alarmed at first. Those of clients' buffers and LPAI were made up by one who knew the "
         "doctor and had seen some of the answers before the lot was drawn; one label was changed "
-        "to open afterwards, as a bare code decides nothing.\n"
+        "to open afterwards, as a bare code decides nothing. Those of a stranger were written and "
+        "labelled by somebody who had not seen the doctor; of its 30 healthy ones 5 were alarmed "
+        "at first, 4 of them among what is held out.\n"
     )
     yield "| lot | failing, with a side | sides told | told wrongly | not taken for a failure |"
     yield "|---" + "|--:" * 4 + "|"

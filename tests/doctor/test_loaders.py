@@ -51,3 +51,15 @@ def test_another_path_that_is_tried_leaves_the_first_refusal_open(tmp_path: Path
     path.write_text(f"{lines}\n", "utf-8")
     found = list(diagnose(find_streams([str(path)]), built_in()).incidents())
     assert [one.confidence for one in found] == ["low"]
+
+
+def test_graphs_that_ran_anyway_are_no_failure(tmp_path: Path) -> None:
+    """Unless the run that was refused says that it ended there."""
+    refused = (
+        "DspTransport.openSession qnn_open failed, 0x80000406, prio 100\n"
+        "IDspTransport: Unable to load lib 0x80000406\n"
+    )
+    ran = "Executing Graphs\nFinished Executing Graphs"
+    assert causes(tmp_path / "a.log", refused + ran) == []
+    ended = "Failed to load skel, error: 1002\nDevice Creation failure\n"
+    assert causes(tmp_path / "a.log", refused + ended + ran) == ["skel_missing"]

@@ -55,6 +55,7 @@ def test_foreign_lines_are_left_alone() -> None:
         "nicht genug speicher für den kontext",
         "unable to allocate space for log handle",
         "mmap fails for the third part",
+        "a context binary larger than ~2 gb fails to load",
         "rss keeps growing although sessions are released",
     ],
 )
@@ -106,6 +107,7 @@ def test_a_side_by_words_is_a_guess(tmp_path: Path) -> None:
     [
         ("system is low on memory, QNN session closed by OS\n", True),
         ("blob is for QCS8550, this board is QCS6490\n", False),
+        ("QNNExecutionProvider not in available providers\n", False),
         ("oom_reaper: reaped process 6121 (snpe-net-run), now anon-rss:0kB\n", True),
         ("a\nb\nc\nd\nscratch memory 300000 bytes over HTP TCM budget 262144\n", True),
     ],
@@ -120,6 +122,8 @@ def test_a_message_needs_no_word_of_failure(tmp_path: Path, text: str, memory: b
     [
         ("QNN backend chosen by hand\nstep one\nstep two\nstep three\n", 3),
         ("QNN backend chosen by hand\nstep one\nstep two\ngraph finalize done\n", 0),
+        ("QNN: the provider is loaded, all nodes run on the CPU\n", 3),
+        ("QNN graph created, the execution never returns\n", 3),
     ],
 )
 def test_a_few_lines_without_an_outcome_are_not_healthy(

@@ -67,6 +67,7 @@ _SHORT: tuple[tuple[str, ...], ...] = (
     (r"\bcl_(?:out_of_\w+|mem_object_alloc\w*)",),
     (r"\bcache budget\b", r"too (?:small|little)|exceed"),
     (r"too (?:much|large|big)\b", _AMOUNT),
+    (rf"\b(?:larger|bigger|more) than ~? ?{_AMOUNT}", r"\bfail"),
     (r"\bkill", rf"mem|\bram\b|\brss\b|\boom|\bheap|{_AMOUNT}"),
     (
         r"(?:fail\w*|unable|can ?not|can.?t|could not|couldn.t|not able)(?: to)?(?: be)? (?:[mc]"

@@ -132,8 +132,8 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_dsp_va",
         (
-            rf"\b{REMOTE}\b|\bpd\b|\bhtp\b|\bnpu\b",
             r"\b(?:can|could|may) (?:only )?map (?:at most|up to|only|no more than)\b",
+            rf"\b{REMOTE}\b|\bpd\b|\bhtp\b|\bnpu\b",
             AMOUNT,
         ),
         "",
