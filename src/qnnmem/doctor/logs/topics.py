@@ -57,8 +57,9 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_leak",
         (
-            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak(?:s|ed|ing)?\b"
-            rf"|\bleak(?:s|ed|ing)?\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)",
+            r"\bleak(?:s|ed|ing)?\b",
+            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak"
+            rf"|\bleak\w*\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)",
         ),
         r"\b(?:no|without|0) (?:\w+ )?leak|\bleak (?:check|test|detector|detection|saniti)",
     ),
@@ -176,6 +177,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "driver_firmware",
         (
+            r"\bfirmware\b",
             r"\b(?:[acs]?dsp\d?|npu|htp|hexagon|remoteproc)\b.{0,24}\bfirmware\b",
             rf"fail\w* to (?:load|boot|start)|not (?:be )?loaded|{LACKS}",
         ),
@@ -184,7 +186,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
-        (SIGNED, r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)"),
+        (
+            r"signature|signed|test-?sig",
+            SIGNED,
+            r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
+        ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
         # Those of a function, of a model's entry, of a pattern of failures.
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
@@ -369,10 +375,15 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            rf"{MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
-            r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
-            rf"{MEMORY_OF}|\bregistered already\b"
-            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
+            r"\b(?:already|not|never) registered\b|\bregistered twice\b",
+            rf"{MEMORY_OF}.{{0,60}}\bregistered\b|\bregistered\b.{{0,40}}{MEMORY_OF}",
+        ),
+        r"\bencodings?\b|\bop\b|\boperators?\b",
+    ),
+    (
+        "buffer_misuse",
+        (
+            r"\bregistered already\b|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
             r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
             rf"|(?:needs?|has) {NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
             r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
@@ -380,7 +391,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
             r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
             rf"|\b(?:has|holds) {NUMBER} bytes\b.{{0,40}}\bexpects? {NUMBER}"
-            rf"|{MEMORY_OF}.{{0,24}}\bregistered twice\b|\bnot [\w-]{{1,12}}[ -]aligned"
+            r"|\bnot [\w-]{1,12}[ -]aligned"
             r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"
