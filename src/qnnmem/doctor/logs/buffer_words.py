@@ -190,10 +190,15 @@ MISMATCH: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "buffer_misuse",
         (
-            rf"{MEMORY_OF}.{{0,60}}\b(?:already registered|registered already|not registered"
-            r"|(?:was )?never registered)\b|\b(?:already|not|never) registered\b.{0,40}"
-            rf"{MEMORY_OF}|\bregistered already\b"
-            r"|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
+            r"\b(?:already|not|never) registered\b|\bregistered twice\b",
+            rf"{MEMORY_OF}.{{0,60}}\bregistered\b|\bregistered\b.{{0,40}}{MEMORY_OF}",
+        ),
+        r"\bencodings?\b|\bop\b|\boperators?\b",
+    ),
+    (
+        "buffer_misuse",
+        (
+            r"\bregistered already\b|invalid mem ?handle|\bpast (?:a multiple of|(?:its|the) end\b)"
             r"|\bwas freed (?:while|before)\b|\bused? after (?:\w+ )?freed?\b"
             rf"|(?:needs?|has) {NUMBER} bytes\b.{{0,24}}\b(?:was|were|is) given\b"
             r"|\b(?:buffers?|scratch|persistent|tensors?)\b.{0,40}\b(?:overlap|share bytes)"
@@ -201,7 +206,7 @@ MISMATCH: tuple[tuple[str, tuple[str, ...], str], ...] = (
             r"|\bbuffer size\b.{0,24}\bsmaller than (?:the )?(?:given|registered)"
             r"|\b(?:in|out)put buffer\b.{0,16}\btoo small"
             rf"|\b(?:has|holds) {NUMBER} bytes\b.{{0,40}}\bexpects? {NUMBER}"
-            rf"|{MEMORY_OF}.{{0,24}}\bregistered twice\b|\bnot [\w-]{{1,12}}[ -]aligned"
+            r"|\bnot [\w-]{1,12}[ -]aligned"
             r"|\brequired alignment|(?:not |mis-?|un)align\w*|must be (?:\w+[ -]){0,3}aligned"
             r"|(?:size|shape|dimension\w*|rank|bytes?) (?:mis-?match|differ)"
             rf"|\b(?:size|length|bytes) (?:of )?{NUMBER} != (?:expected )?{NUMBER}"

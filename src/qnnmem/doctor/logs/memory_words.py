@@ -117,7 +117,7 @@ def says_otherwise(text: str) -> bool:
 
 def speaks_of_shortage(text: str) -> bool:
     """Whether a failing line of small letters says, in whatever words, that memory is short."""
-    if _GROWS.search(text):
+    if "keep" in text and _GROWS.search(text):
         return True
     if says_otherwise(text):
         return False

@@ -60,12 +60,19 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "mem_leak",
         (
-            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak(?:s|ed|ing)?\b"
-            rf"|\bleak(?:s|ed|ing)?\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)"
-            r"|\b(?:mem(?:ory)?|ram)\b.{0,24}\b(?:never|not)(?: being)? (?:given back|freed"
-            r"|released|returned)\b",
+            r"\bleak(?:s|ed|ing)?\b",
+            rf"(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)\b.{{0,24}}\bleak"
+            rf"|\bleak\w*\b.{{0,24}}(?:{MEMORY_OF}|rpcmem|dma-?buf|\bheap|\bmappings?)",
         ),
         r"\b(?:no|without|0) (?:\w+ )?leak|\bleak (?:check|test|detector|detection|saniti)",
+    ),
+    (
+        "mem_leak",
+        (
+            r"\b(?:never|not)(?: being)? (?:given back|freed|released|returned)\b",
+            r"\b(?:mem(?:ory)?|ram)\b",
+        ),
+        "",
     ),
     (
         "mem_concurrency",
@@ -218,6 +225,7 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "driver_firmware",
         (
+            r"\bfirmware\b",
             r"\b(?:[acs]?dsp\d?|npu|htp|hexagon|remoteproc)\b.{0,24}\bfirmware\b",
             rf"fail\w* to (?:load|boot|start)|not (?:be )?loaded|{LACKS}",
         ),
@@ -226,7 +234,11 @@ _TOPICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("access_denied", (r"not accessible for the namespace|selinux.*den(?:y|ied)",), ""),
     (
         "signing",
-        (SIGNED, r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)"),
+        (
+            r"signature|signed|test-?sig",
+            SIGNED,
+            r"fail|invalid|denied|refus|verif|reject|\bonly\b|not (?:support\w*|allow\w*)",
+        ),
         r"unsigned.*(?:enabled|true)|signed (?:char|int|short)|(?:un)?signed (?:8|16|32)|dtype"
         # Those of a function, of a model's entry, of a pattern of failures.
         r"|signature[ _-]?(?:index|key|runner|def\b|name|list|is null)|\b(?:method|function|crash"
